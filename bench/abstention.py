@@ -1,4 +1,4 @@
-"""When recall should have no answer, and when it should: queries about nothing, and short questions about short notes.
+"""Recall with and without an answer: queries about nothing, and short questions about short notes.
 
 Always the same.
 """

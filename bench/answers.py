@@ -1,4 +1,4 @@
-"""What an answer of the system's says to a benchmark. Pure."""
+"""The system's answers, as benchmarks read them. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TOLD_CHARACTERS: Final = 400
 
 
 def is_whole(answer: Json) -> bool:
-    """Whether a recall searched all that there is."""
+    """True if a recall searched all that there is."""
     codes = {warning.get("code") for warning in answer.get("warnings", ())}
     return "memories" in answer and not answer.get("degraded") and not codes & IN_PART
 
 
 def told(answer: Json) -> str:
-    """What an answer says beside its memories, in short."""
+    """The parts of an answer beside its memories, in short."""
     said = json.dumps({key: value for key, value in answer.items() if key != "memories"}, ensure_ascii=False)
     return said if len(said) <= TOLD_CHARACTERS else f"{said[:TOLD_CHARACTERS]}…"
 

@@ -1,19 +1,19 @@
-"""What recall is compared with: words alone, vectors alone, and the two fused, each as plain as it can be."""
+"""The baselines of recall: words alone, vectors alone, and the two fused, each as plain as it can be."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 DEPTH: Final = 50
-"""How far down the two rankings are fused."""
+"""The results of each of the two rankings that are fused."""
 RRF_K: Final = 60
 """Of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
 _WORD: Final = re.compile(r"\w+")
@@ -31,14 +31,18 @@ class WordIndex:
 
     def rank(self, question: str, depth: int = DEPTH) -> list[int]:
         """The places of the texts that have any word of the question, best first."""
-        words = dict.fromkeys(_WORD.findall(question.lower()))
+        return list(self.scores(question, depth))
+
+    def scores(self, question: str, depth: int = DEPTH, *, without: Collection[str] = ()) -> dict[int, float]:
+        """BM25 of those texts by their places, the greatest first. Words `without` are not looked for."""
+        words = [word for word in dict.fromkeys(_WORD.findall(question.lower())) if word not in without]
         if not words:
-            return []
+            return {}
         rows = self._connection.execute(
-            "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY bm25(texts), rowid LIMIT ?",
+            "SELECT rowid, -bm25(texts) FROM texts WHERE texts MATCH ? ORDER BY bm25(texts), rowid LIMIT ?",
             (" OR ".join(f'"{word}"' for word in words), depth),
         )
-        return [row[0] for row in rows]
+        return dict(rows.fetchall())
 
     def close(self) -> None:
         """Let go of the index."""
@@ -55,15 +59,20 @@ class PassageVectors:
 
     @property
     def texts_without(self) -> int:
-        """How many texts have no passage."""
+        """The number of texts without a passage."""
         return self._texts - len(np.unique(self._owners))
 
     def rank(self, question: Vectors, depth: int = DEPTH) -> list[int]:
         """The places of the texts whose best passage is nearest to the question's vector, best first."""
-        best = np.full(self._texts, -np.inf, dtype=np.float32)
-        np.maximum.at(best, self._owners, self.rows @ question)
+        best = self.cosines(question)
         order = np.argsort(-best, kind="stable")[:depth]
         return [int(place) for place in order if np.isfinite(best[place])]
+
+    def cosines(self, question: Vectors) -> Vectors:
+        """Of each text that of its best passage, -inf where it has none."""
+        best = np.full(self._texts, -np.inf, dtype=np.float32)
+        np.maximum.at(best, self._owners, self.rows @ question)
+        return best
 
 
 def read_passages(database: Path, model: str, dimensions: int, places: Mapping[str, int], texts: int) -> PassageVectors:
@@ -80,6 +89,19 @@ def read_passages(database: Path, model: str, dimensions: int, places: Mapping[s
     matrix = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(-1, dimensions)
     owners = np.array([places[row[0]] for row in rows], dtype=np.int64)
     return PassageVectors(matrix.astype(np.float32, copy=False), owners, texts)
+
+
+def mean_ranking(cosines: Vectors, bm25: Mapping[int, float]) -> list[int]:
+    """The places of all texts by the mean of both, each scaled by its minimum and maximum, best first. A text without
+    a passage, or without a word, has the least."""
+    words = np.array([bm25.get(place, 0.0) for place in range(len(cosines))])
+    known = np.where(np.isfinite(cosines), cosines, cosines[np.isfinite(cosines)].min(initial=1.0))
+    return [int(place) for place in np.argsort(-(_scaled(known) + _scaled(words)), kind="stable")]
+
+
+def _scaled(scores: NDArray[Any]) -> NDArray[Any]:
+    spread = float(np.ptp(scores)) if len(scores) else 0.0
+    return (scores - scores.min()) / spread if spread else np.zeros_like(scores)
 
 
 def fused(rankings: Sequence[Sequence[int]], depth: int = DEPTH) -> list[int]:

@@ -1,4 +1,4 @@
-"""A small MCP client over stdio, with requests in flight, that counts for little in what it measures."""
+"""Small MCP clients over stdio and HTTP, with requests in flight, that count for little in what they measure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
+
+import httpx
 
 LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
 PROTOCOL: Final = "2025-11-25"
@@ -35,7 +37,47 @@ class ClientError(Exception):
         return {"error": self.error["code"], "message": self.error["message"], "retry_possible": retry_possible}
 
 
-class StdioClient:
+ANSWER_S: Final = 30.0
+"""A request over HTTP that has no answer by then is sent again."""
+AGAIN_S: Final = 0.1
+GIVEN_UP_S: Final = 120.0
+TOLD: Final = 500
+"""Characters of an answer that is none."""
+
+
+class Client:
+    """A client of a server, however that is reached: `request` sends a request and returns its result, or raises
+    `ClientError`."""
+
+    async def request(self, method: str, params: Json | None = None) -> Json:
+        raise NotImplementedError
+
+    async def call(self, tool: str, /, **arguments: Any) -> Json:
+        """Call a tool and return its structured content; an error of the tool's is in there under `error`."""
+        result = await self.request("tools/call", {"name": tool, "arguments": arguments})
+        content: Json = result["structuredContent"]
+        return content
+
+    async def call_or_error(self, tool: str, /, **arguments: Any) -> Json:
+        """As `call`; a JSON-RPC error comes as `{"error", "message", "retry_possible"}`, like a tool's own."""
+        try:
+            return await self.call(tool, **arguments)
+        except ClientError as error:
+            return error.as_envelope()
+
+    async def request_or_error(self, method: str, params: Json | None = None) -> Json:
+        """As `request`; a JSON-RPC error comes as `{"error", "message", "retry_possible"}`."""
+        try:
+            return await self.request(method, params)
+        except ClientError as error:
+            return error.as_envelope()
+
+    async def store(self, content: str, **more: Any) -> Json:
+        """`store_memory`, semantic and for the project unless said otherwise."""
+        return await self.call("store_memory", **{"content": content, "type": "semantic", "scope": "project", **more})
+
+
+class StdioClient(Client):
     """One session: `remembrancer mcp` as a child process. `environ` is laid over this process's environment."""
 
     def __init__(self, home: Path, *, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> None:
@@ -124,30 +166,6 @@ class StdioClient:
         result: Json = answer["result"]
         return result
 
-    async def call(self, tool: str, /, **arguments: Any) -> Json:
-        """Call a tool and return its structured content; an error of the tool's is in there under `error`."""
-        result = await self.request("tools/call", {"name": tool, "arguments": arguments})
-        content: Json = result["structuredContent"]
-        return content
-
-    async def call_or_error(self, tool: str, /, **arguments: Any) -> Json:
-        """As `call`; a JSON-RPC error comes as `{"error", "message", "retry_possible"}`, like a tool's own."""
-        try:
-            return await self.call(tool, **arguments)
-        except ClientError as error:
-            return error.as_envelope()
-
-    async def request_or_error(self, method: str, params: Json | None = None) -> Json:
-        """As `request`; a JSON-RPC error comes as `{"error", "message", "retry_possible"}`."""
-        try:
-            return await self.request(method, params)
-        except ClientError as error:
-            return error.as_envelope()
-
-    async def store(self, content: str, **more: Any) -> Json:
-        """`store_memory`, semantic and for the project unless said otherwise."""
-        return await self.call("store_memory", **{"content": content, "type": "semantic", "scope": "project", **more})
-
     async def _read(self) -> None:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
@@ -171,6 +189,55 @@ class StdioClient:
                 future.set_exception(ClientError(CLOSED))
 
 
+class HttpClient(Client):
+    """One session over HTTP, of a client that sends a request again, with the same id, until it is answered."""
+
+    def __init__(self, url: str, token: str, *, toolsets: str = "memory") -> None:
+        self._url = url
+        self._client = httpx.AsyncClient(timeout=ANSWER_S)
+        self._headers = {"Authorization": f"Bearer {token}", "X-Remembrancer-Toolsets": toolsets}
+        self._ids = itertools.count(1)
+
+    async def initialize(self) -> Json:
+        """The handshake."""
+        return await self.request(
+            "initialize",
+            {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}},
+        )
+
+    async def aclose(self) -> None:
+        """Let go of the connections; the session stays."""
+        await self._client.aclose()
+
+    async def request(self, method: str, params: Json | None = None) -> Json:
+        response = await self._answered({"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params})
+        if not response.headers.get("Content-Type", "").startswith("application/json"):
+            raise ClientError({"code": response.status_code, "message": f"no JSON: {response.text[:TOLD]!r}"})
+        answer = response.json()
+        if "error" in answer:
+            raise ClientError(answer["error"])
+        if method == "initialize":
+            self._headers |= {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], "MCP-Protocol-Version": PROTOCOL}
+        result: Json = answer["result"]
+        return result
+
+    async def _answered(self, body: Json) -> httpx.Response:
+        given_up_at = time.monotonic() + GIVEN_UP_S
+        while True:
+            again_s = AGAIN_S
+            try:
+                response = await self._client.post(self._url, json=body, headers=self._headers)
+            except httpx.TransportError as error:
+                if time.monotonic() > given_up_at:
+                    raise ClientError(CLOSED) from error
+            else:
+                is_to_come_again = response.status_code == 503 and "Retry-After" in response.headers
+                if not is_to_come_again or time.monotonic() > given_up_at:
+                    return response
+                again_s = float(response.headers["Retry-After"])
+            await asyncio.sleep(again_s)
+
+
 def command_line() -> list[str]:
-    """How a client's configuration starts a session: the installed command beside this Python."""
+    """The command by which a client's configuration starts a session: the installed one beside this Python."""
     return [str(Path(sys.executable).with_name("remembrancer")), "mcp"]

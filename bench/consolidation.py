@@ -1,4 +1,4 @@
-"""What consolidation costs and keeps: `python -m bench.consolidation [--only PART …] [--data FILE] [--json]`.
+"""The cost of consolidation, and what it keeps: `python -m bench.consolidation [--only PART …] [--data FILE] [--json]`.
 
 - `session`: a session of 500 memories is consolidated in the background, while another session of the project recalls.
 - `maintenance`: a pass over 100,000 memories; the consolidator's and the store's memory above what they hold idle.
@@ -26,8 +26,8 @@ import psutil
 from bench.client import StdioClient
 from bench.datasets import load
 from bench.harness import Figure, Runtime, drained, fill, print_figures, runtime, wait_until
+from examples.real_text import memories
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.commands.demo import memories
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.memory.wording import same_in_words
@@ -173,7 +173,7 @@ async def _bytes(running: Runtime) -> int:
 
 
 async def sameness_figures() -> list[Figure]:
-    """How many pairs the rule for merging gets right, with their cosines by the default model."""
+    """The number of pairs that the rule for merging gets right, with their cosines by the default model."""
     engine = load_engine(Settings(), 2)
     right: dict[str, list[bool]] = {}
     for line in PAIRS.read_text(encoding="utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""What `get_memory_context` costs: `python -m bench.context [--size N] [--samples N] [--json]`, through a real client.
+"""The cost of `get_memory_context`: `python -m bench.context [--size N] [--samples N] [--json]`, through a real client.
 
 By what is asked: with a task (which is embedded and searched for), with a task and open files, with neither.
 """
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bench.client import StdioClient
 from bench.harness import Figure, drained, fill, latencies, print_figures, runtime, wait_until
-from remembrancer.commands.demo import memories
+from examples.real_text import memories
 
 SIZE: Final = 10_000
 SAMPLES: Final = 300

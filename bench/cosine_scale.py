@@ -1,4 +1,4 @@
-"""What another scale of cosines changes: `python -m bench.cosine_scale --kept DIRECTORY`.
+"""The effect of another scale of cosines: `python -m bench.cosine_scale --kept DIRECTORY`.
 
 The default model, and the same with a component added that all texts share, so that nothing tells less apart and every
 cosine is larger: what is found must stay what it was. Asked are the memories of `bench.everyday` and the notes of
@@ -38,6 +38,7 @@ class Alike:
         dimensions = engine.identity.dimensions + 1
         self.identity = msgspec.structs.replace(engine.identity, model=name, dimensions=dimensions)
         self.tokenizer, self.passage_budget = engine.tokenizer, engine.passage_budget
+        self.passage_tokens = engine.passage_tokens
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         return self._with_shared(self._engine.embed_passages(texts))

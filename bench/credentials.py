@@ -1,8 +1,11 @@
-"""What is refused as a credential, and what should not be: `python -m bench.credentials [--json] [--show]`.
+"""The credentials that are refused, and lines that should not be: `python -m bench.credentials [--json] [--show]`.
 
 Secrets are made at random in the forms that their issuers document, passwords with labels as people write them; none
 stands in this file. The innocent lines have the same words. Every other one of each was looked at while the rules were
-written (`tuned`), the rest are only reported (`held out`). `--show` prints what went wrong.
+first written (`tuned`), the rest when they were read again (`held out`). The second set (`shapes`) was written before
+its rules: vendors' bare tokens, structured files, sentences, and memories with the label in one field and the value in
+another.
+`--show` prints what went wrong in a part.
 """
 
 from __future__ import annotations
@@ -10,42 +13,37 @@ from __future__ import annotations
 import argparse
 import base64
 import json
-import random
-import string
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from remembrancer.memory.credentials import find_credential
+from bench.credential_shapes import (
+    BASE64,
+    DIGITS,
+    FILES,
+    HEX,
+    LOWER,
+    PASSWORD_WORDS,
+    SAID,
+    SPLIT,
+    TOKENS,
+    UPPER,
+    WORD,
+    chance,
+    some,
+)
+from remembrancer.memory.credentials import find_credential, refuse_credentials
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.writes import TagMemory
 
-SEED: Final = 20261121
 LINES: Final = Path(__file__).parent / "innocent_lines.txt"
-_random = random.Random(SEED)
-UPPER, LOWER, DIGITS = string.ascii_uppercase, string.ascii_lowercase, string.digits
-HEX, WORD, BASE64 = "0123456789abcdef", string.ascii_letters + DIGITS, string.ascii_letters + DIGITS + "+/"
-
-
-def some(length: int, alphabet: str = WORD) -> str:
-    """A random text."""
-    return "".join(_random.choices(alphabet, k=length))
+SHAPED_LINES: Final = Path(__file__).parent / "innocent_shapes.txt"
 
 
 def password() -> str:
     """A password as people choose them: a word or two with digits and signs."""
-    words = (
-        "frosch",
-        "Sommer",
-        "dragon",
-        "hunter",
-        "Blaubeere",
-        "kestrel",
-        "Maiglocke",
-        "thunder",
-        "cobalt",
-        "Mistral",
-    )
-    made = _random.choice(words) + _random.choice(("", "-", "_", "!")) + some(_random.randint(2, 4), DIGITS)
-    return made + _random.choice(("", "!", "?x", "$", _random.choice(words)))
+    made = chance.choice(PASSWORD_WORDS) + chance.choice(("", "-", "_", "!")) + some(chance.randint(2, 4), DIGITS)
+    return made + chance.choice(("", "!", "?x", "$", chance.choice(PASSWORD_WORDS)))
 
 
 def jwt() -> str:
@@ -97,7 +95,7 @@ SECRETS: Final[tuple[Callable[[], str], ...]] = (
     lambda: "AIza" + some(35),
     lambda: "ya29." + some(120),
     lambda: "GOCSPX-" + some(28),
-    lambda: "hf_" + some(34, string.ascii_letters),
+    lambda: "hf_" + some(34, UPPER + LOWER),
     lambda: "npm_" + some(36),
     lambda: "//registry.npmjs.org/:_authToken=" + some(36),
     lambda: "pypi-AgEIcHlwaS5vcmc" + some(90),
@@ -184,26 +182,42 @@ SECRETS: Final[tuple[Callable[[], str], ...]] = (
 )
 
 
+def is_refused(fields: dict[str, str]) -> bool:
+    """True if a memory with these fields would be."""
+    try:
+        refuse_credentials(TagMemory("", (), ()), list(fields.items()))
+    except InvalidInput:
+        return True
+    return False
+
+
+def figures_of(secrets: Sequence[dict[str, str]], innocent: Sequence[str], *, show: bool) -> dict[str, int]:
+    missed = [fields for fields in secrets if not is_refused(fields)]
+    refused = [(find_credential(line), line) for line in innocent if find_credential(line) is not None]
+    if show:
+        for each in (*missed, *refused):
+            print(each)
+    return {
+        "secrets": len(secrets),
+        "found": len(secrets) - len(missed),
+        "innocent": len(innocent),
+        "refused": len(refused),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--show", choices=("tuned", "held out"))
+    parser.add_argument("--show", metavar="PART", help="one of the parts that are printed, as 'shapes, tuned'")
     arguments = parser.parse_args()
-    secrets = [make() for make in SECRETS]
-    innocent = [line for line in LINES.read_text().splitlines() if line]
-    figures: dict[str, dict[str, float | int]] = {}
-    for part, start in (("tuned", 0), ("held out", 1)):
-        missed = [text for text in secrets[start::2] if find_credential(f"For later:\n{text}") is None]
-        refused = [(find_credential(line), line) for line in innocent[start::2] if find_credential(line) is not None]
-        figures[part] = {
-            "secrets": len(secrets[start::2]),
-            "found": len(secrets[start::2]) - len(missed),
-            "innocent": len(innocent[start::2]),
-            "refused": len(refused),
-        }
-        if arguments.show == part:
-            for each in (*missed, *refused):
-                print(each)
+    first = [{"content": f"For later:\n{make()}"} for make in SECRETS]
+    shaped = [{"content": f"For later:\n{make()}"} for make in (*TOKENS, *FILES, *SAID)] + [make() for make in SPLIT]
+    figures = {}
+    for sort, secrets, lines in (("first set", first, LINES), ("shapes", shaped, SHAPED_LINES)):
+        innocent = [line.replace("\\n", "\n") for line in lines.read_text().splitlines() if line]
+        for part, start in (("tuned", 0), ("held out", 1)):
+            name = f"{sort}, {part}"
+            figures[name] = figures_of(secrets[start::2], innocent[start::2], show=arguments.show == name)
     if arguments.json:
         print(json.dumps(figures))
         return

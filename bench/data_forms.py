@@ -8,6 +8,9 @@
   own, one for a turn.
 - Named sets: `{name: {haystacks: [{name, type, items: [{label, text, at}], questions: [{id, text, kind, at, wanted}]}],
   before}}`. `at` is in seconds; with `before` only what had happened by then is asked for.
+- Invented weeks: `{"projects": [name], "memories": [{id, project, day, session, text, kind, supersedes, about_user}],
+  "questions": [{text, project, day, wanted: [id], stale: [id], sort}], "unanswerable": [{text, project}]}`. Day 1
+  begins on Monday, 2026-11-16, at 09:00 UTC, and a memory happens seven minutes after the one before it.
 
 Whatever else is in there is passed over. Dates say no zone, and are taken for UTC. What has no date happened right
 after what is told before it; a question without one is asked when the last of its memories happened.
@@ -25,12 +28,19 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.protocol.kinds import MemoryType
+from remembrancer.protocol.kinds import KINDS, GivenKind, Kind, MemoryType
 
 TURN_S: Final = 10.0
 """LoCoMo dates its sessions alone: from one turn of a session to the next."""
 UNDATED: Final = datetime(2023, 1, 1, tzinfo=UTC).timestamp()
-"""When a haystack without any date begins."""
+"""The beginning of a haystack without any date."""
+WEEK_BEGAN: Final = datetime(2026, 11, 16, 9, tzinfo=UTC).timestamp()
+"""The first morning of an invented week, a Monday."""
+DAY_S: Final = 86_400.0
+BETWEEN_S: Final = 420.0
+"""From one memory of a day of an invented week to the next."""
+AFTERWARDS: Final = 8
+"""The day of a question that names none: the Monday after the week."""
 CATEGORIES: Final = {1: "multi-hop", 2: "temporal", 3: "open-domain", 4: "single-hop", 5: "adversarial"}
 """LoCoMo's numbers of question categories."""
 YEARS: Final = (1900, 2200)
@@ -46,28 +56,34 @@ _DATE_FORMATS: Final = ("%Y/%m/%d %H:%M", "%Y/%m/%d", "%I:%M %p on %d %B, %Y")
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One memory: what it is called where the answers are named, its text, and when it happened (seconds, epoch)."""
+    """One memory: what it is called where the answers are named, its text, and when it happened (seconds, epoch).
+
+    With a `kind` it has the type of that kind, without one that of its haystack.
+    """
 
     label: str
     text: str
     occurred_at: float
+    kind: Kind | None = None
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that was asked at `asked_at`. `wanted` are the labels of the memories that hold the answer."""
+    """A question that was asked at `asked_at`. `wanted` are the labels of the memories that hold the answer, `stale`
+    those of memories that held it once."""
 
     id: str
     text: str
     kind: str
     asked_at: float
     wanted: frozenset[str]
+    stale: frozenset[str] = frozenset()
 
 
 class Haystack(msgspec.Struct, frozen=True):
     """Memories of a type that belong together, in the order in which they happened, and what is asked about them.
 
     With `before` a question asks only for what happened before it. `entities` are those that an item names, by its
-    label.
+    label; `supersedes` are the labels of items that another one replaces, by the label of that one.
     """
 
     name: str
@@ -76,11 +92,92 @@ class Haystack(msgspec.Struct, frozen=True):
     type: MemoryType = "episodic"
     before: bool = False
     entities: dict[str, tuple[str, ...]] = {}
+    supersedes: dict[str, str] = {}
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """One memory of an invented week."""
+
+    id: str
+    project: str
+    day: int
+    session: str
+    text: str
+    kind: str | None = None
+    supersedes: str | None = None
+    about_user: bool = False
+
+    @property
+    def known_kind(self) -> GivenKind | None:
+        """Its kind, if it is one of those that can be said."""
+        return next((kind for kind in KINDS if kind == self.kind), None)
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A question of a week; nothing answers one without `wanted`. `stale` are states that are past."""
+
+    text: str
+    project: str
+    day: int = AFTERWARDS
+    wanted: frozenset[str] = frozenset()
+    stale: frozenset[str] = frozenset()
+    sort: str = ""
+
+
+class Week(msgspec.Struct, frozen=True):
+    """An invented week of use, as a file has it."""
+
+    projects: tuple[str, ...]
+    memories: tuple[Memory, ...]
+    questions: tuple[Asked, ...]
+    unanswerable: tuple[Asked, ...] = ()
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """All that is asked."""
+        return self.questions + self.unanswerable
+
+    def asked_in(self, project: str) -> list[Asked]:
+        """All that is asked in a project."""
+        return [each for each in self.asked if each.project == project]
+
+    def seen_in(self, project: str) -> list[Memory]:
+        """The memories that a session of a project may be given."""
+        return [each for each in self.memories if each.project == project or each.about_user]
+
+    def happened(self) -> dict[str, float]:
+        """The time of each memory, by its id: seconds since the epoch."""
+        places: dict[int, Iterator[int]] = {}
+        return {
+            each.id: moment(each.day) + BETWEEN_S * next(places.setdefault(each.day, itertools.count()))
+            for each in self.memories
+        }
+
+    def haystacks(self, name: str) -> Iterator[Haystack]:
+        """One for each project: the memories that its sessions see, and what is asked in it."""
+        happened = self.happened()
+        for project in self.projects:
+            seen = self.seen_in(project)
+            yield Haystack(
+                f"{name}/{project}",
+                tuple(Item(each.id, each.text, happened[each.id], each.known_kind) for each in seen),
+                tuple(
+                    Question(str(place), each.text, each.sort, moment(each.day), each.wanted, each.stale)
+                    for place, each in enumerate(self.asked_in(project))
+                ),
+                "semantic",
+                supersedes={each.id: each.supersedes for each in seen if each.supersedes is not None},
+            )
+
+
+def moment(day: int) -> float:
+    """The beginning of a day of an invented week, in seconds since the epoch."""
+    return WEEK_BEGAN + (day - 1) * DAY_S
 
 
 @dataclass(slots=True)
 class Left:
-    """What is left out while reading, counted by its reason: questions, and all else."""
+    """The questions and other things left out while reading, counted by the reason."""
 
     questions: Counter[str]
     others: Counter[str]
@@ -210,6 +307,20 @@ def named_sets(read: Mapping[str, Any]) -> dict[str, tuple[Haystack, ...]]:
     }
 
 
+def week(name: str, read: Mapping[str, Any]) -> list[Haystack]:
+    """The haystacks of an invented week. Raises `msgspec.ValidationError` where the form is another one."""
+    return list(msgspec.convert(read, Week).haystacks(name))
+
+
+def advice(name: str, read: Mapping[str, Any]) -> Haystack:
+    """Short facts about a person, and tasks on which one of them bears: `{"facts": [{id, text}], "tasks": [{text,
+    wanted}]}`."""
+    items = tuple(Item(said["id"], said["text"], UNDATED) for said in read["facts"])
+    asked = enumerate(read["tasks"])
+    questions = (Question(f"{n}", said["text"], "", UNDATED, frozenset(said["wanted"])) for n, said in asked)
+    return Haystack(name, items, tuple(questions), "semantic")
+
+
 def _turns(conversation: Any, left: Left) -> Iterator[Item]:
     """The turns in order. A conversation may have dates of sessions that it does not have, and much else."""
     if not isinstance(conversation, dict):
@@ -237,7 +348,7 @@ def _turns(conversation: Any, left: Left) -> Iterator[Item]:
 
 
 def _turn_text(turn: Any) -> str | None:
-    """What is said, and the caption of the image that is shown with it."""
+    """The words of a turn, and the caption of the image that is shown with it."""
     if not isinstance(turn, dict):
         return None
     text, caption = text_of(turn.get("text")), text_of(turn.get("blip_caption"))
@@ -247,7 +358,7 @@ def _turn_text(turn: Any) -> str | None:
 
 
 def kind_of(category: Any) -> str:
-    """What a question's type or category is called."""
+    """The name of a question's type or category."""
     known = CATEGORIES.get(category) if isinstance(category, int) else None
     return known or text_of(category).strip() or UNTYPED
 

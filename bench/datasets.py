@@ -15,19 +15,19 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bench.data_forms import Haystack, Left, locomo, longmemeval, named_sets
+from bench.data_forms import Haystack, Left, advice, locomo, longmemeval, named_sets, week
 
 _XZ: Final = b"\xfd7zXZ\x00"
 _GZIP: Final = b"\x1f\x8b"
 
 
 class DataUnusable(Exception):
-    """A file is none of the two forms, or holds nothing to ask; the message says what and where."""
+    """A file is none of the forms, or holds nothing to ask; the message says what and where."""
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """What a file holds. `left_out` counts by their reason the questions that are not asked, `passed_over` what else
-    of the file was no use, and what it lacks."""
+    """The contents of a file. `left_out` counts by their reason the questions that are not asked, `passed_over` what
+    else of the file was no use, and what it lacks."""
 
     form: Literal["LongMemEval", "LoCoMo"]
     haystacks: tuple[Haystack, ...]
@@ -71,7 +71,7 @@ def load(path: Path) -> Dataset:
 
 
 def load_sets(path: Path) -> dict[str, tuple[Haystack, ...]]:
-    """The sets of a file of any form by their names; LongMemEval and LoCoMo are one set each.
+    """The sets of a file of any form by their names; LongMemEval, LoCoMo and an invented week are one set each.
 
     Raises:
         DataUnusable: see `load`.
@@ -80,6 +80,10 @@ def load_sets(path: Path) -> dict[str, tuple[Haystack, ...]]:
         read = _decoded(path)
         if isinstance(read, dict) and all(isinstance(each, dict) and "haystacks" in each for each in read.values()):
             return named_sets(read)
+        if isinstance(read, dict) and "facts" in read:
+            return {path.stem: (advice(path.stem, read),)}
+        if isinstance(read, dict) and "memories" in read:
+            return {path.stem: tuple(week(path.stem, read))}
     except (OSError, EOFError, ValueError, KeyError, TypeError, lzma.LZMAError, zlib.error) as error:
         raise DataUnusable(f"{path} cannot be read: {error!r}") from error
     dataset = parse(read)
@@ -102,7 +106,7 @@ def _unpacked(data: bytes) -> bytes:
 
 
 def parse(read: Any) -> Dataset:
-    """What JSON of either form holds.
+    """The data in JSON of either form.
 
     Raises:
         DataUnusable: see `load`.

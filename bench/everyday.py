@@ -1,4 +1,4 @@
-"""Whether recall answers what it can, and nothing else: `python -m bench.everyday [--json] [--plot FILE]`.
+"""Recall answers what it can, and nothing else: `python -m bench.everyday [--json] [--plot FILE]`.
 
 `everyday.txt` has 100 memories of a line in eight languages, 75 questions that some of them answer and 75 that none
 does. Of two questions that follow each other the first was looked at while the model of `memory/relevance.py` was

@@ -1,4 +1,5 @@
-"""How much of the truly nearest an index finds: its answers against exact search over the vectors of the records."""
+"""The share of the truly nearest that an index finds: its answers against exact search over the vectors of the
+records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What asking for facts in time costs: `python -m bench.facts [--json] [--facts N]`, on a file of records.
+"""The cost of asking for facts in time: `python -m bench.facts [--json] [--facts N]`, on a file of records.
 
 The facts become true at random times of ten years, half of them for some months; a fifth was changed or
 invalidated later. Asked is for a page of 20 at random times, by what is known now and by what was known at another
@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.graph import GROUP, Row, measured
-from remembrancer.actors.store.read_handlers import list_memories
+from examples.real_text import memories
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.commands.demo import memories
+from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import ListMemories
 from remembrancer.protocol.writes import InvalidateMemory, Operation, ProjectRef, StoreMemory, UpdateMemory
@@ -97,7 +98,7 @@ def measure(facts: int, directory: Path, samples: int) -> list[Row]:
                     limit=20,
                     offset=offset,
                 )
-                list_memories(asked, [records, user])
+                list(View([Source(records), Source(user)]).listed(asked))
 
             rows.append(measured(facts, f"{question}, from {offset:,}", ask, samples, None if offset else REACH_MS))
     records.close()

@@ -1,4 +1,4 @@
-"""How near the calls come to what the machine allows: `python -m bench.floor [--json]`.
+"""The distance of calls from what the machine allows: `python -m bench.floor [--json]`.
 
 The floor is a line through a bare bridge (a pump between two pipes and a Unix socket), a process that passes it on over
 ZeroMQ, and a process that commits it to SQLite with `synchronous=FULL`: the same hops as a store, and nothing else. It

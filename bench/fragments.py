@@ -1,4 +1,4 @@
-"""Whether six words of a memory bring it first: `python -m bench.fragments --kept DIRECTORY FILE …`.
+"""Six words of a memory should bring it first: `python -m bench.fragments --kept DIRECTORY FILE …`.
 
 Of each haystack some memories, and six words of each, are taken at random (always the same ones), common words and
 all. What has the words one after the other should come before what has not. `--show` prints the fragments that fail.
@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from typing import Final
 
 from bench.data_forms import Question
 from bench.in_process import Asking, Sets, arguments
-from remembrancer.actors.store.retrieval.keywords import word_for_word
 
 EACH: Final = 20
 WORDS: Final = 6
 SEED: Final = 7
 LEAST: Final = 8
 """Words of a memory of which a fragment is taken."""
+
+
+def word_for_word(text: str) -> str:
+    """A text as its words, common ones and all, each between two spaces."""
+    words = re.findall(r"[^\W_]+", text.casefold())
+    return f" {' '.join(words)} "
 
 
 def fragments_of(asking: Asking, chance: random.Random, each: int) -> list[str]:
@@ -35,7 +41,7 @@ def fragments_of(asking: Asking, chance: random.Random, each: int) -> list[str]:
 
 
 def place_of(fragment: str, contents: list[str]) -> int:
-    """How many come before the first that has the fragment's words one after the other."""
+    """The number of texts before the first that has the fragment's words one after the other."""
     wanted = word_for_word(fragment)
     return next((place for place, each in enumerate(contents) if wanted in word_for_word(each)), len(contents))
 

@@ -1,4 +1,4 @@
-"""What the graph costs: `python -m bench.graph [--json] [--edges N …]`, on a file of records in this process.
+"""The cost of the graph: `python -m bench.graph [--json] [--edges N …]`, on a file of records in this process.
 
 A few entities are named by many memories and most by few, as in life: by Zipf's law. A random entity is one that a
 random memory names; hubs are the best connected ones. Recalls are asked with sums of words' vectors, compared in memory
@@ -37,6 +37,7 @@ from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
 from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
 from remembrancer.config.settings import Settings
@@ -57,7 +58,7 @@ DEPTHS: Final = (1, 2, 3)
 RELATIONSHIPS: Final = ("uses", "depends_on", "authored_by", "part_of", "calls", "documents", "tests", "owns")
 TYPES: Final = ("component", "file", "person", "library")
 REACH_MS: Final = {1: 5.0, 3: 25.0}
-"""What the project wants at 20,000 edges of 10,000 memories, through the whole system."""
+"""The goal at 20,000 edges of 10,000 memories, through the whole system."""
 RECALL_REACH_MS: Final = {20_000: 18.0, 200_000: 30.0}
 """The same of a recall with PageRank. Beside the edges between entities there are those of memories with entities."""
 DIMENSIONS: Final = 384
@@ -107,7 +108,7 @@ def operations(edges: int, seed: int = 1) -> Iterator[Operation]:
 
 
 def measured(edges: int, question: str, ask: Callable[[int], object], samples: int, reach_ms: float | None) -> Row:
-    """How long `ask` takes, given numbers from 0."""
+    """The time that `ask` takes, given numbers from 0."""
     took: list[float] = []
     used: list[float] = []
     for number in range(samples):
@@ -137,7 +138,7 @@ def measure(edges: int, directory: Path, samples: int) -> list[Row]:
     while group := list(islice(waiting, GROUP)):
         records.apply(group)
     stored_s = time.perf_counter() - began
-    while records.merge_words():  # as a store does while nobody asks
+    while records.tidy():  # as a store does while nobody asks
         pass
     records.checkpoint()
     try:
@@ -154,7 +155,8 @@ def measure(edges: int, directory: Path, samples: int) -> list[Row]:
 
 
 def _walks(edges: int, files: Sequence[Records], samples: int) -> Iterator[Row]:
-    overview, _ = search_graph(SearchGraph(PROJECT, SESSION, limit=HUBS), files, time.time())
+    view = View(map(Source, files))
+    overview, _ = search_graph(SearchGraph(PROJECT, SESSION, limit=HUBS), view, time.time())
     hubs = [entity.name for entity in overview.entities]
     chance = random.Random(2)
     rows = files[0].graph.uses("entity", "entity", SESSION)
@@ -164,21 +166,23 @@ def _walks(edges: int, files: Sequence[Records], samples: int) -> Iterator[Row]:
 
             def ask(number: int, depth: int = depth, names: list[str] = names) -> None:
                 request = SearchGraph(PROJECT, SESSION, entity=names[number % len(names)], depth=depth)
-                search_graph(request, files, time.time())
+                search_graph(request, view, time.time())
 
             reach = REACH_MS.get(depth) if edges == EDGES[0] else None
             yield measured(edges, f"depth {depth} from a {sort} entity", ask, samples, reach)
 
 
 def _others(edges: int, files: Sequence[Records], samples: int) -> Iterator[Row]:
+    view = View(map(Source, files))
+
     def overview(_: int) -> None:
-        search_graph(SearchGraph(PROJECT, SESSION), files, time.time())
+        search_graph(SearchGraph(PROJECT, SESSION), view, time.time())
 
     def unknown(number: int) -> None:
-        search_graph(SearchGraph(PROJECT, SESSION, entity=f"Enttiy{number}"), files, time.time())
+        search_graph(SearchGraph(PROJECT, SESSION, entity=f"Enttiy{number}"), view, time.time())
 
     def complete(number: int) -> None:
-        suggest(Suggest(PROJECT, SESSION, "entity", f"entity{number % 10}"), files)
+        suggest(Suggest(PROJECT, SESSION, "entity", f"entity{number % 10}"), view)
 
     yield measured(edges, "overview", overview, max(5, samples // 20), None)
     yield measured(edges, "an unknown entity", unknown, samples, None)
@@ -229,27 +233,25 @@ def _recalls(edges: int, files: Sequence[SqliteRecords], directory: Path, sample
 
     with ThreadPoolExecutor(2) as threads, asyncio.Runner() as runner:
         asked: tuple[tuple[str, type[Source], Ranking], ...] = (
-            ("a recall without the graph", WithoutGraph, "relevance"),
-            ("a recall (hybrid)", Source, "relevance"),
+            ("a recall without the graph", WithoutGraph, "fitted"),
+            ("a recall (hybrid)", Source, "fitted"),
             ("a recall (pagerank)", Source, "pagerank"),
         )
         for way, (name, form, ranking) in enumerate(asked):
-            sources = [form(records, index) for records, index in zip(files, indexes, strict=True)]
+            searched = View(form(records, index) for records, index in zip(files, indexes, strict=True))
 
             own = questions[way :: len(asked)]
 
-            def once(
-                number: int, own: list[str] = own, sources: Sequence[Source] = sources, ranking: Ranking = ranking
-            ) -> None:
+            def once(number: int, own: list[str] = own, view: View = searched, ranking: Ranking = ranking) -> None:
                 request = Recall(SESSION, project=PROJECT, query=own[number], ranking=ranking)
-                runner.run(recall(request, sources, embed, threads, time.time()))
+                runner.run(recall(request, view, embed, threads, time.time()))
 
             yield measured(edges, name, once, samples, RECALL_REACH_MS.get(edges) if form is Source else None)
     chroma.close()
 
 
 def _copy(edges: int, path: Path) -> Row:
-    """What a copy of the edges in memory would cost before the first question, and after each change of the file."""
+    """The cost of a copy of the edges in memory, before the first question and after each change of the file."""
     file = SqliteFile(path)
 
     def copy(_: int) -> None:

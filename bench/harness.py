@@ -1,4 +1,4 @@
-"""What the benchmarks share: a figure, a runtime of its own home, filling it, and timing calls."""
+"""The parts that benchmarks share: a figure, a runtime of its own home, filling it, and timing calls."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from rich.table import Table
 
 from bench.client import StdioClient
 from remembrancer.commands import exit_codes
+from remembrancer.config.tokens import Tokens
 
 IN_FLIGHT: Final = 8
 STOP_ATTEMPTS: Final = 3
@@ -37,7 +38,7 @@ class Figure(msgspec.Struct):
 
     @property
     def reached(self) -> bool:
-        """Whether the value is within the reach; a reach of 0 is none."""
+        """True if the value is within the reach; a reach of 0 is none."""
         if not self.reach:
             return True
         return self.value >= self.reach if self.more_is_better else self.value <= self.reach
@@ -53,12 +54,13 @@ class Runtime:
     def client(self) -> StdioClient:
         return StdioClient(self.home, environ=self.environ)
 
-    async def command(self, *arguments: str) -> tuple[int, str]:
-        """Run a `remembrancer` command on this home: exit status and output."""
+    async def command(self, *arguments: str, directory: Path | None = None) -> tuple[int, str]:
+        """Run a `remembrancer` command on this home, in a directory (None: where this runs): exit status and output."""
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("remembrancer")),
             *arguments,
             stdout=asyncio.subprocess.PIPE,
+            cwd=directory,
             env={**_bare_environ(), "REMEMBRANCER_HOME": str(self.home), **self.environ},
         )
         out, _ = await process.communicate()
@@ -96,6 +98,11 @@ async def runtime(**settings: str) -> AsyncIterator[Runtime]:
         await running.aclose()
 
 
+def token_of(home: Path, project: Path | None = None) -> str:
+    """A token for a runtime in that home, and for a project in a directory (the home's own)."""
+    return Tokens(home).create("bench", (str(project or home),), time.time())
+
+
 async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float, interval_s: float = 0.02) -> float:
     """Seconds until `condition` holds. Raises `TimeoutError`."""
     began = time.perf_counter()
@@ -107,7 +114,7 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float,
 
 
 async def drained(client: StdioClient) -> bool:
-    """Whether every memory has its vectors."""
+    """True if every memory has its vectors."""
     status = await client.call("get_memory_status")
     return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
 

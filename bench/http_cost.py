@@ -1,4 +1,4 @@
-"""What HTTP costs beside stdio, and under load: `python -m bench.http_cost [--nodes N] [--load-only] [--json]`.
+"""The cost of HTTP beside stdio, and under load: `python -m bench.http_cost [--nodes N] [--load-only] [--json]`.
 
 A store, and a recall over 1,000 memories, by a client on stdio and by one on HTTP that keeps its connection, in turn.
 Then `connections` three links deep among so many nodes that were linked to four others each. Then 200 sessions, each on
@@ -22,8 +22,9 @@ from typing import Any, Final
 
 import psutil
 
-from bench.harness import Figure, drained, fill, print_figures, runtime, wait_until
+from bench.harness import Figure, drained, fill, print_figures, runtime, token_of, wait_until
 from bench.varied_text import varied
+from tests.ports import free_port
 
 MEMORIES: Final = 1_000
 NODES: Final = 10_000
@@ -41,11 +42,11 @@ Json = dict[str, Any]
 class HttpClient:
     """One session over one connection. Blocks."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, token: str) -> None:
         self._line = http.client.HTTPConnection("127.0.0.1", port)
         self._line.connect()
         self._line.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._headers = {"Content-Type": "application/json"}
+        self._headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         self._number = 0
         begun = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
         self._headers["Mcp-Session-Id"] = self._post("initialize", begun)[1]
@@ -65,13 +66,6 @@ class HttpClient:
         return json.loads(response.read()), response.headers.get("Mcp-Session-Id", "")
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    return port
-
-
 async def measure(nodes: int) -> list[Figure]:
     """The medians over stdio and HTTP, and what HTTP adds."""
     port = free_port()
@@ -82,7 +76,7 @@ async def measure(nodes: int) -> list[Figure]:
     async with runtime(http_port=str(port), toolsets="memory,nodes") as running, running.client() as stdio:
         await fill(stdio, known)
         await wait_until(lambda: drained(stdio), 120)
-        web = await asyncio.to_thread(HttpClient, port)
+        web = await asyncio.to_thread(HttpClient, port, token_of(running.home))
 
         async def timed(name: str, call: Callable[[], Any]) -> None:
             began = time.perf_counter()
@@ -121,13 +115,17 @@ async def measure(nodes: int) -> list[Figure]:
 async def measure_load() -> list[Figure]:
     """200 sessions at several rates, what each costs in memory, and who is served beside 10,000 left connections."""
     port = free_port()
-    async with runtime(http_port=str(port), embedders="0") as running, running.client() as stdio:
+    async with (
+        runtime(http_port=str(port), http_requests_per_minute="0", embedders="0") as running,
+        running.client() as stdio,
+    ):
         memory_id = (await stdio.call("store_memory", content=next(iter(varied(1)))[:300], scope="user"))["memory_id"]
         gateway = next(each["pid"] for each in (await running.status())["processes"] if each["role"] == "gateway")
         process = psutil.Process(gateway)
-        await RawHttp(port).open()  # what is made once
+        token = token_of(running.home)
+        await RawHttp(port, token).open()  # what is made once
         before = process.memory_info().rss
-        clients = [await RawHttp(port).open() for _ in range(CLIENTS)]
+        clients = [await RawHttp(port, token).open() for _ in range(CLIENTS)]
         each_mb = (process.memory_info().rss - before) / CLIENTS / 1e6
         figures: list[Figure] = []
         for rate in RATES:
@@ -180,9 +178,9 @@ async def _asked_at(rate: float, clients: Sequence[RawHttp], memory_id: str) -> 
 class RawHttp:
     """A session on a connection of its own, which costs the machine as little as can be."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, token: str) -> None:
         self._port = port
-        self._head = ""
+        self._head = f"Authorization: Bearer {token}\r\n"
 
     async def open(self) -> RawHttp:
         """Connect and shake hands."""
@@ -190,7 +188,7 @@ class RawHttp:
         begun = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
         head, _ = await self._post("initialize", begun)
         session = next(line[16:] for line in head.splitlines() if line.lower().startswith("mcp-session-id: "))
-        self._head = f"Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: {PROTOCOL}\r\n"
+        self._head += f"Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: {PROTOCOL}\r\n"
         return self
 
     async def call(self, tool: str, **arguments: Any) -> None:

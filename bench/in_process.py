@@ -11,31 +11,40 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
-from collections.abc import Iterator, Sequence
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 from bench.abstention import queries, short_haystack
-from bench.baselines import DEPTH, WordIndex, fused, read_passages
+from bench.baselines import DEPTH, WordIndex, fused, mean_ranking, read_passages
 from bench.data_forms import UNDATED, Haystack, Item, Question
 from bench.datasets import load_sets
 from bench.everyday import read_everyday
 from bench.measures import NAMES, Answered, by_kind, percentages
 from remembrancer.actors.embedder.engine import Engine, scale_of
-from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
+from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.schema import MIGRATIONS
+from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import RunningRecall, recall
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
 from remembrancer.config.settings import Settings
+from remembrancer.memory.features import Column as Features
+from remembrancer.memory.features import table
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS
-from remembrancer.memory.relevance import Evidence
+from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.kinds import kind_of_type, type_of_kind
 from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.protocol.work import CosineScale, Passage
 from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, StoreMemory
@@ -44,6 +53,8 @@ PROJECT: Final = ProjectRef("p_000000000000", "/project")
 SESSION: Final = "s"
 TOGETHER: Final = 50
 """Memories of a transaction."""
+ADVICE: Final = Path(__file__).parent / "advice.json"
+"""Facts about a person, and tasks on which one of them bears."""
 LATER_S: Final = 60.0
 """After the last memory happened."""
 
@@ -61,8 +72,8 @@ class Asking:
     ) -> None:
         self.haystack = haystack
         self.now = max(item.occurred_at for item in haystack.items) + LATER_S
-        said = (haystack.entities,) if haystack.entities else ()
-        made_of = repr((haystack.type, haystack.items, *said, MIGRATIONS, engine.identity)).encode()
+        said = [each for each in (haystack.entities, haystack.supersedes) if each]
+        made_of = repr((haystack.type, haystack.items, *said, RECORDS.steps, engine.identity)).encode()
         self.path = directory / f"{hashlib.sha256(made_of).hexdigest()[:24]}.db"
         is_kept = self.path.exists()
         making = self.path if is_kept else self.path.with_suffix(".part")
@@ -70,15 +81,18 @@ class Asking:
         self.model = engine.identity.key
         ids = [derive_memory_id(str(place), self.now) for place in range(len(haystack.items))]
         self.labels = {memory_id: item.label for memory_id, item in zip(ids, haystack.items, strict=True)}
+        self._ids = {label: memory_id for memory_id, label in self.labels.items()}
         if not is_kept:
             for first in range(0, len(ids), TOGETHER):
                 self._store(ids[first : first + TOGETHER], haystack.items[first : first + TOGETHER], engine)
             self.records.close()
             making.rename(self.path)
             self.records = SqliteRecords(self.path, PROJECT.id, lambda: self.now)
+        while self.records.tidy():
+            pass  # as the store does beside its work
         index = PassageIndex(self.records, self.model, scale or scale_of(engine))
         index.reconcile(ExactCollection())
-        self._source = Source(self.records, index)
+        self._view = View([Source(self.records, index)])
         self._threads = threads
         vectors = engine.embed_questions([question.text for question in haystack.questions])
         self.vectors: dict[str, Vectors] = dict(
@@ -90,10 +104,12 @@ class Asking:
             StoreMemory(
                 memory_id=memory_id,
                 content=item.text,
-                type=self.haystack.type,
+                kind=item.kind or kind_of_type(self.haystack.type),
+                type=type_of_kind(item.kind) if item.kind else self.haystack.type,
                 scope="project",
                 session_id=SESSION,
                 occurred_at=item.occurred_at,
+                supersedes=self._ids.get(self.haystack.supersedes.get(item.label, "")),
                 related_entities=tuple(
                     EntityRef(name, "thing", "about") for name in self.haystack.entities.get(item.label, ())
                 ),
@@ -106,7 +122,7 @@ class Asking:
         )
         for outcome, item in zip(outcomes, items, strict=True):
             assert outcome.to_embed is not None
-            budget = min(engine.passage_budget, PASSAGE_TOKENS)
+            budget = engine.passage_tokens
             passages = [Passage(each.start, each.end) for each in split_passages(item.text, engine.tokenizer, budget)]
             vectors = engine.embed_passages([item.text[each.start : each.end] for each in passages])
             made.append(EmbeddedMemory(outcome.to_embed, digest_of(item.text), tuple(passages), vectors))
@@ -124,41 +140,52 @@ class Asking:
         )
 
     async def ask(self, question: Question, **fields: Any) -> tuple[RecalledMemory, ...]:
-        """What a recall of ten answers. `fields` are further ones of the request."""
+        """The answer to a recall of ten. `fields` are further ones of the request."""
 
         async def embed(_: str) -> Vectors:
             return self.vectors[question.text]
 
-        answer, _ = await recall(self._request(question, **fields), [self._source], embed, self._threads, self.now)
+        answer, _ = await recall(self._request(question, **fields), self._view, embed, self._threads, self.now)
         return answer.memories
 
-    def evidence(self, question: Question) -> list[tuple[Evidence, bool]]:
-        """What speaks for each candidate of a recall, best first, and whether it answers."""
-        running = RunningRecall(self._request(question), [self._source], self._threads, self.now, DEFAULT_WEIGHTS)
-        running.vector = self.vectors[question.text]
+    def candidates(self, question: Question, *, by_words: bool = False) -> tuple[Features, list[str]]:
+        """The features of a recall's candidates (candidates, features), and their labels. `by_words`: as if there
+        were no vectors."""
+        running = RunningRecall(self._request(question), self._view, self._threads, self.now, DEFAULT_WEIGHTS)
+        if not by_words:
+            running.question = replace(running.question, vector=self.vectors[question.text])
         running.find_words()
+        rows, _ = running.candidates()
         labels = [item.label for item in self.haystack.items]  # numbered from 1 in this order
-        ranked = [key for key, _ in running.candidates()]
-        return [
-            (running.evidence[key], labels[key[1] - 1] in question.wanted) for key in ranked if key in running.evidence
-        ]
+        return table(running.columns(rows), running.question.asked), [labels[number - 1] for _, number in rows]
 
     async def ranking(self, question: Question, **fields: Any) -> list[str]:
         """The labels of what a recall answers."""
         return [self.labels[each.id] for each in await self.ask(question, **fields)]
 
     def baselines(self) -> dict[str, list[Answered]]:
-        """What plain words, plain vectors and their reciprocal ranks find for each question."""
+        """The findings of plain words, plain vectors, their reciprocal ranks and their mean for each question."""
         labels = [item.label for item in self.haystack.items]
         words = WordIndex([item.text for item in self.haystack.items])
         places = {memory_id: place for place, memory_id in enumerate(self.labels)}
         dimensions = len(next(iter(self.vectors.values())))
         vectors = read_passages(self.path, self.model, dimensions, places, len(labels))
-        found: dict[str, list[Answered]] = {"bm25": [], "vectors": [], "rrf": []}
+        found: dict[str, list[Answered]] = {"bm25": [], "vectors": [], "rrf": [], "mean": []}
         for question in self.haystack.questions:
-            deep = words.rank(question.text, len(labels)), vectors.rank(self.vectors[question.text], len(labels))
-            both = [[place for place in ranked if self._may_answer(question, place)][:DEPTH] for ranked in deep]
-            for name, ranked in zip(found, (*both, fused(both)), strict=True):
+            if not question.wanted:
+                continue
+            vector = self.vectors[question.text]
+            by_words = words.scores(question.text, len(labels), without=stop_words_of(question.text))
+            deep = (
+                words.rank(question.text, len(labels)),
+                vectors.rank(vector, len(labels)),
+                mean_ranking(vectors.cosines(vector), by_words),
+            )
+            by_bm25, by_meaning, mean = (
+                [place for place in ranked if self._may_answer(question, place)][:DEPTH] for ranked in deep
+            )
+            rankings = (by_bm25, by_meaning, fused([by_bm25, by_meaning]), mean)
+            for name, ranked in zip(found, rankings, strict=True):
                 found[name].append(Answered(question.kind, tuple(labels[each] for each in ranked), question.wanted))
         words.close()
         return found
@@ -167,9 +194,38 @@ class Asking:
         return not self.haystack.before or self.haystack.items[place].occurred_at <= question.asked_at
 
 
+class KeptVectors:
+    """An engine whose vectors of passages are kept in a file, by the digest of their text: they are made once, however
+    often the records around them are made anew."""
+
+    def __init__(self, engine: Engine, directory: Path) -> None:
+        self._engine = engine
+        key = hashlib.sha256(engine.identity.key.encode()).hexdigest()[:12]
+        self._kept = sqlite3.connect(directory / f"{key}.vectors", check_same_thread=False, isolation_level=None)
+        self._kept.execute("CREATE TABLE IF NOT EXISTS vectors (digest BLOB PRIMARY KEY, vector BLOB) WITHOUT ROWID")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """See `Engine`."""
+        digests = [hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in texts]
+        known: dict[bytes, bytes] = {}
+        for digest in digests:
+            known.update(self._kept.execute("SELECT * FROM vectors WHERE digest = ?", (digest,)))
+        new = [place for place, digest in enumerate(digests) if digest not in known]
+        if new:
+            made = self._engine.embed_passages([texts[place] for place in new]).astype("<f4")
+            rows = [(digests[place], vector.tobytes()) for place, vector in zip(new, made, strict=True)]
+            with self._kept:
+                self._kept.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+            known.update(rows)
+        return np.stack([np.frombuffer(known[digest], dtype="<f4") for digest in digests])
+
+
 class Sets:
-    """The sets of these files, these haystacks, and with `own` those that come with the benchmark: `everyday` and
-    `notes`."""
+    """The sets of these files, these by their names, and with `own` those that come with the benchmark:
+    `everyday`, `notes` and `advice`."""
 
     def __init__(
         self,
@@ -177,21 +233,32 @@ class Sets:
         kept: Path,
         *,
         own: bool = False,
-        haystacks: Sequence[Haystack] = (),
+        haystacks: Mapping[str, Sequence[Haystack]] = MappingProxyType({}),
         engine: Engine | None = None,
         scale: CosineScale | None = None,
     ) -> None:
         self._haystacks = {name: each for file in files for name, each in load_sets(file).items()}
-        self._haystacks |= {each.name: (each,) for each in haystacks}
+        self._haystacks |= {name: tuple(each) for name, each in haystacks.items()}
         if own:
             self._haystacks |= {"everyday": (everyday_haystack(),), "notes": (notes_haystack(),)}
+            self._haystacks |= load_sets(ADVICE)
         self._kept = kept
         kept.mkdir(parents=True, exist_ok=True)
-        self._engine, self._scale = engine or load_engine(Settings(), 2), scale
+        self._engine: Engine = KeptVectors(engine or load_engine(Settings(), 2), kept)
+        self._scale = scale
         self._threads = ThreadPoolExecutor(2)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._haystacks)
+
+    @property
+    def model(self) -> str:
+        """The identity of the engine's vectors."""
+        return self._engine.identity.key
+
+    def questions(self, name: str) -> int:
+        """The number of questions of a set."""
+        return sum(len(each.questions) for each in self._haystacks[name])
 
     def of(self, name: str) -> Iterator[Asking]:
         """The haystacks of a set, one after the other: each is closed when the next is asked for."""
@@ -226,7 +293,7 @@ def notes_haystack() -> Haystack:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """What all benchmarks of this sort take."""
+    """The arguments of all benchmarks of this sort."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="*", metavar="FILE", help="JSON, or that packed by xz or gzip")
     parser.add_argument("--kept", type=Path, required=True, metavar="DIRECTORY", help="where records are kept")
@@ -250,6 +317,8 @@ def main() -> None:
         baselines: dict[str, list[Answered]] = {}
         for asking in sets.of(name):
             for question in asking.haystack.questions:
+                if not question.wanted:
+                    continue
                 ranked = asyncio.run(asking.ranking(question))
                 answers.append(Answered(question.kind, tuple(ranked), question.wanted))
             for system, found in asking.baselines().items() if given.baselines else ():

@@ -1,4 +1,4 @@
-"""Whether a question finds what shares only an entity with its words: `python -m bench.joined --kept DIRECTORY`.
+"""Questions that share only an entity with their answer: `python -m bench.joined --kept DIRECTORY`.
 
 `joined.txt` has 202 memories of twenty domains, each with the entities that an assistant names beside it, 100 questions
 whose words find one memory while another one answers, 40 that are answered by what their words find, and 40 that none
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--kept", type=Path, required=True, metavar="DIRECTORY", help="where records are kept")
     parser.add_argument("--only", nargs="+", choices=HALVES, default=HALVES, metavar="HALF")
     given = parser.parse_args()
-    sets = Sets([], given.kept, haystacks=[read_joined()])
+    sets = Sets([], given.kept, haystacks={"joined": (read_joined(),)})
     for asking in sets.of("joined"):
         for half in given.only:
             questions = [each for each in asking.haystack.questions if each.kind == half]

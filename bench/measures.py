@@ -1,4 +1,4 @@
-"""How well a ranking answers a question. Pure."""
+"""The measures of a ranking's answers. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools of the first seed cost at 10,000 memories with entities: `python -m bench.speed --only tools`."""
+"""The cost of the first seed's tools at 10,000 memories with entities: `python -m bench.speed --only tools`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from bench.client import StdioClient
 from bench.context import context_figures
 from bench.harness import Figure, drained, fill, latencies, runtime, wait_until
-from remembrancer.commands.demo import memories
+from examples.real_text import memories
 
 SIZE: Final = 10_000
 SAMPLES: Final = 300

@@ -27,7 +27,7 @@ import psutil
 from bench.client import StdioClient
 from bench.harness import Figure, Runtime, latencies, print_figures, wait_until
 from bench.varied_text import varied
-from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
+from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import chunks_of
@@ -123,12 +123,12 @@ class Notes:
         return bool(status["totalFiles"] == len(self.files) and not pending)
 
     async def finds(self, query: str, word: str) -> bool:
-        """Whether a chunk with that word is found."""
+        """True if a chunk with that word is found."""
         answer = await self.client.call("memory_search", query=query)
         return any(word in each["snippet"] for each in answer["results"])
 
     def lines(self, hit: dict[str, object]) -> str:
-        """What stands in the lines that a result names."""
+        """The text of the lines that a result names."""
         text = (self.workspace / str(hit["path"])).read_text().splitlines()
         start, end = hit["startLine"], hit["endLine"]
         assert isinstance(start, int)
@@ -240,7 +240,7 @@ def engine_alone_s(files: dict[str, str]) -> float:
     passages = [
         text[each.start : each.end]
         for text in some
-        for each in split_passages(text, engine.tokenizer, min(engine.passage_budget, PASSAGE_TOKENS))
+        for each in split_passages(text, engine.tokenizer, engine.passage_tokens)
     ]
     engine.embed_passages(passages[:20])
     began = time.perf_counter()

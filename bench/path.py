@@ -1,8 +1,9 @@
-"""How much of the project a call runs through: `python -m bench.path [--list]`.
+"""The share of the project that a call runs through: `python -m bench.path [--list]`.
 
 Every process of a runtime notes which of our functions it calls while some calls are made one after the other. What
 was called at least once for each of them is on the path: distinct functions, and the files that they stand in. Of a
-store those up to its row are counted apart: the answer's way back comes after them, and some of the embedding.
+store those up to its row are counted apart: the answer's way back comes after them, and some of the embedding. So are
+those that encode or decode JSON or MessagePack.
 """
 
 from __future__ import annotations
@@ -30,12 +31,24 @@ COUNTER: Final = '''
 """Notes calls and their times between two SIGUSR1, and writes them down at the second."""
 import json, os, pathlib, signal, sys, threading, time
 
+CODERS = {"msgspec.json", "msgspec.msgpack", "pydantic_core._pydantic_core"}
+CODINGS = {"encode", "decode", "validate_json"}
 calls = []
 recording = False
 
 
-def note(frame, event, argument):
-    if recording and event == "call" and "/remembrancer/" in frame.f_code.co_filename:
+def note(frame, event, called):
+    if not recording:
+        return
+    is_text = event == "call" and frame.f_code.co_qualname in ("JSONDecoder.decode", "JSONEncoder.encode")
+    coder = type(getattr(called, "__self__", None)).__module__
+    if is_text or (event == "c_call" and coder in CODERS and called.__name__ in CODINGS):
+        while frame is not None and "/remembrancer/" not in frame.f_code.co_filename:
+            frame = frame.f_back
+        if frame is not None:
+            where = frame.f_code.co_filename.rpartition("/remembrancer/")[2] + ":" + frame.f_code.co_qualname
+            calls.append((f"{where} <{'json' if is_text else coder + ' ' + called.__name__}>", time.monotonic()))
+    elif event == "call" and "/remembrancer/" in frame.f_code.co_filename:
         name = frame.f_code.co_filename.rpartition("/remembrancer/")[2] + ":" + frame.f_code.co_qualname
         calls.append((name, time.monotonic()))
 
@@ -58,7 +71,7 @@ signal.signal(signal.SIGUSR1, toggle)
 '''
 
 
-ROW: Final = "actors/store/records/operations.py:record_done"
+ROW: Final = "actors/store/records/sqlite_edits.py:SqliteEdits.note_applied"
 """With this the row is written: what comes after it in a call is the commit and the way back."""
 Functions = set[str]
 
@@ -71,10 +84,12 @@ class CountingRuntime(Runtime):
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-path-", dir="/tmp"))
         (self.directory / "sitecustomize.py").write_text(COUNTER)
         path = os.pathsep.join(filter(None, (str(self.directory), os.environ.get("PYTHONPATH"))))
+        self.codings: list[str] = []
+        """The places at which something was encoded or decoded, in the order of the processes."""
         self.environ["PYTHONPATH"] = path  # one of the few variables that a runtime takes over
 
     async def calls_of(self, client: StdioClient, call: Callable[[int], Awaitable[Any]]) -> tuple[Functions, Functions]:
-        """What each of `CALLS` calls ran through; and what of it before the row was written, where one was."""
+        """The functions that each of `CALLS` calls ran through; and those before the row was written, where one was."""
         pids = [each["pid"] for each in (await self.status())["processes"] if each["role"] != "launcher"]
         pids.append(client.process.pid)
         for pid in pids:
@@ -94,7 +109,9 @@ class CountingRuntime(Runtime):
                 return file.exists()  # noqa: ASYNC240  # the loop has nothing else to do
 
             await wait_until(written, 10)
-            noted += [(name, at) for name, at in json.loads(file.read_text()) if "<" not in name]
+            found = json.loads(file.read_text())
+            self.codings += [name for name, _ in found if name.endswith(">") and " <" in name]
+            noted += [(name, at) for name, at in found if "<" not in name]
             file.unlink()
         counted = Counter(name for name, _ in noted)
         rows = sorted(at for name, at in noted if name == ROW)
@@ -107,7 +124,8 @@ class CountingRuntime(Runtime):
 
 
 async def measure() -> dict[str, Functions]:
-    """The functions on the path of a store, on that of a store up to its row, and on that of a hybrid recall."""
+    """The functions on the path of a store, on that of a store up to its row, those of a store that encode or decode
+    something, and the functions on the path of a hybrid recall."""
     running = CountingRuntime()
     try:
         async with running.client() as client:
@@ -115,6 +133,7 @@ async def measure() -> dict[str, Functions]:
             await fill(client, texts[:MEMORIES])
             await wait_until(lambda: drained(client), 120)
             store, row = await running.calls_of(client, lambda n: client.store(texts[MEMORIES + n]))
+            codings = {name for name, n in Counter(running.codings).items() if n >= CALLS}
             await wait_until(lambda: drained(client), 120)
             recall, _ = await running.calls_of(
                 client, lambda n: client.call("recall_memories", query=texts[n][:60], strategy="hybrid")
@@ -122,7 +141,7 @@ async def measure() -> dict[str, Functions]:
     finally:
         await running.aclose()
         shutil.rmtree(running.directory)
-    return {"store": store, "store, up to the row": row, "recall": recall}
+    return {"store": store, "store, up to the row": row, "store, encoding or decoding": codings, "recall": recall}
 
 
 def main() -> None:

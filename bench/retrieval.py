@@ -1,4 +1,4 @@
-"""How well recall finds: `python -m bench.retrieval --data FILE [--only N] [--json] [--abstain] [--limit N]`.
+"""The quality of recall: `python -m bench.retrieval --data FILE [--only N] [--json] [--abstain] [--limit N]`.
 
 FILE holds LongMemEval or LoCoMo in the form that `bench/data_forms.py` tells. Each question (or conversation) is a
 project of a runtime that is made for the purpose and removed afterwards; what happened is stored by `store_memory` with

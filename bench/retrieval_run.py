@@ -26,6 +26,7 @@ from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.project import project_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
+from remembrancer.memory.handovers import HANDOVER
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -43,9 +44,11 @@ STALLED_S: Final = 900.0
 SLOWEST_BYTES_PER_S: Final = 2_000.0
 """Embedding is given up when no memory was finished in `STALLED_S` and what the longest takes the slowest machine."""
 LONGEST_BYTES: Final = 16_777_216
-"""What `content_limit_bytes` may be at the most."""
+"""The largest value of `content_limit_bytes`."""
 POLL_S: Final = 0.25
 SAID_EVERY_S: Final = 15.0
+RECORD: Final = "the record of a session"
+"""The label of what the system writes by itself at the end of the session that has stored the memories."""
 Say = Callable[[str], None]
 
 
@@ -54,7 +57,7 @@ class Failed(Exception):
 
 
 class Measurement:
-    """What a run has found out so far."""
+    """The findings of a run so far."""
 
     def __init__(self) -> None:
         self.answers: dict[str, list[Answered]] = {system: [] for system in SYSTEMS}
@@ -128,7 +131,7 @@ class Run:
 
     @contextmanager
     def _spared(self, what: str) -> Iterator[None]:
-        """What fails in here is told, and the others go on; after several failures in a row they do not."""
+        """Tell a failure in here, and let the others go on; after several failures in a row they do not."""
         try:
             yield
             self._failures = 0
@@ -238,7 +241,7 @@ class Run:
         measured.passages += len(vectors.rows)
         if vectors.texts_without:
             self._trouble(f"{project.haystack.name}: {vectors.texts_without} memories have no vectors")
-        labels = [item.label for item in project.haystack.items]
+        labels = [*(item.label for item in project.haystack.items), RECORD]
         with closing(words):
             async with self._session(running, project.directory) as client:
                 await _connect(client)
@@ -271,13 +274,16 @@ class Run:
             self._trouble(f"question {question.id} is not answered as it should be: {told(answer)}")
         memories = answer.get("memories", [])
         measured.empty += not memories
-        unknown = [memory["id"] for memory in memories if memory["id"] not in project.places]
-        if unknown:
-            self._trouble(f"question {question.id}: memories were found that were not stored: {unknown}")
+        places = dict(project.places)
+        for unknown in [memory["id"] for memory in memories if memory["id"] not in places]:
+            if HANDOVER in (await self._call(client, "get_memory", memory_id=unknown)).get("tags", ()):
+                places[unknown] = len(project.haystack.items)  # takes a rank, and is what nobody asked for
+            else:
+                self._trouble(f"question {question.id}: a memory was found that was not stored: {unknown}")
         if self._with_details:
             shown = [{key: value for key, value in memory.items() if key != "content"} for memory in memories]
             measured.details.append({"id": question.id, "memories": shown})
-        return shown_places(memories, project.places)
+        return shown_places(memories, places)
 
     async def _ask_nonsense(self, client: StdioClient) -> None:
         for sort, queries in abstention.queries().items():
@@ -332,7 +338,7 @@ class Run:
         self._say(problem)
 
     def _say_at_times(self, text: str) -> None:
-        """How far it is, not too often."""
+        """Say the progress, not too often."""
         now = time.perf_counter()
         if now - self._said_at > SAID_EVERY_S:
             self._said_at = now
@@ -364,7 +370,7 @@ async def _connect(client: StdioClient) -> None:
 
 
 async def _arguments(client: StdioClient, tool: str) -> frozenset[str]:
-    """What a tool offers to be told."""
+    """The arguments that a tool offers."""
     listed = await client.request("tools/list")
     return frozenset(
         name for each in listed["tools"] if each["name"] == tool for name in each["inputSchema"]["properties"]

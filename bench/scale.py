@@ -1,4 +1,5 @@
-"""What grows with the number of memories: `python -m bench.scale [--sizes N …] [--home DIR] [--json] [--plot FILE]`.
+"""The figures that grow with the number of memories: `python -m bench.scale [--sizes N …] [--home DIR] [--json] [--plot
+FILE]`.
 
 One project of 1,000 to 100,000 memories (`bench.varied_text`), stored, embedded and asked through a real client. With
 `--home` the filled homes are kept in that directory, and are used again by the next run.
@@ -37,7 +38,7 @@ FEWER: Final = 60
 EMBEDDED_WITHIN_S: Final = 3600.0
 SETTLED_WITHIN_S: Final = 600.0
 ASKED_EVERY_S: Final = 0.2
-"""How often is asked whether the vectors are searched: asking costs the processor that makes the index."""
+"""The pause between two questions whether vectors are searched: asking costs the processor that makes the index."""
 
 
 class KeptRuntime(Runtime):

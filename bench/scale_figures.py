@@ -1,4 +1,4 @@
-"""What `bench.scale` measures at each size, beside what the project sets itself."""
+"""The measurements of `bench.scale` at each size, beside the project's goals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REACHES: Final = {10_000: (8.0, 16.0), 100_000: (16.0, 0.0)}
 """Milliseconds that a hybrid recall may take at a size: p50 and p95; 0 is none."""
 FOUND: Final = 0.98
 GROWTH: Final = 2.0
-"""How much longer the median hybrid recall may take at 100,000 than at 10,000."""
+"""The times that the median hybrid recall may take at 100,000 of that at 10,000."""
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -24,7 +24,8 @@ class Latency(msgspec.Struct, frozen=True):
 
 
 class Loading(msgspec.Struct, frozen=True):
-    """How a home came to its size: what was added to the next smaller one, and the changes measured after that."""
+    """The way in which a home came to its size: what was added to the next smaller one, and the changes measured after
+    that."""
 
     added: int
     acknowledged_per_s: float
@@ -53,7 +54,7 @@ class AtSize(msgspec.Struct, frozen=True):
 
 
 def rows_of(measured: AtSize) -> dict[str, str]:
-    """What a table says of one size."""
+    """The rows of a table for one size."""
     loading = measured.loading
     latencies_of = {
         **{f"`recall_memories` {strategy}": measured.recalls[strategy] for strategy in STRATEGIES},

@@ -1,4 +1,4 @@
-"""What a recall over three scopes costs: `python -m bench.scopes [--samples N] [--json]`, through a real client.
+"""The cost of a recall over three scopes: `python -m bench.scopes [--samples N] [--json]`, through a real client.
 
 10,000 memories of the project, 10,000 of the user and 1,000 of the session that asks.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from bench.client import StdioClient
 from bench.harness import Figure, drained, fill, latencies, print_figures, runtime, wait_until
-from remembrancer.commands.demo import memories
+from examples.real_text import memories
 
 PROJECT: Final = 10_000
 USER: Final = 10_000

@@ -1,12 +1,17 @@
-"""Whether anything acknowledged gets lost: `python -m bench.soak [--kills N] [--sessions N] [--seed N]`.
+"""Nothing acknowledged may get lost: `python -m bench.soak [--kills N] [--sessions N] [--seed N]`.
 
-Sessions call all tools at random through real bridges, and write down what was acknowledged, while every process
-(store, gateway, embedders, consolidator, launcher, bridges) is killed with SIGKILL at random moments. At the end each
-acknowledged memory has to be there exactly once, as its last acknowledged change left it, with each of its changes in
-the history once; what was forgotten stays forgotten; nothing is queued; no process and no file is left. The exit status
-is 1 when anything of that is not so.
+Sessions call all tools at random, two of three through real bridges and each third one over HTTP, and write down what
+was acknowledged, while every process (store, gateway, embedders, consolidator, indexer, launcher, bridges) is killed
+with SIGKILL at random moments. Beside memories they write Markdown notes, with the tool or as an editor does, and have
+them read and searched. At the end each acknowledged memory has to be there exactly once, as its last acknowledged
+change left it, with each of its changes in the history once; what was forgotten stays forgotten; each note has what was
+acknowledged once, and is found, and what was taken away is not; nothing is queued; no process and no file is left. The
+exit status is 1 when anything of that is not so.
 
 What a session does and when something is killed follows from the seed; how that falls together does not.
+
+`python -m bench.soak --journal [postgresql] [--operations N]` is the soak of what several machines share: see
+`bench/shared_soak.py`, and `bench/shared_runtimes.py` for `--runtimes`.
 """
 
 from __future__ import annotations
@@ -18,24 +23,31 @@ import random
 import shutil
 import sqlite3
 import sys
+import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import psutil
 
-from bench.client import CLOSED, Json, StdioClient
-from bench.harness import Runtime, wait_until
+from bench.client import CLOSED, HttpClient, Json, StdioClient
+from bench.harness import Runtime, token_of, wait_until
 from bench.varied_text import varied
 from remembrancer.actors.launcher.home import SAME_START_S, read_record
 from remembrancer.actors.launcher.lifecycle import BUDGET, WINDOW_S
+from remembrancer.memory.credentials import find_credential
 from remembrancer.protocol.paths import RuntimePaths
+from tests.ports import free_port
 
-ROLES: Final = ("store", "gateway", "embedder", "consolidator", "launcher", "bridge")
+if TYPE_CHECKING:
+    from bench.shared_soak import SharedSoak
+
+ROLES: Final = ("store", "gateway", "embedder", "consolidator", "indexer", "launcher", "bridge")
 LONGEST_PAUSE_S: Final = 0.3
 """Between two calls of a session: a memory that grows by tens of thousands would measure something else."""
 SETTLE_S: Final = 180.0
@@ -43,12 +55,18 @@ LEAVE_S: Final = 15.0
 MOST_SHOWN: Final = 20
 TEXT_CHARACTERS: Final = 240
 BREADTH: Final = ("session", "project", "user")
-HOME: Final = {"projects", "user", "catalog.db", "queue.db", "hooks", "vectors", "logs", "run"}
-"""What a home holds besides locks, and what SQLite keeps beside a database."""
+TOOLSETS: Final = "memory,files"
+OVER_HTTP: Final = 3
+"""Each so manieth session comes over HTTP."""
+HOME: Final = {
+    *("projects", "user", "catalog.db", "queue.db", "hooks", "vectors", "logs", "run", "keys", "tokens.json"),
+    "shown.db",
+}
+"""The files that a home holds besides locks, and those that SQLite keeps beside a database."""
 
 
 class State(NamedTuple):
-    """What an oracle knows of a memory."""
+    """An oracle's knowledge of a memory."""
 
     content: str
     scope: str
@@ -85,6 +103,7 @@ class Soak(msgspec.Struct):
     acknowledged: int = 0
     unknown: int = 0
     memories: int = 0
+    notes: int = 0
     queued: int = 0
     lost: int = 0
     doubled: int = 0
@@ -98,32 +117,98 @@ class Soak(msgspec.Struct):
         self.wrong.append(text)
 
 
-class Session:
-    """One session: its bridge, which is started again when it was killed, and the memories that it made."""
+class Notes:
+    """The notes of a session: a file that the tool appends to, and files that are written by hand."""
 
-    def __init__(self, number: int, runtime: Runtime, soak: Soak, texts: Iterator[str], dice: random.Random) -> None:
+    def __init__(self, number: int, workspace: Path) -> None:
+        self.workspace = workspace
+        self.path = f"memory/soak-{number}.md"
+        self.appended: dict[str, bool] = {}
+        """By the word that only an appended text has: true if it was acknowledged."""
+        self.by_hand: dict[str, str] = {}
+        """The files that are there: the word that only it has, by its path."""
+        self.gone: set[str] = set()
+        self._number, self._made = number, 0
+
+    def new_word(self) -> str:
+        self._made += 1
+        return f"soaknote{self._number}x{self._made}"
+
+    def write(self, word: str, text: str) -> str:
+        """Save a new file, as an editor does. Its path."""
+        path = f"memory/hand-{word}.md"
+        (self.workspace / "memory").mkdir(exist_ok=True)
+        (self.workspace / path).write_text(f"# About {word}\n\n{text}\n")
+        self.by_hand[path] = word
+        return path
+
+    def remove(self, path: str) -> str:
+        """Take a file away. The word that only it had."""
+        (self.workspace / path).unlink()
+        word = self.by_hand.pop(path)
+        self.gone.add(word)
+        return word
+
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Each word that a search has to find, and the file that it is in."""
+        yield from ((word, path) for path, word in self.by_hand.items())
+        yield from ((word, self.path) for word, is_acknowledged in self.appended.items() if is_acknowledged)
+
+    def compare(self, soak: Soak) -> None:
+        """Hold the file that the tool writes to what was acknowledged."""
+        path = self.workspace / self.path
+        words = Counter(path.read_text().split()) if path.exists() else Counter()
+        for word, is_acknowledged in self.appended.items():
+            if words[word] > 1:
+                soak.doubled += 1
+                soak.fault(f"{word} is {words[word]} times in {self.path}")
+            elif is_acknowledged and not words[word]:
+                soak.lost += 1
+                soak.fault(f"{word} is not in {self.path}")
+
+
+class Session:
+    """One session: its bridge, which is started again when it was killed, or its requests over HTTP, and the memories
+    and notes that it made."""
+
+    def __init__(
+        self,
+        number: int,
+        runtime: Runtime,
+        soak: Soak,
+        texts: Iterator[str],
+        dice: random.Random,
+        workspace: Path,
+        over_http: Callable[[], HttpClient] | None = None,
+    ) -> None:
         self.number, self._runtime, self._soak, self._texts, self._dice = number, runtime, soak, texts, dice
+        self.notes = Notes(number, workspace)
+        self._over_http = over_http
         self.expected: dict[str, Expected] = {}
         self.unsure: set[str] = set()
         """Texts whose storing was not answered: each may be there, once."""
-        self.client: StdioClient
+        self.client: StdioClient | HttpClient
         self._runs: list[str] = []
         self._made = 0
         self._good_at = 0.0
 
     async def connect(self) -> None:
-        """Start a bridge, as a client does whose server has gone; the session is the same one."""
+        """Start a bridge, as a client does whose server has gone; the session is the same one. Or shake hands."""
+        home, workspace = self._runtime.home, self.notes.workspace
         while True:
-            environ = {**self._runtime.environ, "REMEMBRANCER_SESSION_ID": f"soak-{self.number}"}
-            client = StdioClient(self._runtime.home, environ=environ)
-            await client.start()
-            self.client = client
-            answer = await client.request_or_error("initialize", INITIALIZE)
+            if self._over_http is not None:
+                self.client = self._over_http()
+            else:
+                environ = {**self._runtime.environ, "REMEMBRANCER_SESSION_ID": f"soak-{self.number}"}
+                self.client = StdioClient(home, cwd=workspace, environ=environ)
+                await self.client.start()
+            answer = await self.client.request_or_error("initialize", INITIALIZE)
             if "error" not in answer:
-                with suppress(OSError):  # killed again: the next call says so
-                    await client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+                if isinstance(self.client, StdioClient):
+                    with suppress(OSError):  # killed again: the next call says so
+                        await self.client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
                 return
-            await client.aclose()
+            await self.client.aclose()
 
     async def work(self, is_over: Callable[[], bool]) -> None:
         """Call one tool after the other until it is over."""
@@ -252,9 +337,10 @@ class Session:
         picked = self._pick(forgotten=self._dice.random() < 0.3)
         query = picked[1].now.content[:120] if picked else "what is there?"
         strategy = self._dice.choice(["keyword", "hybrid", "vector", "graph"])
-        answer = await self._call("recall_memories", query=query, strategy=strategy)
+        sources = {"sources": ["memory", "notes"]} if self._dice.random() < 0.3 else {}
+        answer = await self._call("recall_memories", query=query, strategy=strategy, **sources)
         for memory in answer["memories"] if answer else ():
-            known = self.expected.get(memory["id"])
+            known = self.expected.get(memory.get("id"))
             if known is not None and known.is_certain and known.now.forgotten:
                 self._soak.fault(f"a recall shows what is forgotten: {memory}")
 
@@ -270,6 +356,46 @@ class Session:
         )
         await self._call(tool, **arguments)
 
+    def _of_a_note(self) -> str:
+        return next(text for text in self._texts if find_credential(text) is None)[:TEXT_CHARACTERS]
+
+    async def append_note(self) -> None:
+        word = self.notes.new_word()
+        self.notes.appended[word] = False
+        content = f"- {word} {self._of_a_note()}"
+        answer = await self._call("memory_store", content=content, path=self.notes.path, mode="append")
+        if answer is None:
+            self._soak.unknown += 1
+        else:
+            self._soak.acknowledged += 1
+            self.notes.appended[word] = True
+
+    async def write_note(self) -> None:
+        word = self.notes.new_word()
+        path = self.notes.write(word, self._of_a_note())
+        if await self._call("memory_sync") is not None and path not in await self._found(word, {path}):
+            self._soak.fault(f"{path} was read, and is not found")
+
+    async def remove_note(self) -> None:
+        if self.notes.by_hand:
+            path = self._dice.choice(list(self.notes.by_hand))
+            word = self.notes.remove(path)
+            if await self._call("memory_sync") is not None and path in await self._found(word, set()):
+                self._soak.fault(f"{path} is gone, and is found")
+
+    async def search_note(self) -> None:
+        if words := [*self.notes.by_hand.values(), *self.notes.appended]:
+            await self._found(self._dice.choice(words), set())
+
+    async def _found(self, word: str, otherwise: set[str]) -> set[str]:
+        """The files in which a search finds a word; `otherwise` where it was not searched for as it should be."""
+        answer = await self._call("memory_search", query=word, maxResults=MOST_SHOWN)
+        return otherwise if answer is None or answer.get("degraded") else _places_of(word, answer)
+
+    async def find(self, word: str) -> set[str]:
+        """The files in which a search finds a word. Raises `ClientError`."""
+        return _places_of(word, await self.client.call("memory_search", query=word, maxResults=MOST_SHOWN))
+
     async def reflect(self) -> None:
         if self._runs and self._dice.random() < 0.5:
             await self._call("reflect_and_consolidate", undo=self._runs.pop())
@@ -279,16 +405,21 @@ class Session:
                 self._runs.append(answer["run_id"])
 
 
+def _places_of(word: str, found: Json) -> set[str]:
+    return {each["path"] for each in found["results"] if word in each["snippet"].split()}
+
+
 INITIALIZE: Final = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},
     "clientInfo": {"name": "soak", "version": "1"},
 }
 DEEDS: Final = {
-    **{Session.store: 30, Session.update: 12, Session.tag: 8, Session.forget: 8, Session.restore: 5},
-    **{Session.promote: 6, Session.get: 8, Session.recall: 14, Session.look_around: 8, Session.reflect: 1},
+    **{Session.store: 26, Session.update: 11, Session.tag: 7, Session.forget: 7, Session.restore: 4},
+    **{Session.promote: 6, Session.get: 7, Session.recall: 12, Session.look_around: 8, Session.reflect: 1},
+    **{Session.append_note: 4, Session.write_note: 3, Session.remove_note: 2, Session.search_note: 2},
 }
-"""What a session does, and how often among a hundred."""
+"""The actions of a session, and how many of a hundred each is."""
 
 
 class Killer:
@@ -331,7 +462,7 @@ class Killer:
         """A live process of that role; None when there is none at this moment."""
         found: list[tuple[int, float | None]] = []
         if role == "bridge":
-            bridges = [each.client.process for each in self._sessions]
+            bridges = [each.client.process for each in self._sessions if isinstance(each.client, StdioClient)]
             found += [(each.pid, None) for each in bridges if each.returncode is None]
         elif (record := read_record(self._paths)) is not None and role == "launcher":
             found.append((record.pid, None))
@@ -359,7 +490,7 @@ def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tu
     """The rows of every memory, by id, and how often each change of each stands in the history."""
     rows: dict[str, list[Row]] = {}
     changes: dict[tuple[str, str, str], None] = {}
-    for path in [*home.glob("projects/*/memory.db"), home / "user" / "memory.db"]:
+    for path in [*home.glob("projects/*/memory.db"), *home.glob("lanes/*.db"), home / "user" / "memory.db"]:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
             if file.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
                 soak.fault(f"{path.name} is damaged")
@@ -377,7 +508,7 @@ def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tu
 
 
 def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
-    """What the files hold, against what was acknowledged."""
+    """Compare the contents of the files with what was acknowledged."""
     rows, changes = read_files(home, soak)
     copies = Counter(row.state.content for found in rows.values() for row in found if not row.derived)
     for session in sessions:
@@ -402,9 +533,33 @@ def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
 
 
 def is_as(found: State, expected: State) -> bool:
-    """Whether a memory is as it should be: the consolidator may have promoted it."""
+    """True if a memory is as it should be: the consolidator may have promoted it."""
     wider = BREADTH[BREADTH.index(expected.scope) :]
     return found.scope in wider and found._replace(scope=expected.scope) == expected
+
+
+async def check_notes(sessions: list[Session], soak: Soak) -> None:
+    """The notes while the runtime is up: read once more, each acknowledged one is found, and what is gone is not."""
+    for session in sessions:
+        session.notes.compare(soak)
+    workspace = sessions[0].notes.workspace
+    expected = {path for session in sessions for path in (session.notes.path, *session.notes.by_hand)}
+    there = {str(path.relative_to(workspace)) for path in workspace.rglob("*") if path.is_file()}
+    if strange := there - expected:
+        soak.fault(f"files are among the notes: {sorted(strange)[:MOST_SHOWN]}")
+    asking = sessions[0]
+    await asking.connect()
+    await asking.client.call("memory_sync")
+    for session in sessions:
+        for word, path in session.notes.places():
+            soak.notes += 1
+            if path not in (found := await asking.find(word)):
+                soak.lost += 1
+                soak.fault(f"{word} is in {path}, and is found in {found}")
+        for word in session.notes.gone:
+            if found := await asking.find(word):
+                soak.fault(f"{word} is gone, and is found in {found}")
+    await asking.client.aclose()
 
 
 async def check_what_is_left(home: Path, soak: Soak) -> None:
@@ -431,7 +586,7 @@ async def check_what_is_left(home: Path, soak: Soak) -> None:
 
 
 def strange_files(home: Path) -> list[str]:
-    """What a runtime that is down does not leave in its home."""
+    """The files that a runtime which is down does not leave in its home."""
     names = {path.name.removesuffix("-wal").removesuffix("-shm") for path in home.iterdir()}
     strange = [name for name in names - HOME if not name.endswith(".lock")]
     return strange + [str(path.relative_to(home)) for path in [*(home / "run").glob("*"), *home.rglob("*.new")]]
@@ -440,12 +595,27 @@ def strange_files(home: Path) -> list[str]:
 async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedders: int = 2) -> Soak:
     """One soak in a home of its own."""
     soak, began = Soak(seed, sessions), time.monotonic()
-    runtime = Runtime(embedders=str(embedders))
+    port, workspace = free_port(), Path(tempfile.mkdtemp(prefix="rmb-soak-", dir="/tmp"))
+    runtime = Runtime(embedders=str(embedders), http_port=str(port), toolsets=TOOLSETS)
+    token = token_of(runtime.home, workspace)
+    over_http = partial(HttpClient, f"http://127.0.0.1:{port}/mcp", token, toolsets=TOOLSETS)
     texts = iter(varied(100_000)) if kills > 100 else iter(varied(5000))
-    crew = [Session(each, runtime, soak, texts, random.Random(f"{seed} {each}")) for each in range(sessions)]
+    crew = [
+        Session(
+            each,
+            runtime,
+            soak,
+            texts,
+            random.Random(f"{seed} {each}"),
+            workspace,
+            over_http if each % OVER_HTTP == 0 else None,
+        )
+        for each in range(1, sessions + 1)
+    ]
     ended = False
     try:
-        await asyncio.gather(*(session.connect() for session in crew))
+        await crew[0].connect()  # which starts the runtime
+        await asyncio.gather(*(session.connect() for session in crew[1:]))
 
         async def is_ready() -> bool:
             status = await runtime.status()
@@ -466,12 +636,13 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
             killing.result()
         for session in crew:
             await session.client.aclose()
-            if session.client.strays:
+            if isinstance(session.client, StdioClient) and session.client.strays:
                 soak.fault(f"lines that are no JSON-RPC: {session.client.strays[:3]}")
         try:
             await wait_until(is_drained, SETTLE_S, interval_s=0.2)
         except TimeoutError:
             soak.fault(f"not drained after {SETTLE_S:g} s: {await runtime.status()}")
+        await check_notes(crew, soak)
         if not await runtime.stop():
             soak.fault("'remembrancer down' does not stop it")
         await check_what_is_left(runtime.home, soak)
@@ -484,6 +655,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
         soak.kept = str(runtime.home)
     else:
         shutil.rmtree(runtime.home)
+        shutil.rmtree(workspace)
     soak.took_s = time.monotonic() - began
     return soak
 
@@ -493,12 +665,33 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--sessions", type=int, default=6)
-    parser.add_argument("--pace", type=float, default=1.0, metavar="S", help="seconds between two kills, on average")
+    parser.add_argument("--pace", type=float, default=1.0, metavar="S", help="seconds between two faults, on average")
+    parser.add_argument(
+        "--journal",
+        nargs="?",
+        const="nats",
+        choices=("nats", "postgresql"),
+        help="four machines that share a project, by three NATS servers or by a database",
+    )
+    parser.add_argument("--operations", type=int, default=2000, help="with --journal: of each machine")
+    parser.add_argument("--runtimes", action="store_true", help="with --journal: two machines with all their processes")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
-    soak = asyncio.run(run(options.kills, options.sessions, options.seed, options.pace))
+    soak: Soak | SharedSoak
+    if options.journal and options.runtimes:
+        from bench import shared_runtimes
+
+        soak = asyncio.run(shared_runtimes.run(options.kills, options.sessions, options.seed, options.pace))
+    elif options.journal:
+        from bench.shared_soak import run_long
+
+        by_database = options.journal == "postgresql"
+        ran = run_long(options.seed, options.operations, options.sessions, options.pace, by_database=by_database)
+        soak = asyncio.run(ran)
+    else:
+        soak = asyncio.run(run(options.kills, options.sessions, options.seed, options.pace))
     if options.json:
         print(msgspec.json.encode(soak).decode())
     else:

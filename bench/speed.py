@@ -1,4 +1,4 @@
-"""How fast and how small: `python -m bench.speed [--json] [--only NAME …]`, through a real stdio client.
+"""The speed and the size: `python -m bench.speed [--json] [--only NAME …]`, through a real stdio client.
 
 Each figure is a median (or the percentile named) on this machine, beside the reach that the project sets itself.
 """
@@ -7,27 +7,41 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import psutil
 
 from bench.client import StdioClient
-from bench.harness import IN_FLIGHT, Figure, Runtime, drained, fill, latencies, print_figures, runtime, wait_until
+from bench.harness import (
+    IN_FLIGHT,
+    Figure,
+    Runtime,
+    drained,
+    fill,
+    latencies,
+    print_figures,
+    runtime,
+    wait_until,
+)
 from bench.memory_tools import measure_tools
+from examples.real_text import memories
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.commands.demo import memories
 from remembrancer.config.settings import Settings
+from tests.ports import free_port
 
 STARTS: Final = 15
 COLD_STARTS: Final = 5
 SAMPLES: Final = 400
 BURST: Final = 3000
 DRAINED: Final = 3000
+REMOTE: Final = 1000
+TURNS: Final = 3
 ENGINE_BATCH_CHARACTERS: Final = 1500
 """Rows times the longest: about 400 word pieces, at which the engine is fastest here."""
 RESTARTS: Final = 5
@@ -95,11 +109,39 @@ async def measure_calls() -> list[Figure]:
     return figures
 
 
-async def drain_rate(texts: list[str], workers: int, threads: int) -> float:
-    """Passages a second from the moment that the workers are ready until none is pending. Each text is one passage."""
-    async with runtime(embedders="0", embedder_threads=str(threads)) as running, running.client() as client:
+@contextlib.asynccontextmanager
+async def remote_worker(running: Runtime, address: str, threads: int) -> AsyncIterator[None]:
+    """An embedder that comes over TCP, as from another host, until the end."""
+    key = running.home / "bench.key"
+    await running.command("embedder", "--invite", str(key))
+    arguments = ("embedder", "--connect", address, "--key-file", str(key), "--threads", str(threads))
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-m", "remembrancer", *arguments, stdout=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield
+    finally:
+        worker.kill()
+        await worker.wait()
+
+
+async def drain_rate(texts: list[str], workers: int, threads: int, *, remote: bool = False) -> float:
+    """Passages a second from the moment that the workers are ready until none is pending. Each text is one passage.
+
+    `remote`: one worker, which comes over TCP.
+    """
+    address = f"tcp://127.0.0.1:{free_port()}"
+    listening = {"embedder_listen": address} if remote else {}
+    async with (
+        runtime(embedders="0", embedder_threads=str(threads), **listening) as running,
+        running.client() as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
         await fill(client, texts, without_embedder=True)
-        await running.command("scale", f"embedder={workers}")
+        if remote:
+            await stack.enter_async_context(remote_worker(running, address, threads))
+        else:
+            await running.command("scale", f"embedder={workers}")
 
         async def all_ready() -> bool:
             status = await client.call("get_memory_status")
@@ -135,6 +177,22 @@ async def measure_drain() -> list[Figure]:
         Figure("embedding drain, one worker of two threads", two_threads, "passages/s", 450, more_is_better=True),
         Figure("embedding drain, one worker of one thread", one, "passages/s", 0, more_is_better=True),
         Figure("two workers of one thread each / one of them", two / one, "times", 1.7, more_is_better=True),
+    ]
+
+
+async def measure_remote() -> list[Figure]:
+    """A worker over TCP under CURVE beside one of this host, in turns."""
+    texts = [text for text in memories(LARGE) if len(text) <= STATEMENT_CHARACTERS][:REMOTE]
+    here, there = [], []
+    for _ in range(TURNS):
+        here.append(await drain_rate(texts, 1, 1))
+        there.append(await drain_rate(texts, 1, 1, remote=True))
+    share = statistics.median(there) / statistics.median(here)
+    return [
+        Figure(
+            "embedding drain, one worker of one thread", statistics.median(here), "passages/s", 0, more_is_better=True
+        ),
+        Figure("the same worker over TCP and CURVE / on this host", share, "times", 0.9, more_is_better=True),
     ]
 
 
@@ -198,6 +256,7 @@ MEASUREMENTS: Final[dict[str, Callable[[], Awaitable[list[Figure]]]]] = {
     "calls": measure_calls,
     "tools": measure_tools,
     "drain": measure_drain,
+    "remote": measure_remote,
     "restart": measure_restart,
     "memory": measure_memory,
     "tokens": measure_tokens,

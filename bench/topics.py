@@ -1,4 +1,4 @@
-"""What summing up keeps and saves: `python -m bench.topics [--only HALF …] [--json]`.
+"""The effect of summing up: `python -m bench.topics [--only HALF …] [--json]`.
 
 Two hundred memories of forty topics (`topics.txt`) are stored shuffled and consolidated by `reflect_and_consolidate`.
 Thresholds may be chosen on the half `tuned`; `held out` is only reported, as are `both` halves in one project.
@@ -8,6 +8,8 @@ Thresholds may be chosen on the half `tuned`; `held out` is only reported, as ar
   the data calls the same;
 - each topic is asked for before and after: the statements of the topic in an answer, and the sources beside a summary
   that has them;
+- with `--weeks FILE …`, weeks of memories as `bench.weeks` takes them: the summaries and patterns that are planned for
+  their projects (`--show` prints them), and what these say that no source says word for word;
 - small projects: the purity over projects of 20 of these memories, half of which have no topic that could be summed up
   (at most two memories of each), and half of which have three.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import re
 import statistics
@@ -25,13 +28,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from bench.client import Json, StdioClient
 from bench.harness import Figure, drained, fill, print_figures, runtime, wait_until
-from remembrancer.actors.consolidator.derived_memories import plan_summaries
+from remembrancer.actors.consolidator.derived_memories import plan_patterns, plan_summaries
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 
 DATA: Final = Path(__file__).with_name("topics.txt")
 HALVES: Final = ("tuned", "held out", "both")
@@ -79,7 +87,7 @@ def load_topics(half: str) -> Topics:
 
 
 def is_said(statement: Statement, by: Iterable[str], statements: Sequence[Statement]) -> bool:
-    """Whether the texts have every sentence of a statement, or of one that says the same."""
+    """True if the texts have every sentence of a statement, or of one that says the same."""
     told = [_plain(text) for text in by]
     wordings = {statement.text, statement.same_as} | {
         each.text for each in statements if each.same_as in (statement.text, statement.same_as) and each.same_as
@@ -116,24 +124,7 @@ def small_projects(statements: Sequence[Statement], numbers: random.Random) -> I
 def small_figures(half: str, statements: Sequence[Statement]) -> list[Figure]:
     """The summaries that are planned for small projects."""
     vectors = load_engine(Settings(), 2).embed_passages([each.text for each in statements])
-    memories = {
-        each.text: Material(
-            number=number,
-            id=f"memory:{number:04}",
-            kind="observation",
-            type="episodic",
-            scope="project",
-            session_id="session:1",
-            version=1,
-            created_at=float(number),
-            happened_at=float(number),
-            updated_at=float(number),
-            last_accessed_at=float(number),
-            content=each.text,
-            vector=vectors[number].astype("<f4").tobytes(),
-        )
-        for number, each in enumerate(statements)
-    }
+    memories = {each.text: _material(number, each.text, vectors[number]) for number, each in enumerate(statements)}
     topics = {memories[each.text].id: each.topic for each in statements}
     clusters = [
         [topics[source.id] for source in made.sources]
@@ -145,6 +136,55 @@ def small_figures(half: str, statements: Sequence[Statement]) -> list[Figure]:
         Figure(f"{half}, {2 * PROJECTS} small projects: summaries", len(clusters), "", 0),
         Figure(f"{half}, small projects: of more than one topic", mixed, "", 0),
         Figure(f"{half}, small projects: purity of the clusters", purity(clusters), "", 0.98, True),
+    ]
+
+
+def _material(
+    number: int, text: str, vector: NDArray[np.float32], kind: Kind = "observation", session: str = "session:1"
+) -> Material:
+    return Material(
+        number=number,
+        id=f"memory:{number:04}",
+        kind=kind,
+        type=type_of_kind(kind),
+        scope="project",
+        session_id=session,
+        version=1,
+        created_at=float(number),
+        happened_at=float(number),
+        updated_at=float(number),
+        last_accessed_at=float(number),
+        content=text,
+        vector=vector.astype("<f4").tobytes(),
+    )
+
+
+def week_figures(path: Path, engine: Engine, *, show: bool) -> list[Figure]:
+    """The summaries and patterns that are planned for the projects of a week."""
+    week = json.loads(path.read_text(encoding="utf-8"))
+    made: Counter[str] = Counter()
+    for project in week["projects"]:
+        memories = []
+        for number, each in enumerate(week["memories"]):
+            if each["project"] == project:
+                pieces = split_passages(each["text"], engine.tokenizer, engine.passage_tokens)
+                mean = engine.embed_passages([each["text"][piece.start : piece.end] for piece in pieces]).mean(axis=0)
+                kind: Kind = each["kind"] if each["kind"] in KINDS else "observation"
+                memories.append(_material(number, each["text"], mean, kind, each["session"]))
+        summaries = plan_summaries(memories, float(len(week["memories"])))
+        patterns = plan_patterns(memories, float(len(week["memories"])), project)
+        told = [line for one in summaries for line in one.memory.content.splitlines()]
+        told += [one.pattern.pattern for one in patterns]
+        told += [line for one in patterns if one.derived for line in one.derived.memory.content.splitlines()]
+        sources = [" ".join(each.content.split()) for each in memories]
+        unsaid = [line for line in told if not any(" ".join(line.split()) in source for source in sources)]
+        made += Counter(summaries=len(summaries), patterns=len(patterns), unsaid=len(unsaid))
+        if show:
+            print(f"{path.stem}, {project}:", *told, *(f"UNSAID {line}" for line in unsaid), sep="\n  ")
+    return [
+        Figure(f"{path.stem}: summaries", made["summaries"], "", 0),
+        Figure(f"{path.stem}: patterns", made["patterns"], "", 0),
+        Figure(f"{path.stem}: sentences that no source says", made["unsaid"], "", 0.5),
     ]
 
 
@@ -229,8 +269,15 @@ def main() -> None:
     """Print the table, or with `--json` the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=HALVES, default=HALVES)
+    parser.add_argument("--weeks", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--show", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if given.weeks:
+        engine = load_engine(Settings(), 2)
+        found = [figure for path in given.weeks for figure in week_figures(path, engine, show=given.show)]
+        print_figures(found, as_json=given.json)
+        return
     figures = [figure for half in given.only for figure in asyncio.run(figures_of(half))]
     print_figures(figures, as_json=given.json)
 

@@ -1,4 +1,4 @@
-"""How well earlier sessions are found in transcripts: `python -m bench.transcripts --data FILE [--only N] [--json]`.
+"""Earlier sessions found in transcripts: `python -m bench.transcripts --data FILE [--only N] [--json]`.
 
 FILE holds LongMemEval or LoCoMo, as for `bench.retrieval`, whose figures for the same questions are those to be beside.
 Each session is a transcript as Claude Code writes it, in the folder of a workspace of its own; the questions go to
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def sessions_of(haystack: Haystack, form: str) -> dict[str, list[Item]]:
-    """What was said, by session."""
+    """The turns by session."""
     sessions: dict[str, list[Item]] = {}
     for item in haystack.items:
         sessions.setdefault(item.label.partition(":")[0] if form == "LoCoMo" else item.label, []).append(item)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from remembrancer.commands.demo import paragraphs
+from examples.real_text import paragraphs
 
 SHORTEST: Final = 30
 """Characters of a sentence that can stand by itself."""

@@ -1,4 +1,4 @@
-"""How long the nearest vectors take, compared one by one and through Chroma: `python -m bench.vectors`.
+"""The time to find the nearest vectors, compared one by one and through Chroma: `python -m bench.vectors`.
 
 Random unit vectors of 384 dimensions, the nearest fifty of each question, one thread. In turn, the median of each.
 """

@@ -2,6 +2,6 @@
 
 import sys
 
-from remembrancer.launcher import main
+from remembrancer.command_line import main
 
 sys.exit(main())

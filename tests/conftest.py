@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,42 @@ from hypothesis import HealthCheck, settings
 
 from tests.patience import PATIENCE_S
 
-settings.register_profile("steady", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+EXAMPLES_VARIABLE = "TEST_EXAMPLES"
+"""The number of examples of each property: few a run, since each run draws others. `TEST_EXAMPLES=1000` looks long."""
+
+settings.register_profile(
+    "steady",
+    max_examples=int(os.environ.get(EXAMPLES_VARIABLE, "40")),
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 settings.load_profile("steady")
 """No property is judged by how long an example takes: a machine that stalls would make it fail."""
 
 SEED_VARIABLE = "TEST_SEED"
 """What the random tests of a run begin from. Drawn anew for each run; to see a failure again, set the one it names."""
+
+
+MEMORY = Path("/dev/shm")
+DISK = Path("/tmp")
+ENOUGH_BYTES = 4 << 30
+"""The room that the files of tests side by side have there at least."""
+
+
+def _root_of_files() -> Path:
+    """The directory of all that tests write: in memory where there is room, for no disk is waited for there.
+
+    What survives `kill -9` is the same on both: what a process has written is the kernel's, be there a disk or not.
+    """
+    if MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+        state = os.statvfs(MEMORY)
+        if state.f_bavail * state.f_frsize >= ENOUGH_BYTES and not state.f_flag & os.ST_NOEXEC:
+            return MEMORY
+    return DISK
+
+
+ROOT_OF_FILES = _root_of_files()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,6 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     What a shell runs in the background ignores interrupts, and all that it starts would: tests of interrupts want them.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the launcher has it: its threads wait for each other
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(ROOT_OF_FILES))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
@@ -44,16 +76,27 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the imports made is never garbage: left out of every collection from here on."""
+    """Leave the objects that imports made out of every collection from here on: they are never garbage."""
     gc.collect()
     gc.freeze()
 
 
+MAY_LEAVE_SOMETHING_OPEN = frozenset({"home", "tmp_path", "anyio_backend"})
+"""The fixtures of tests that open files, sockets or tasks."""
+
+
 @pytest.fixture(autouse=True)
-def _leaks_are_charged_to_their_test() -> Iterator[None]:
-    """What a test leaves open is noticed when it is collected as garbage: here, and not during another test."""
+def _leaks_are_charged_to_their_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect garbage after each test that may have opened something: it is charged with what it leaves open.
+
+    Commands narrow the umask of their process, and some tests run them in this one.
+    """
+    before = os.umask(0o022)
+    os.umask(before)
     yield
-    gc.collect()
+    os.umask(before)
+    if not MAY_LEAVE_SOMETHING_OPEN.isdisjoint(request.fixturenames):
+        gc.collect()
 
 
 _failed = pytest.StashKey[bool]()
@@ -72,13 +115,19 @@ def pytest_runtest_makereport(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """What a failed test held is kept alive by its traceback: let go of it before the next test begins."""
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    """Let go of a failed test's traceback, which keeps alive what it held, before the next test begins.
+
+    After the last test of a module leave out of every collection what is alive: imports, and what they keep.
+    """
     result = yield
     if item.stash.get(_failed, False):
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             sys.__dict__.pop(name, None)
         gc.collect()
+    if nextitem is not None and nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
     return result
 
 
@@ -97,16 +146,25 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty home with a path short enough for sockets. Fails the test that leaves a process of it behind."""
+def home(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty home with a path short enough for sockets, in memory unless the test is marked `on_disk`.
+
+    Its runtime answers when it can, unless the test is marked `hurried`. Fails the test that leaves a process of it
+    behind.
+    """
     for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_", "CLAUDE_"))]:
         monkeypatch.delenv(variable)
-    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
+    root = DISK if request.node.get_closest_marker("on_disk") else ROOT_OF_FILES
+    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=root))
     monkeypatch.setenv("REMEMBRANCER_HOME", str(directory))
+    if not request.node.get_closest_marker("hurried"):
+        for name, value in PATIENT_ENVIRONMENT.items():
+            monkeypatch.setenv(name, value)
+    before = frozenset(psutil.pids())
     try:
         yield directory
     finally:
-        left = processes_of(directory)
+        left = processes_of(directory, besides=before)
         left += [psutil.Process(child.pid) for child in multiprocessing.active_children()]  # see tests/forked.py
         for process in left:
             process.kill()
@@ -114,34 +172,31 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not left, f"processes outlived the test: {left}"
 
 
-@pytest.fixture
-def patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The home's runtime answers when it can, and never without its store: for tests of what it answers, not when."""
-    for name, value in PATIENT_ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-
-
-def processes_of(directory: Path, timeout_s: float = PATIENCE_S) -> list[psutil.Process]:
-    """Every process but this one whose environment names `directory` as its home and that does not die in time.
+def processes_of(
+    directory: Path, timeout_s: float = PATIENCE_S, besides: frozenset[int] = frozenset()
+) -> list[psutil.Process]:
+    """Every process but this one and those of `besides` that has `directory` as its home and does not die in time.
 
     Forked actors have the environment of the server that they come from, and are known by where they work.
     An orphan of a test may stay a zombie for ever where process 1 collects none: a zombie counts as dead.
     """
+    others = besides | {os.getpid()}
     deadline = time.monotonic() + timeout_s
-    while (left := _alive(directory)) and time.monotonic() < deadline:
+    while (left := _alive(directory, others)) and time.monotonic() < deadline:
         time.sleep(0.02)
     return left
 
 
-def _alive(directory: Path) -> list[psutil.Process]:
-    found = psutil.process_iter(["pid", "cmdline", "cwd", "environ", "status"])
-    return [
-        process
-        for process in found
-        if process.pid != os.getpid()
-        and str(directory) in ((process.info["environ"] or {}).get("REMEMBRANCER_HOME"), process.info["cwd"])
-        and process.info["status"] != psutil.STATUS_ZOMBIE
-    ]
+def _alive(directory: Path, besides: frozenset[int]) -> list[psutil.Process]:
+    found = []
+    for pid in psutil.pids():
+        if pid not in besides:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                process = psutil.Process(pid)
+                homes = (process.cwd(), process.environ().get("REMEMBRANCER_HOME"))
+                if str(directory) in homes and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+    return found
 
 
 @pytest.fixture

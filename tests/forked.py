@@ -8,6 +8,7 @@ import gc
 import importlib
 import inspect
 import logging
+import math
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -32,19 +33,18 @@ from remembrancer.protocol.control import Role
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 
-PRELOADED = (
-    *(f"remembrancer.actors.{role}.actor" for role in ("store", "gateway", "consolidator", "embedder", "indexer")),
-    *("remembrancer.actors.launcher.supervisor", "remembrancer.commands.runtime_commands"),
-    *("remembrancer.commands.status", "remembrancer.commands.doctor"),
-    *("remembrancer.commands.shell", "remembrancer.commands.backup", "remembrancer.commands.export"),
-)
+AGAIN_S = 3.0
+"""The time for another start after one that has failed: the first pause, and the start."""
+BEFORE_TESTS = {name: value for name, value in os.environ.items() if name != "REMEMBRANCER_HOME"}
+"""The environment that the tests were started with: no test's home is in it, of memories or of a user."""
 
 _server = multiprocessing.get_context("forkserver")
-_server.set_forkserver_preload(list(PRELOADED))
+_server.set_forkserver_preload(["tests.preloaded"])
 
 
 class ForkedProcess:
-    """A child that runs `target(*arguments)`; by default with this process's environment and directory as they are now.
+    """A child that runs `target(*arguments)`; with this process's umask, and by default with its environment and
+    directory as they are now.
 
     As `subprocess.Popen` in what it has. `/proc` shows the environment that the server began with, which names no home.
     """
@@ -56,16 +56,16 @@ class ForkedProcess:
         environ: Mapping[str, str] | None = None,
         directory: Path | None = None,
     ) -> None:
-        with mock.patch.dict(os.environ):
-            os.environ.pop("REMEMBRANCER_HOME", None)  # the server outlives the test that is the first to need it
+        with mock.patch.dict(os.environ, BEFORE_TESTS, clear=True):  # the server outlives the test that starts it
             multiprocessing.forkserver.ensure_running()
         source, sink = os.pipe()
         with os.fdopen(source, "rb", buffering=0) as reader:
             self.stdin = os.fdopen(sink, "wb", buffering=0)
             passed = multiprocessing.connection.Connection(os.dup(reader.fileno()), writable=False)
+            os.umask(umask := os.umask(0o077))
             self._process = _server.Process(
                 target=_become,
-                args=(passed, dict(environ or os.environ), str(directory or Path.cwd()), target, arguments),
+                args=(passed, umask, dict(environ or os.environ), str(directory or Path.cwd()), target, arguments),
                 daemon=True,
             )
             self._process.start()
@@ -138,11 +138,14 @@ def start_runtime(environ: Mapping[str, str] = os.environ) -> None:
 
 
 def _start() -> None:
+    """Try again once where that may help: on a busy machine a start may fail of its deadlines."""
     starter = Starter(find_places(os.environ), os.environ)
-    paths = RuntimePaths(find_home(os.environ))
+    paths, give_up_at = RuntimePaths(find_home(os.environ)), math.inf
     with forking():
-        while not is_up(paths) and starter.failure is None:
+        while not is_up(paths) and not starter.is_lasting and time.monotonic() < give_up_at:
             starter.tend(time.monotonic())
+            if starter.failure is not None:
+                give_up_at = min(give_up_at, time.monotonic() + AGAIN_S)
             time.sleep(0.01)
 
 
@@ -191,7 +194,7 @@ class _Forking(subprocess.Popen[bytes]):
 
 
 def forking() -> AbstractContextManager[object]:
-    """What this process starts of Remembrancer meanwhile, and what is started by that, is forked."""
+    """Fork the processes of Remembrancer that this process and its children start meanwhile."""
     return mock.patch.object(subprocess, "Popen", _Forking)
 
 
@@ -205,8 +208,12 @@ def _run_module(module: str, *arguments: str) -> None:
         importlib.import_module(module).main(list(arguments))
 
 
-def run_actor(role: Role) -> None:
-    """What `python -m remembrancer.actors.<role>` runs."""
+def run_actor(role: Role, constants: Mapping[str, float] | None = None) -> None:
+    """Run the same as `python -m remembrancer.actors.<role>`, with other values of `constants`, by their full names."""
+    for name, value in (constants or {}).items():
+        owner, _, constant = name.rpartition(".")
+        assert hasattr(importlib.import_module(owner), constant), name
+        setattr(importlib.import_module(owner), constant, value)
     module = importlib.import_module(f"remembrancer.actors.{role}.actor")
     shell = importlib.import_module("remembrancer.actors.shell")
     shell.run_actor(getattr(module, f"{role.capitalize()}Actor"))
@@ -214,6 +221,7 @@ def run_actor(role: Role) -> None:
 
 def _become(
     given: multiprocessing.connection.Connection,
+    umask: int,
     environ: dict[str, str],
     directory: str,
     target: Callable[..., None],
@@ -222,6 +230,7 @@ def _become(
     """In the child: what a process that was started anew would have, then its work."""
     os.dup2(given.fileno(), 0)
     given.close()
+    os.umask(umask)
     _live(environ, directory, target, *arguments)
 
 
@@ -243,7 +252,7 @@ def _command(arguments: tuple[str, ...], printed: Path, complained: Path, given:
 
 
 def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) -> None:
-    """What this process reads, prints and complains of comes from and goes to these files, from here on."""
+    """Redirect this process's input, output and errors to these files, from here on."""
     written = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     for number, path, flags in ((0, given, os.O_RDONLY), (1, printed, written), (2, complained, written)):
         opened = os.open(path, flags, 0o600)
@@ -255,7 +264,7 @@ def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) ->
 
 
 def _main(*arguments: str) -> None:
-    from remembrancer.launcher import main
+    from remembrancer.command_line import main
 
     sys.argv = ["remembrancer", *arguments]
     with forking():

@@ -33,13 +33,13 @@ def store_operation(
 
 
 def change_of(operation: Operation) -> StoreMemory:
-    """What an operation stores."""
+    """The memory that an operation stores."""
     assert isinstance(operation.change, StoreMemory)
     return operation.change
 
 
 def result_of(applied: Applied) -> StoredResult:
-    """What came of storing."""
+    """The result of storing."""
     assert isinstance(applied.result, StoredResult)
     return applied.result
 

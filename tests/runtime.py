@@ -8,22 +8,24 @@ import os
 import sqlite3
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
 
 from bench.client import StdioClient
+from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask_status, is_up
 from remembrancer.commands.status import find_problems, report
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command, start_runtime
-
-PATIENCE_S = 60.0
+from tests.patience import PATIENCE_S
 
 
 async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> None:
@@ -35,12 +37,32 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PAT
 
 
 def command(
-    *arguments: str, home: Path, stdin: str = "", directory: Path | None = None, timeout_s: float = PATIENCE_S
+    *arguments: str,
+    home: Path,
+    stdin: str = "",
+    directory: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+    timeout_s: float = PATIENCE_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `remembrancer`."""
-    environ = {**os.environ, "REMEMBRANCER_HOME": str(home)}
+    """Run `remembrancer`, with these variables of the environment."""
+    environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **variables}
     done = run_command(*arguments, environ=environ, stdin=stdin.encode(), timeout_s=timeout_s, directory=directory)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def patiently(
+    *arguments: str,
+    home: Path,
+    directory: Path | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.CompletedProcess[str]:
+    """As `command`, by somebody who runs it again where something does not answer, as such a command says."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while True:
+        done = command(*arguments, home=home, directory=directory, variables=variables)
+        if done.returncode != exit_codes.NO_ANSWER or time.monotonic() > give_up_at:
+            return done
+        time.sleep(0.1)
 
 
 class Runtime:
@@ -50,13 +72,15 @@ class Runtime:
         self.home = home
 
     async def status(self) -> dict[str, Any]:
-        """What `remembrancer status --json` prints."""
+        """The output of `remembrancer status --json`."""
         return await asyncio.to_thread(self._status)
 
     def _status(self) -> dict[str, Any]:
         paths, status = RuntimePaths(self.home), None
-        with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):
-            status = ask_status(paths) if is_up(paths) else None
+        give_up_at = time.monotonic() + PATIENCE_S
+        while status is None and is_up(paths) and time.monotonic() < give_up_at:
+            with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):  # one that is held up is there all the same
+                status = ask_status(paths)
         printed: dict[str, Any] = json.loads(
             json.dumps(report(self.home, status, find_problems(status) if status else ()))
         )
@@ -67,7 +91,7 @@ class Runtime:
         status = await self.status()
         states = {process["state"] for process in status["processes"]}
         complete = any(process["role"] == "consolidator" for process in status["processes"])
-        return complete and states == {"ready"} and status["embedding"]["workers"] > 0
+        return complete and states == {"ready"} and bool(status["embedding"]["workers"])
 
     async def is_drained(self) -> bool:
         """Everything is up, nothing is queued, nothing waits for a vector."""
@@ -75,15 +99,25 @@ class Runtime:
         return await self.is_ready() and status["write_queue"]["depth"] == 0 and status["embedding"]["pending"] == 0
 
     async def down(self) -> None:
-        """`remembrancer down`, which has to succeed."""
+        """`remembrancer down`, which has to succeed, though on a busy machine not at once."""
         done = await asyncio.to_thread(command, "down", home=self.home)
-        assert done.returncode == 0, done.stderr
+        if done.returncode == exit_codes.NO_ANSWER and is_up(RuntimePaths(self.home)):
+            done = await asyncio.to_thread(command, "down", home=self.home)
+        assert done.returncode in (exit_codes.OK, exit_codes.NO_ANSWER, exit_codes.NOT_RUNNING), done.stderr
+
+        async def is_down() -> bool:
+            return not is_up(RuntimePaths(self.home))
+
+        await until(is_down)
 
     def recorded(self) -> list[tuple[str, int]]:
-        """Role and process id of what the launcher runs now."""
+        """Role and process id of what the launcher runs now; it is asked again while it does not answer."""
+        deadline = time.monotonic() + PATIENCE_S
         with ThreadPoolExecutor(1) as thread:  # it wants an event loop of its own
-            status = thread.submit(self._status).result()
-        return [(process["role"], process["pid"]) for process in status["processes"]]
+            while True:
+                processes = thread.submit(self._status).result()["processes"]
+                if processes or not is_up(RuntimePaths(self.home)) or time.monotonic() > deadline:
+                    return [(process["role"], process["pid"]) for process in processes]
 
     def processes(self) -> list[psutil.Process]:
         """The live processes of the runtime."""
@@ -112,7 +146,9 @@ class Runtime:
         return [*self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
 
     def contents(self) -> dict[str, str]:
-        """Every memory on disk: id to content. Also checks each file's integrity, and that no memory is in two.
+        """Every memory on disk, id to content, but the records that sessions leave when they end.
+
+        Also checks each file's integrity, and that no memory is in two.
 
         On its way to the user's file a memory is in both for a moment: then they are read again.
         """
@@ -134,13 +170,14 @@ class Runtime:
         return found
 
     def _contents(self) -> tuple[dict[str, str], set[str]]:
-        """What the files have, and which memories are in more than one."""
+        """The contents of the files, and the memories that are in more than one."""
         found: dict[str, str] = {}
         doubled: set[str] = set()
         for path in self.databases():
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-                contents = dict(connection.execute("SELECT id, content FROM memories"))
+                query = "SELECT id, content FROM memories WHERE kind != ?"
+                contents = dict(connection.execute(query, (SESSION_RECORD,)))
             doubled |= found.keys() & contents.keys()
             found |= contents
         return found, doubled
@@ -161,6 +198,17 @@ class Session(StdioClient):
     async def start(self) -> None:
         await asyncio.to_thread(start_runtime, self._environ)
         await super().start()
+
+
+class PatientSession(Session):
+    """As an assistant that calls again while it is told that it may: for calls that bear being done twice."""
+
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            answer = await super().call(tool, **arguments)
+            if not ("error" in answer and answer.get("retry_possible")) or time.monotonic() > deadline:
+                return answer
 
 
 @asynccontextmanager

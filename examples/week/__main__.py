@@ -7,8 +7,8 @@ import sys
 import anyio
 from rich.console import Console
 
+from examples.sessions import in_a_home_of_its_own
 from examples.week.showing import show_week
-from remembrancer.commands.demo import in_a_home_of_its_own
 
 if __name__ == "__main__":
     sys.exit(0 if anyio.run(in_a_home_of_its_own, show_week, Console()) else 1)

@@ -1,4 +1,4 @@
-"""What becomes of each memory of the week, as the model predicts it.
+"""The fate of each memory of the week, as the model predicts it.
 
 The numbers follow from the story by the seed's formulas. Its promotion score (section 5c) is 0.4 of the importance, 0.3
 of the confidence, `min(log10(accesses + 1) / 2, 0.2)`, 0.05 for being embedded, and a share of the kind: 0.1 for a
@@ -29,8 +29,8 @@ AT_THE_END: Final[Mapping[str, float]] = {
 AT_ONCE: Final[Mapping[str, float]] = {"translations": 0.85}  # 0.4 + 0.3 + 0.1 + 0.05
 """Promoted while the session was running: at least 0.85."""
 MERGED: Final = ("postgres again", "postgres", 0.9, 0.95)
-"""What was merged at a session's end (its cosine to the other is 0.94), into what; importance and confidence then: the
-larger of 0.8 and 0.9, and 0.9 + 0.05."""
+"""The memory that was merged at a session's end (cosine 0.94 to the other), and that one; importance and confidence
+then: the larger of 0.8 and 0.9, and 0.9 + 0.05."""
 TOO_LOW: Final[Mapping[str, float]] = {
     "coffee": 0.4,  # 0.2 + 0.15 + 0.05
     "bundle": 0.565,  # 0.26 + 0.195 + 0.06 + 0.05: as `safari`, but nobody asked for it
@@ -40,15 +40,15 @@ TOO_LOW: Final[Mapping[str, float]] = {
 """Below 0.6: they stay with their session."""
 SCRATCHPADS: Final = ("swapped modules", "guess", "tomorrow")
 """For their session alone, though the first two would have 0.75."""
-TO_USER: Final[Mapping[str, float]] = {"small changes": 0.84}  # 0.32 + 0.21 + 0.2 + 0.06 + 0.05
-"""Accessed in three sessions, of the right kind, importance at least 0.7, score at least 0.7."""
-MERGED_TO_USER: Final = ("one concern", "small changes", 0.8, 0.8)
-"""The same in the other project (cosine 0.88): importance stays, and confidence is 0.7 + 0.1."""
+TO_USER: Final[Mapping[str, float]] = {"one concern": 0.64}  # 0.32 + 0.21 + 0.06 + 0.05
+"""A preference that both projects have said: it goes to the user from the one that said it later."""
+MERGED_TO_USER: Final = ("small changes", "one concern", 0.8, 0.8)
+"""The same in the other project: importance stays, and confidence is 0.7 + 0.1."""
 STAY_IN_PROJECT: Final[Mapping[str, str]] = {
     "translations": "names a path of its project",
     "safari": "its importance 0.65 is below 0.7",
 }
-"""Accessed in three sessions and yet not of use everywhere."""
+"""Asked for in three sessions and yet not of use everywhere."""
 SUMMED_UP: Final = ("pool 1", "pool 2", "pool 3", "pool 4")
 SUPERSEDED: Final = ("half an hour", "an hour")
 ARCHIVED: Final = ("slow staging",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -14,6 +15,7 @@ import anyio
 from mcp import Client
 from rich.markup import escape
 
+from examples.sessions import Json, call, command, server, until
 from examples.week.records import File, SessionEnd, read_project, read_user, session_status
 from examples.week.steps import (
     Ask,
@@ -29,7 +31,6 @@ from examples.week.steps import (
 )
 from examples.week.story import HOLIDAY_DAYS, WEEK, memories
 from examples.week.time_machine import let_pass
-from remembrancer.commands.demo import Json, call, command, server, until
 from remembrancer.memory.decay import DAY_S
 
 PROJECTS: Final[tuple[Project, ...]] = ("tidewatch", "slipway")
@@ -43,12 +44,14 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Journal:
-    """What was seen from outside, by sessions. Memories are called as in the story."""
+    """The observations from outside, by sessions. Memories are called as in the story."""
 
     ids: dict[str, str] = field(default_factory=dict)
+    shown: Counter[str] = field(default_factory=Counter)
+    """In how many sessions each memory was shown, by its id."""
     found: list[tuple[Session, Ask, tuple[str, ...]]] = field(default_factory=list)
     doubted: set[tuple[str, str]] = field(default_factory=set)
-    """What an answer said to be possibly superseded, and by what."""
+    """The memories that an answer said to be possibly superseded, each with the one that may have replaced it."""
     leaks: list[tuple[Session, str]] = field(default_factory=list)
     """Memories that a session saw and must not see."""
     sought: list[tuple[Session, str]] = field(default_factory=list)
@@ -59,7 +62,7 @@ class Journal:
     trouble: list[str] = field(default_factory=list)
 
     def named(self, memory_id: str) -> str:
-        """What the story calls a memory; its id where it is none of the story's."""
+        """The story's name for a memory; its id where it is none of the story's."""
         return next((name for name, known in self.ids.items() if known == memory_id), memory_id)
 
 
@@ -143,7 +146,7 @@ class Week:
 
 
 class _Player:
-    """What one session does."""
+    """The work of one session."""
 
     def __init__(self, session: Session, home: Path, directory: Path, journal: Journal) -> None:
         self._session = session
@@ -188,8 +191,10 @@ class _Player:
             files = (read_project(self._home, self._directory), read_user(self._home))
             held = {memory.id: memory for file in files for memory in file.memories.values()}
             wanted = [self._journal.ids[name] for name in self._shown if name in self._journal.ids]
-            return all(each in held and self._session.id in held[each].sessions for each in wanted)
+            return all(each in held and held[each].access_count >= self._journal.shown[each] for each in wanted)
 
+        for name in self._shown & self._journal.ids.keys():
+            self._journal.shown[self._journal.ids[name]] += 1
         await self.wait(is_counted, f"session {self._session.number} counted as one that read {sorted(self._shown)}")
 
     async def wait(self, condition: Callable[[], Awaitable[bool]], what: str) -> None:

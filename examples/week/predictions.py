@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def kept(self) -> bool:
-        """Whether it came about as predicted."""
+        """True if it came about as predicted."""
         return self.predicted == self.happened
 
 
@@ -124,7 +124,7 @@ def _at_once(played: Played) -> str:
 
 
 def _all_at(names: Iterable[str], place: str) -> tuple[str, Happened]:
-    """What is predicted to be in one place, and where it is: names of others come with their places."""
+    """The memories predicted to be in one place, and those that are: names of others come with their places."""
     expected = tuple(names)
 
     def found(played: Played) -> str:
@@ -199,7 +199,10 @@ def _secrets(played: Played) -> str:
 def _context(played: Played) -> str:
     # What a session handed over is told beside the memories.
     block = "\n".join(line for line in played.journal.context.splitlines() if " the session of " not in line)
-    return _names(name for name, (_, kept) in memories().items() if kept.content in block)
+    known = {kept.content: name for name, (_, kept) in memories().items()}  # of two that say the same, the later
+    return _names(
+        name for name, (_, kept) in memories().items() if kept.content in block and known[kept.content] == name
+    )
 
 
 def _sessions(played: Played) -> str:
@@ -253,18 +256,18 @@ PREDICTIONS: Final[tuple[Prediction, ...]] = (
     Prediction("What has less than 0.6 stays with its session", *_all_at(TOO_LOW, "session, active")),
     Prediction("A scratchpad does, whatever its score", *_all_at(SCRATCHPADS, "session, active")),
     Prediction(
-        "Read in three sessions, and of use anywhere: it goes to the user",
+        "A preference that two projects have said goes to the user",
         _scores(TO_USER),
         lambda played: _scores(_promoted("user", None)(played)),
     ),
     Prediction(
-        "The same from another project is merged into the user's: confidence + 0.1",
+        "What the other project said is merged into it: confidence + 0.1",
         _merge_text(*MERGED_TO_USER),
         _merged("user"),
     ),
     Prediction("and counts as observed there", "2 projects", _observed),
     Prediction(
-        "Read in three sessions, but of one project or not important enough: it stays",
+        "Asked for in three sessions, but of one project or not important enough: it stays",
         *_all_at(STAY_IN_PROJECT, "project, active"),
     ),
     Prediction(

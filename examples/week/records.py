@@ -1,4 +1,4 @@
-"""What lies in a home's records, as far as the week is about it. Read from the files, while a runtime may be up."""
+"""The home's records, as far as the week is about them. Read from the files, while a runtime may be up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.config.project import project_of
 from remembrancer.protocol.kinds import Kind, Scope, Status
 from remembrancer.protocol.paths import RuntimePaths
@@ -18,9 +18,8 @@ from remembrancer.protocol.session_life import SessionStatus
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A memory that is not forgotten. `sessions` are those that it was shown to."""
+    """A memory that is not forgotten."""
 
-    sessions: frozenset[str]
     id: str
     content: str
     kind: Kind
@@ -98,7 +97,7 @@ def _rows(path: Path) -> Iterator[sqlite3.Connection | None]:
         yield None
         return
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        is_made = connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        is_made = connection.execute("PRAGMA user_version").fetchone() == (RECORDS.latest,)
         yield connection if is_made else None
 
 
@@ -132,21 +131,18 @@ def _read(path: Path) -> File:
 
 
 def _memories(connection: sqlite3.Connection) -> dict[str, Held]:
-    shown: dict[str, set[str]] = {}
-    for memory_id, session_id in connection.execute(
-        "SELECT m.id, s.session_id FROM memory_sessions AS s JOIN memories AS m ON m.number = s.memory"
-    ):
-        shown.setdefault(memory_id, set()).add(session_id)
     rows = connection.execute(
         """SELECT id, content, kind, scope, status, importance, confidence, access_count, valid_until
            FROM memories WHERE forgotten_at IS NULL ORDER BY number"""
     )
-    return {row[0]: Held(frozenset(shown.get(row[0], ())), *row) for row in rows}
+    return {row[0]: Held(*row) for row in rows}
 
 
 def _sessions(connection: sqlite3.Connection) -> dict[str, SessionEnd]:
     rows = connection.execute(
-        """SELECT session_id, status, ended_at IS NOT NULL, summary, memories_promoted,
+        """SELECT session_id, status, ended_at IS NOT NULL, (
+               SELECT content FROM memories AS m WHERE m.session_id = s.session_id AND m.kind = 'session_record'),
+           memories_promoted,
            (SELECT count(*) FROM turns AS t WHERE t.session_id = s.session_id),
            (SELECT count(*) FROM tool_calls AS c WHERE c.session_id = s.session_id) FROM sessions AS s"""
     )

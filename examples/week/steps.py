@@ -1,4 +1,4 @@
-"""What a session of the week is made of."""
+"""The steps of a session of the week."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class ReadContext:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the client's hooks report meanwhile: what the developer says, and a command that is run."""
+    """The reports of the client's hooks meanwhile: what the developer says, and a command that is run."""
 
     prompt: str
     command: str

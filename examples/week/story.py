@@ -107,8 +107,7 @@ WEEK: Final[tuple[Session, ...]] = (
                 "preference",
                 0.8,
                 0.7,
-                "Small pull requests are preferred: one concern each, with the reason and a picture of the page in the "
-                "description.",
+                "Small pull requests are preferred: one concern each, with the reason in the description.",
             ),
             Keep(
                 "safari",
@@ -153,7 +152,7 @@ WEEK: Final[tuple[Session, ...]] = (
                 "To release the API, run the migrations, deploy one instance, watch its error rate for ten minutes, "
                 "then deploy the others.",
             ),
-            Ask("How large should a pull request be?", ("small changes",)),
+            Ask("How large should a pull request be?", ("one concern",)),
             Ask("Where do the booking rules live?", ("layers",)),
         ),
     ),
@@ -225,7 +224,7 @@ WEEK: Final[tuple[Session, ...]] = (
                 1.0,
                 "Guess: the import forgets to give its connections back; put a counter around acquire.",
             ),
-            Ask("How large should a pull request be?", ("small changes",)),
+            Ask("How large should a pull request be?", ("one concern",)),
             Ask("Why did migrations fail in CI?", ("two heads",)),
         ),
     ),
@@ -263,7 +262,7 @@ WEEK: Final[tuple[Session, ...]] = (
                 "A login session of the API lasts 30 minutes.",
                 about=(("login session", "concept"),),
             ),
-            Ask("How large should a pull request be?", ("small changes",)),
+            Ask("How large should a pull request be?", ("one concern",)),
             Ask("Where do the booking rules live?", ("layers",)),
             Ask("How is the API released?", ("release",)),
         ),
@@ -276,7 +275,7 @@ WEEK: Final[tuple[Session, ...]] = (
         (
             SeekInVain(("half an hour", "guess")),
             Keep("contrast", "observation", 0.5, 0.5, "The grey of the tide curve is hard to see in sunlight."),
-            Ask("How large should a pull request be?", ("one concern", "small changes")),
+            Ask("How large should a pull request be?", ("one concern",)),
             Ask("Where do the texts for visitors come from?", ("translations",)),
         ),
     ),
@@ -301,7 +300,7 @@ WEEK: Final[tuple[Session, ...]] = (
         "slipway",
         "a fresh start",
         (
-            ReadContext(("small changes", "grid", "translations", "query client", "idempotency", "safari")),
+            ReadContext(("one concern", "grid", "translations", "query client", "idempotency", "safari")),
             Keep("tomorrow", "scratchpad", 0.9, 0.9, "Tomorrow: try the booking form with a screen reader."),
         ),
     ),

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.protocol.errors import AlreadyRunning
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
 
 Columns = Mapping[str, tuple[str, ...]]
 """By table."""
@@ -42,6 +43,7 @@ RECORDS: Final[Columns] = {
     "turns": ("created_at",),
     "tool_calls": ("created_at",),
     "promotion_log": ("promoted_at",),
+    "proposals": ("proposed_at", "refused_at"),
     "runs": ("began_at", "undone_at"),
     "consolidation_log": ("consolidated_at",),
     "consolidation_requests": ("requested_at", "completed_at"),
@@ -56,12 +58,14 @@ NO_TIMES: Final[Columns] = {
     "memory_links": ("strength",),
     "awaited_links": ("strength",),
     "promotion_log": ("score",),
+    "proposals": ("score",),
+    "lane": ("applied_at",),
+    "lane_refusals": ("refused_at",),  # the lane's own time, which is the server's
 }
-"""The other columns that hold real numbers."""
+"""The other columns that hold real numbers; of a lane, which is not shared with a home that becomes older, the time."""
 IN_JSON: Final[Columns] = {
     "memories": ("promotion_chain",),
     "history": ("record", "details"),
-    "run_changes": ("details",),
 }
 """Columns whose JSON has times in it. What is kept as a message (an operation, its result) stays as it was."""
 KEYS: Final = frozenset({"promoted_at", "occurred_at", "valid_from", "valid_until"})
@@ -124,7 +128,7 @@ def _set_back(path: Path, columns: Columns, in_json: Columns, seconds: float) ->
 
 
 def _update(connection: sqlite3.Connection, table: str, values: Mapping[str, str]) -> None:
-    """What is NULL stays so: nothing less a number is nothing."""
+    """Update a column by adding; NULL stays so: nothing less a number is nothing."""
     sets = _listed(f"{name} = {value}" for name, value in values.items())
     connection.execute(f"UPDATE {table} SET {sets}")
 

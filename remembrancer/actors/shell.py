@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import logging
+import math
 import os
 import signal
 import sys
@@ -26,12 +27,16 @@ from pythonjsonlogger.json import JsonFormatter
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
+    ChangeQueue,
+    CommandRefused,
+    FromActor,
     FromLauncher,
     PeerFailed,
     PeerGone,
     Ping,
     Pong,
     ProcessHealth,
+    QueueChanged,
     Ready,
     Role,
     StartFailed,
@@ -40,8 +45,9 @@ from remembrancer.protocol.control import (
     TracesTold,
 )
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
-from remembrancer.protocol.paths import FileLock, RuntimePaths
-from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
+from remembrancer.protocol.sockets import Dealer, Speaker, answer_pings
 from remembrancer.protocol.tracing import Traces
 from remembrancer.protocol.wire import from_launcher
 
@@ -54,11 +60,13 @@ EXIT_ORPHANED: Final = 71
 ORPHANED: Final = "the launcher is gone"
 """The reason of that stop: no ordered one, so whoever depends on the runtime should have it back."""
 ORPHAN_GRACE_S: Final = 1.0
-"""How long an orphan may finish what it has begun. A new runtime waits for its locks meanwhile."""
+"""The time that an orphan may finish what it has begun. A new runtime waits for its locks meanwhile."""
+LISTENS_S: Final = 10.0
+"""The time that a process whose start has failed waits for its launcher, to tell it why."""
 HEARD_WAIT_S: Final = 1.0
-"""How long a process that cannot start waits for the launcher to have heard why."""
+"""The time that a process that cannot start waits for the launcher to have heard why."""
 LOCK_WAIT_S: Final = 10.0
-"""How long a new actor waits for a dying predecessor's lock."""
+"""The time that a new actor waits for a dying predecessor's lock."""
 NICENESS: Final = 10
 """Of 19: a client's request goes first, and the work still gets done on a busy machine."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
@@ -79,6 +87,8 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     home: str
     settings: Settings
     threads: int = 1
+    no_token: bool = False
+    """True if HTTP is open to this machine without a token: said at this start of the runtime, and no setting."""
 
     @property
     def paths(self) -> RuntimePaths:
@@ -96,12 +106,18 @@ class _PrivateRotatingFileHandler(RotatingFileHandler):
 def configure_logs(directory: Path, actor: str, level: str) -> None:
     """Send the log of this process to `<directory>/<actor>.log`, a JSON object a line, rotated.
 
-    A memory's content is never logged above debug.
+    A memory's content is never logged above debug. What is in the place of a log and no file is set aside; where none
+    can be written (a full disk), nothing is logged, and all else goes on.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handler = _PrivateRotatingFileHandler(
-        directory / f"{actor}.log", maxBytes=MAX_LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8"
-    )
+    path = directory / f"{actor}.log"
+    if look_at(path).problem is not None:
+        set_aside(path)
+    handler: logging.Handler
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handler = _PrivateRotatingFileHandler(path, maxBytes=MAX_LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8")
+    except OSError:
+        handler = logging.NullHandler()
     handler.setFormatter(
         JsonFormatter(
             "{asctime}{levelname}{name}{message}",
@@ -136,7 +152,7 @@ class Actor(abc.ABC):
 
     @abc.abstractmethod
     def health(self) -> ProcessHealth:
-        """How the actor is now. Called for each heartbeat: cheap."""
+        """The actor's state now. Called for each heartbeat: cheap."""
 
     async def drain(self, reason: str) -> None:
         """Called once before the end, limited by the stop's grace: finish what was begun, refuse the rest."""
@@ -147,13 +163,20 @@ class Actor(abc.ABC):
     def on_peer_failed(self, peer: PeerFailed) -> None:
         """Called when another process of the runtime cannot be started, with the reason."""
 
+    async def change_queue(self, change: ChangeQueue) -> int:
+        """Called on the owner of the write queue, when a person wants it changed; the number of writes changed."""
+        raise NotImplementedError
+
+
+_decode_spec: Final = msgspec.json.Decoder(LaunchSpec).decode
+
 
 def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     """The main function of an actor's process: live as `factory(spec)` until told to stop, then exit."""
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal is the launcher's to handle
     launch_input = sys.stdin.buffer
-    spec = msgspec.json.decode(launch_input.readline(), type=LaunchSpec)
+    spec = _decode_spec(launch_input.readline())
     configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
     try:
         code = anyio.run(_live, factory, spec, launch_input)
@@ -182,6 +205,8 @@ class _Life:
 async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch_input: BinaryIO) -> int:
     life = _Life()
     _start_parent_watchdog(launch_input, life)
+    pinged = (spec.paths.control_endpoint, Speaker(spec.name, spec.incarnation))
+    threading.Thread(target=answer_pings, args=pinged, name="heartbeat", daemon=True).start()
     logger.info("starting", extra={"incarnation": spec.incarnation})
     actor: Actor | None = None
     ready = False
@@ -199,7 +224,9 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
             case TellTraces(trace=wanted):
                 reports = actor.traces.reports(wanted) if actor is not None else ()
                 tasks.start_soon(_say, control, TracesTold(reports))
-            case PeerGone() | PeerFailed():
+            case ChangeQueue() if actor is not None:
+                tasks.start_soon(_change_queue, control, actor, message)
+            case PeerGone() | PeerFailed() | ChangeQueue():
                 pass  # not yet interested
 
     control: Dealer[FromLauncher] = Dealer(
@@ -214,7 +241,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
                 await tasks.start(_run_until_cancelled, actor, life)
         except RemembrancerError as error:
             logger.error("start failed", extra={"code": error.code, "reason": error.message})
-            await control.wait_connected(2.0)
+            await control.wait_connected(LISTENS_S)
             if not error.retry_possible:
                 await _say(control, StartFailed(error.code, error.message))
                 with anyio.move_on_after(HEARD_WAIT_S):
@@ -226,9 +253,8 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
             tasks.cancel_scope.cancel()
             return life.code
         ready = True
-        await control.wait_connected(2.0)
-        await _say(control, Ready(os.getpid()))
         logger.info("ready")
+        tasks.start_soon(_say_ready, control)
         await life.stop.wait()
         logger.info("stopping", extra={"reason": life.reason})
         with anyio.move_on_after(life.grace_s, shield=True):
@@ -265,7 +291,20 @@ async def _run_until_cancelled(
         life.end("the actor's work ended by itself", 0.5, EXIT_CRASHED)
 
 
-async def _say(control: Dealer[FromLauncher], message: Ready | StartFailed | Pong | TracesTold) -> None:
+async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: ChangeQueue) -> None:
+    try:
+        await _say(control, QueueChanged(await actor.change_queue(change)))
+    except RemembrancerError as error:
+        await _say(control, CommandRefused(error.code, error.message))
+
+
+async def _say_ready(control: Dealer[FromLauncher]) -> None:
+    """Tell the launcher as soon as it listens: one that is held up does so late."""
+    await control.wait_connected(math.inf)
+    await _say(control, Ready(os.getpid()))
+
+
+async def _say(control: Dealer[FromLauncher], message: FromActor) -> None:
     try:
         control.send(message)
     except PeerUnavailable:
@@ -295,12 +334,15 @@ async def acquire(lock: FileLock, owner: str) -> None:
     """Take `lock`, waiting for a predecessor that is about to die.
 
     Raises:
-        HomeUnusable: it is still held after `LOCK_WAIT_S`.
+        HomeUnusable: it is still held after `LOCK_WAIT_S`, or is nothing that can be locked.
     """
-    with anyio.move_on_after(LOCK_WAIT_S):
-        while not lock.try_acquire():  # noqa: ASYNC110 - flock has no event to wait for
-            await anyio.sleep(0.02)
-        return
+    try:
+        with anyio.move_on_after(LOCK_WAIT_S):
+            while not lock.try_acquire():  # noqa: ASYNC110 - flock has no event to wait for
+                await anyio.sleep(0.02)
+            return
+    except OSError as error:
+        raise HomeUnusable(f"{lock.path} cannot be locked: {error.strerror or error}: move it away") from error
     raise HomeUnusable(f"another {owner} still holds {lock.path}: look for it in the output of remembrancer status")
 
 

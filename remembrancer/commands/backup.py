@@ -15,13 +15,12 @@ import io
 import json
 import os
 import shutil
-import sqlite3
 import sys
 import tarfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final, Literal
@@ -29,29 +28,37 @@ from typing import IO, Final, Literal
 import msgspec
 
 from remembrancer import __version__
+from remembrancer.actors.gateway import write_queue
+from remembrancer.actors.gateway.queue_contents import copy_queue
 from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
-from remembrancer.commands import exit_codes
-from remembrancer.commands.home_files import (
+from remembrancer.actors.migrations import Schema
+from remembrancer.actors.snapshots import check_copy, fold_log
+from remembrancer.actors.store.home_reader import (
     CATALOG,
-    PRIVATE_UMASK,
-    QUEUE,
-    FileUnusable,
-    HomeFile,
-    cannot,
-    is_known,
-    moment,
+    SHARED,
+    USER_RECORDS,
+    decode_shared,
+    lane_of_file,
     names_in,
+    project_of_file,
+    refuse_unfinished,
+    schema_of,
+)
+from remembrancer.commands import exit_codes
+from remembrancer.commands.output_files import (
+    PRIVATE_UMASK,
+    cannot,
     new_directory,
     new_file,
-    newest_version,
     stamp,
     target_of,
-    unreadable,
 )
-from remembrancer.commands.runtime_client import is_up, paths_here
+from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
-from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RecordsUnusable, SchemaTooNew
-from remembrancer.protocol.paths import FileLock, RuntimePaths, sync_directory, write_whole
+from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.home import CopiedFile, CopyRecords, RecordsCopied
+from remembrancer.protocol.paths import RuntimePaths, sync_directory, write_whole
 from remembrancer.protocol.wire import UNDECODABLE
 
 FORMAT: Final = "remembrancer-backup"
@@ -63,28 +70,14 @@ MAX_MANIFEST_BYTES: Final = 16 * 1024 * 1024
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Vectors, the greater part, hardly become smaller however long one tries."""
-COUNTED: Final = {
-    CATALOG: {"projects": "SELECT count(*) FROM projects"},
-    QUEUE: {"queued": "SELECT count(*) FROM queued", "rejected": "SELECT count(*) FROM rejected"},
-}
-COUNTED_IN_RECORDS: Final = {"memories": "SELECT count(*) FROM memories"}
+QUEUE: Final = "queue.db"
 STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
-"""How long to wait for locks: a status takes one for a moment, and what a crashed runtime left is about to die."""
+"""The time to wait for locks: a status takes one for a moment, and what a crashed runtime left is about to die."""
 LOOK_S: Final = 0.02
 BESIDE_A_DATABASE: Final = ("-wal", "-shm", "-journal")
 SPARE_BYTES: Final = 16 * 1024 * 1024
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
-
-
-class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A database of the backup. `counts` says what is in it: memories, queued operations, projects."""
-
-    name: str
-    sha256: str
-    size_bytes: int
-    schema_version: int
-    counts: dict[str, int]
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -95,7 +88,7 @@ class Manifest(msgspec.Struct, frozen=True):
     release: str
     made_at: str
     home: str
-    files: tuple[ArchivedFile, ...]
+    files: tuple[CopiedFile, ...]
 
     def total(self, what: str) -> int:
         """The sum of one count over all files."""
@@ -107,10 +100,29 @@ class _FormatOnly(msgspec.Struct):
     version: int
 
 
+def _is_known(name: str) -> bool:
+    """True if a file of a home may have this name: nothing else gets into a backup, or out of one."""
+    is_fixed = name in (QUEUE, CATALOG, USER_RECORDS, SHARED)
+    return is_fixed or project_of_file(name) is not None or lane_of_file(name) is not None
+
+
+def _schema(name: str) -> Schema | None:
+    """The schema of the file of that name; None for one that is no database."""
+    if name == SHARED:
+        return None
+    return write_queue.SCHEMA if name == QUEUE else schema_of(name)
+
+
+def _files_in(paths: RuntimePaths) -> list[str]:
+    """The files that a home has of those that a backup may have."""
+    there = [name for name in (QUEUE, SHARED) if os.path.lexists(paths.home / name)]
+    return [*there, *names_in(paths)]
+
+
 # --- the archive ---
 
 
-def make_manifest(home: Path, files: tuple[ArchivedFile, ...], now: float) -> Manifest:
+def make_manifest(home: Path, files: tuple[CopiedFile, ...], now: float) -> Manifest:
     """The manifest of a backup that is made at `now` (seconds since the epoch)."""
     made_at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     return Manifest(FORMAT, FORMAT_VERSION, __version__, made_at, str(home), files)
@@ -144,7 +156,7 @@ def read_manifest(path: Path) -> Manifest:
         return _first_member(archive)
 
 
-def read_archive(path: Path, unpack: Callable[[ArchivedFile], IO[bytes]] | None = None) -> Manifest:
+def read_archive(path: Path, unpack: Callable[[CopiedFile], IO[bytes]] | None = None) -> Manifest:
     """Read all of an archive and hold it to its manifest. `unpack` gives the file that a database is written into.
 
     Raises:
@@ -202,7 +214,7 @@ def _first_member(archive: tarfile.TarFile) -> Manifest:
     except UNDECODABLE as error:
         raise FileUnusable(f"it is no backup of Remembrancer: {error}") from error
     names = [file.name for file in manifest.files]
-    strange = [name for name in names if not is_known(name)]
+    strange = [name for name in names if not _is_known(name)]
     if strange or len(set(names)) < len(names):
         raise FileUnusable(f"it is no backup of Remembrancer: it names {', '.join(map(repr, strange or names))}")
     if _small_member(archive, SEAL) != hashlib.sha256(content).hexdigest().encode():
@@ -226,12 +238,15 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer backup",
         description="Write all memories, their history and vectors, and the write queue into one file, also while the "
-        "runtime works. Keys (keys/), logs and the vector index, which is made again, are not in it.",
+        "runtime works. Keys (keys/, sharing/), logs and the vector index, which is made again, are not in it.",
         epilog="exit status: 0 written and checked, 2 the file is there already, "
         "10 there are no memories, or a file cannot be read or written",
     )
     parser.add_argument(
-        "file", nargs="?", metavar="FILE", help="default: remembrancer-<time>.tar.gz here; .tar is not compressed"
+        "file",
+        nargs="?",
+        metavar="FILE",
+        help="default: remembrancer-<time>.tar.gz here, or in ~ from within a repository; .tar is not compressed",
     )
     parser.add_argument("--force", action="store_true", help="replace the file")
     parser.add_argument("--json", action="store_true", help="for programs")
@@ -247,14 +262,19 @@ def main(argv: list[str]) -> int:
             for file in manifest.files
         ]
         said = {"file": str(target), "size_bytes": size, "made_at": manifest.made_at, "memories": memories}
-        print(json.dumps({**said, "queued": queued, "files": files, "left_out": ["keys", "logs", "vectors"]}))
+        print(
+            json.dumps({**said, "queued": queued, "files": files, "left_out": ["keys", "logs", "sharing", "vectors"]})
+        )
         return exit_codes.OK
     waiting = f" and {queued:,} queued writes" if queued else ""
-    projects = sum(file.name.startswith("projects/") for file in manifest.files)
+    projects = sum(project_of_file(file.name) is not None for file in manifest.files)
+    lanes = sum(lane_of_file(file.name) is not None for file in manifest.files)
+    shared = f" (what {lanes} share with other machines among them)" if lanes else ""
+    not_in_it = "keys/, sharing/, logs," if lanes else "keys/, logs,"
     print(
-        f"{target}: {memories:,} memories of {projects} projects and the user{waiting}, {size / 2**20:.1f} MiB, "
-        "read back and checked.\n"
-        "Not in it: keys/, logs, and the vector index, which is made again from the records.\n"
+        f"{target}: {memories:,} memories of {projects} projects{shared} and the user{waiting}, "
+        f"{size / 2**20:.1f} MiB, read back and checked.\n"
+        f"Not in it: {not_in_it} and the vector index, which is made again from the records.\n"
         "It is readable by you alone, and not encrypted: keep it as private as the memories."
     )
     return exit_codes.OK
@@ -266,42 +286,23 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
     Raises:
         FileUnusable: there is nothing to back up, the file cannot be written, or a restore was interrupted.
         RecordsUnusable: a database of the home is damaged.
-        SchemaTooNew: a newer release wrote one.
+        SchemaTooNew, SchemaTooOld: another release wrote one.
         InvalidInput: the file is there already (and not `force`).
     """
+    refuse_unfinished(paths)
     with new_directory(target) as staged:
-        with moment(paths) as files:
-            if not any(file.holds_records for file in files):
-                raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
-            copies = tuple(_copy(file, staged, paths) for file in files)
-        manifest = make_manifest(paths.home, copies, now)
+        # The queue first: an operation leaves it only when the records have it.
+        copied = copy_queue(paths.write_queue, staged / QUEUE)
+        records = ask_home(paths, CopyRecords(str(staged)), RecordsCopied).files
+        if not records:
+            raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
+        queue = [] if copied is None else [CopiedFile(QUEUE, *copied[0][:2], copied[1], copied[0].counts)]
+        manifest = make_manifest(paths.home, (*queue, *records), now)
         with new_file(target, force=force) as file:
             write_archive(file, staged, manifest, compress=target.suffix != ".tar")
             file.flush()
             read_archive(Path(file.name))
     return manifest
-
-
-def _copy(file: HomeFile, staged: Path, paths: RuntimePaths) -> ArchivedFile:
-    """Copy a database in one step (https://sqlite.org/backup.html), and check the copy."""
-    path = staged / file.name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-            file.connection.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no log beside it; the store sets it again
-            found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
-            if found != "ok":
-                raise RecordsUnusable(f"{paths.home / file.name} is damaged ({found}): nothing was written")
-            queries = COUNTED.get(file.name, COUNTED_IN_RECORDS)
-            counts = {what: copy.execute(query).fetchone()[0] for what, query in queries.items()}
-        with path.open("rb") as written:
-            digest = hashlib.file_digest(written, "sha256").hexdigest()
-    except sqlite3.Error as error:
-        raise unreadable(paths.home / file.name, error) from error
-    except OSError as error:
-        raise cannot("written", path, error) from error
-    return ArchivedFile(file.name, digest, path.stat().st_size, file.version, counts)
 
 
 # --- restore ---
@@ -351,22 +352,19 @@ def restore_main(argv: list[str]) -> int:
 def _confirmed(paths: RuntimePaths, manifest: Manifest) -> bool:
     if not sys.stdin.isatty():
         raise InvalidInput("there is no terminal to ask on: say --yes to restore")
-    there = names_in(paths)
-    kept = f" The {len(there)} databases that are there now are kept beside them." if there else ""
+    there = _files_in(paths)
+    kept = f" The {len(there)} files that are there now are kept beside them." if there else ""
     said = f"The backup of {manifest.made_at} has {manifest.total('memories'):,} memories. They take the place of what "
     print(f"{said}{paths.home} has.{kept}\nRestore it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
 
 def check_manifest(archive: Path) -> Manifest:
-    """What an archive says of itself, if this release can restore it. Raises as `read_archive`."""
+    """The manifest of an archive, if this release can restore it. Raises as `read_archive`."""
     manifest = read_manifest(archive)
     for file in manifest.files:
-        if file.schema_version > newest_version(file.name):
-            raise SchemaTooNew(
-                f"{archive}: {file.name} has schema version {file.schema_version}, and this release "
-                f"({manifest.release} made it) reads up to {newest_version(file.name)}: install that release"
-            )
+        if (schema := _schema(file.name)) is not None:
+            schema.refuse(archive / file.name, file.schema_version)
     return manifest
 
 
@@ -395,7 +393,7 @@ def _acquired(lock: FileLock) -> bool:
                 return False
             time.sleep(LOOK_S)
     except OSError as error:
-        raise unusable(lock.path.parent, error) from error
+        raise unusable(Path(lock.path).parent, error) from error
     return True
 
 
@@ -406,7 +404,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> tuple[Manifest, P
 
     Raises:
         FileUnusable: the archive is damaged, or the home has no room for it: nothing was changed.
-        SchemaTooNew: a newer release made it: nothing was changed.
+        SchemaTooNew, SchemaTooOld: another release made it: nothing was changed.
     """
     staging = paths.home / STAGING
     try:
@@ -429,22 +427,23 @@ def _unpack(archive: Path, staging: Path) -> Manifest:
         raise FileUnusable(f"{staging.parent} has {free / 2**20:,.0f} MiB free, and {needed / 2**20:,.0f} are needed")
     read_archive(archive, lambda file: _made_room(staging / file.name).open("xb"))
     for file in manifest.files:
-        _check_database(staging / file.name, file, archive)
+        _check_file(staging / file.name, file, archive)
     for directory in sorted({(staging / file.name).parent for file in manifest.files}):
         sync_directory(directory)
     return manifest
 
 
-def _check_database(path: Path, file: ArchivedFile, archive: Path) -> None:
+def _check_file(path: Path, file: CopiedFile, archive: Path) -> None:
     with path.open("rb") as written:
         os.fsync(written.fileno())
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.Error as error:
-        found, version = str(error), file.schema_version
-    if found != "ok" or version != file.schema_version:
+    if file.name == SHARED:
+        try:
+            decode_shared(path.read_bytes())
+        except msgspec.DecodeError as error:
+            raise FileUnusable(f"{archive} is damaged: {file.name} cannot be read ({error})") from error
+        return
+    found = check_copy(path, file.schema_version)
+    if found != "ok":
         raise FileUnusable(f"{archive} is damaged: {file.name} is no sound database ({found})")
 
 
@@ -456,11 +455,11 @@ def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside:
     aside.mkdir(mode=0o700)
     _rename(paths.vectors, aside / paths.vectors.name)  # first: it fits the old records only
     restored = {file.name for file in manifest.files}
-    for name in sorted({*names_in(paths), *restored}):
+    for name in sorted({*_files_in(paths), *restored}):
         _set_aside(home, aside, name, stays=name in restored)
     for name in sorted(restored):
         (home / STAGING / name).replace(_made_room(home / name))
-    for directory in {home, paths.projects, *((home / name).parent for name in restored)}:
+    for directory in {home, paths.projects, paths.lanes, *((home / name).parent for name in restored)}:
         if directory.is_dir():
             sync_directory(directory)
     kept = any(aside.iterdir())
@@ -472,25 +471,19 @@ def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside:
 
 
 def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:
-    """Keep a database that is there, with all that lies beside it: a log of the old one would spoil the new one.
+    """Keep a file that is there, with all that lies beside it: a log of the old one would spoil the new one.
 
     One that `stays` has its name in the home until the new one takes it.
     """
     if (home / name).exists():
-        _fold_log(home / name, newest_version(name))
+        if (schema := _schema(name)) is not None:
+            fold_log(home / name, schema)
         if stays:
             _link_or_copy(home / name, _made_room(aside / name))
         else:
             _rename(home / name, aside / name)
     for ending in BESIDE_A_DATABASE:
         _rename(home / f"{name}{ending}", aside / f"{name}{ending}")
-
-
-def _fold_log(path: Path, newest: int) -> None:
-    """Move a database's write-ahead log into it, so that the file alone is whole. What is damaged stays as it is."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        if connection.execute("PRAGMA user_version").fetchone()[0] <= newest:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

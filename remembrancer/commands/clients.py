@@ -1,8 +1,8 @@
-"""The configuration files of MCP clients: where each lies, and what makes a client start Remembrancer.
+"""The configuration files of MCP clients: how they are changed so that a client starts Remembrancer.
 
-Sources: the clients' own documentation, for Claude Code's hooks https://code.claude.com/docs/en/hooks. A change is
-decided first (`Plan`) and carried out later (`replace_text`). A JSON file with comments is left as it is; Codex's file
-is TOML, of which nothing but our own tables is rewritten.
+The clients themselves are a table, `clients.toml`. A change is decided first (`Plan`) and carried out later
+(`replace_text`). A JSON or YAML file with comments is left as it is; of a TOML file nothing but our own tables is
+rewritten, and of a file of instructions nothing but our own block.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 import tomlkit
+import yaml
 
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.paths import write_whole
@@ -34,12 +37,10 @@ State = Literal["absent", "same", "extended", "other"]
 Json = dict[str, Any]
 
 HOOKS: Final = "hooks"
-TOML_KEY: Final = "mcp_servers"
-"""The member that has the servers in the one client's file that is TOML."""
-HOOK_EVENTS: Final = tuple(event for event in link.HOOK_EVENTS if event != link.TOOL_FAILED)
-"""The events that are asked for. With one that it does not know, an older client takes nothing from the whole file."""
-TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE)
 HOOK_TIMEOUT_S: Final = 10
+TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
+FOLDERS: Final = frozenset({"rules", "settings", "mcp", "mcpServers", "steering"})
+"""Names of the folders in which some clients have their files, within a directory of their own."""
 HIDDEN: Final = "(not shown)"
 COMMAND: Final = "remembrancer"
 ONE_RUN: Final = (
@@ -52,6 +53,18 @@ _STRING: Final = r'"(?:\\.|[^"\\])*"'
 _COMMENTS: Final = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMAS: Final = re.compile(_STRING + r"|,(?=\s*[}\]])")
 _MARK: Final = "\ufeff"
+_YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
+"""Taken for a comment also within a string: rather one file too many is left as it is."""
+_BLOCK: Final = re.compile(r"\n*<!-- remembrancer -->.*?<!-- /remembrancer -->\n?", re.DOTALL)
+RULES: Final = """<!-- remembrancer -->
+Long-term memory is served by the MCP server `remembrancer`. Call `recall_memories` before a decision that may have been
+made already and when earlier work is spoken of. Call `store_memory` when the user states a preference or corrects you,
+and when a decision, the cause of a fault or a procedure is settled: one fact each, understandable without this
+conversation; `scope` is `project`, or `user` for what holds everywhere. Never store credentials.
+<!-- /remembrancer -->
+"""
+_ALWAYS: Final = "---\nalwaysApply: true\n---\n"
+"""The head of a rule of Cursor's that holds for every request."""
 
 
 class FileRefused(Exception):
@@ -67,7 +80,7 @@ class FileRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the places depend on: the user's home, the environment, the platform, the project."""
+    """The facts on which the places depend: the user's home, the environment, the platform, the project."""
 
     home: Path
     environ: Mapping[str, str]
@@ -80,41 +93,45 @@ class Surroundings:
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
     def path(self, template: str) -> Path:
-        """A path in which `{home}`, `{project}`, `{applications}` (where Electron keeps what belongs to a user),
-        `{claude}` and `{claude_home}` (the directory given to Claude Code, or else where it keeps its settings, and its
-        own file) and `{codex}` stand for what they are here."""
+        """A path in which `{home}`, `{project}`, `{config}` (XDG's), `{applications}` (where Electron keeps what is a
+        user's), `{claude}` and `{claude_home}` (the directory given to Claude Code, or else where it keeps its
+        settings, and its own file), `{codex}` and `{copilot}` stand for what they are here."""
         named, claude = self.environ.get("XDG_CONFIG_HOME", ""), self.environ.get("CLAUDE_CONFIG_DIR")
-        applications = Path(named) if Path(named).is_absolute() else self.home / ".config"
-        if self.platform == "darwin":
-            applications = self.home / "Library" / "Application Support"
+        config = Path(named) if Path(named).is_absolute() else self.home / ".config"
+        is_mac = self.platform == "darwin"
         chosen = Path(claude).expanduser() if claude else None
-        places = {"claude": chosen or self.home / ".claude", "claude_home": chosen or self.home}
-        places["codex"] = Path(self.environ.get("CODEX_HOME") or self.home / ".codex").expanduser()
-        return Path(template.format(home=self.home, project=self.project, applications=applications, **places))
+        places = {"claude": chosen or self.home / ".claude", "claude_home": chosen or self.home, "config": config}
+        places["applications"] = self.home / "Library" / "Application Support" if is_mac else config
+        for name in ("codex", "copilot"):
+            places[name] = Path(self.environ.get(f"{name.upper()}_HOME") or self.home / f".{name}").expanduser()
+        return Path(template.format(home=self.home, project=self.project, **places))
 
 
 class Place(NamedTuple):
-    """One file that a client reads its servers (or hooks) from: they are in the member `key` of its top object."""
+    """One file that a client reads its servers (or hooks) from: they are in the member `key` of its top object. A file
+    of instructions has no such member."""
 
     scope: Scope
     path: Path
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
-    """One client. `files` by scope, the project's first, and `traces`, which show that it is installed, are templates
-    for `Surroundings.path`. `restart` is what a person does for it to see a change. `says_type`: an entry says
-    `"type": "stdio"`. `has_path`: it is started from a shell, whose PATH it has."""
+class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One client: a row of `clients.toml`, which says what each field is."""
 
     name: str
     title: str
-    files: Mapping[Scope, str]
+    files: dict[Scope, str]
     traces: tuple[str, ...]
     restart: str
-    command: str | None = None
     key: str = "mcpServers"
-    says_type: bool = True
+    more: Json = {}
+    words: tuple[str, str, str] = ("command", "args", "env")
+    rules: dict[Scope, str] = {}
+    hooks: dict[Scope, str] = {}
+    events: dict[str, str] = {}
+    flat: bool = False
+    command: str | None = None
     has_path: bool = False
 
     def places(self, around: Surroundings) -> tuple[Place, ...]:
@@ -125,72 +142,38 @@ class Client:
         """Its file of that scope; None when it has none."""
         return next((place for place in self.places(around) if place.scope == scope), None)
 
+    def hooks_place(self, around: Surroundings, scope: Scope) -> Place | None:
+        """The file that it reads hooks from; None when it has none."""
+        return Place(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
+
+    def rules_place(self, around: Surroundings, scope: Scope) -> Place | None:
+        """The file of instructions that it reads; None when it has none."""
+        return Place(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
+
     def is_found(self, around: Surroundings) -> bool:
-        """Whether the client seems to be installed: its command, or what it keeps in the user's home."""
+        """True if the client seems to be installed: its command, or what it keeps in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
         return any(around.path(trace).exists() for trace in self.traces)
 
+    def started_by(self, entry: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
+        """The command line that an entry starts, empty where it starts none, and the variables that it gives."""
+        command, args, env = (entry.get(word) for word in self.words)
+        words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
+        is_line = all(isinstance(word, str) for word in words)
+        return words if is_line else [], env if isinstance(env, Mapping) else {}
 
-CLAUDE_CODE: Final = Client(
-    "claude-code",
-    "Claude Code",
-    {"project": "{project}/.mcp.json", "user": "{claude_home}/.claude.json"},
-    ("{claude_home}/.claude.json", "{home}/.claude"),
-    "start a new session (/mcp shows the servers)",
-    command="claude",
-    has_path=True,
-)
-CLIENTS: Final = (
-    CLAUDE_CODE,
-    Client(
-        "claude-desktop",
-        "Claude Desktop",
-        {"user": "{applications}/Claude/claude_desktop_config.json"},
-        ("{applications}/Claude",),
-        "quit the application and open it again",
-        says_type=False,
-    ),
-    Client(
-        "cursor",
-        "Cursor",
-        {"project": "{project}/.cursor/mcp.json", "user": "{home}/.cursor/mcp.json"},
-        ("{home}/.cursor", "{applications}/Cursor"),
-        "switch the server on in Cursor's settings, under MCP",
-        command="cursor",
-    ),
-    Client(
-        "vscode",
-        "VS Code",
-        {"project": "{project}/.vscode/mcp.json", "user": "{applications}/Code/User/mcp.json"},
-        ("{applications}/Code", "{home}/.vscode"),
-        "run 'MCP: List Servers' and start it there",
-        command="code",
-        key="servers",
-    ),
-    Client(
-        "codex",
-        "Codex",
-        {"user": "{codex}/config.toml"},
-        ("{codex}",),
-        "start a new session (/mcp shows the servers)",
-        command="codex",
-        key=TOML_KEY,
-        says_type=False,
-        has_path=True,
-    ),
-)
+
+@cache
+def clients() -> tuple[Client, ...]:
+    """All that are known."""
+    text = Path(__file__).with_suffix(".toml").read_bytes()
+    return msgspec.toml.decode(text, type=dict[Literal["clients"], tuple[Client, ...]])["clients"]
 
 
 def client_named(name: str) -> Client:
     """The client of that name. Raises KeyError."""
-    return {client.name: client for client in CLIENTS}[name]
-
-
-def hooks_place(around: Surroundings, scope: Scope) -> Place:
-    """The settings that Claude Code reads hooks from."""
-    directory = around.path("{project}/.claude" if scope == "project" else "{claude}")
-    return Place(scope, directory / "settings.json", HOOKS)
+    return {client.name: client for client in clients()}[name]
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -203,14 +186,14 @@ def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> t
     on_path = shutil.which(COMMAND, path=environ.get("PATH", ""))
     candidates = [Path(program)] if Path(program).name == COMMAND else []
     candidates += [Path(interpreter).parent / COMMAND, *([Path(on_path)] if on_path else [])]
-    usable = [each.absolute() for each in candidates if each.is_file() and os.access(each, os.X_OK)]
+    usable = [candidate.absolute() for candidate in candidates if candidate.is_file() and os.access(candidate, os.X_OK)]
     for each in sorted(usable, key=is_temporary):  # stable: the order stands among those that last
         return (str(each), "mcp")
     return (interpreter, "-P", "-m", COMMAND, "mcp")
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether what lies there is made for one run, or for the time until the next start of the machine."""
+    """True if what lies there is made for one run, or for the time until the next start of the machine."""
     return any(
         not set(pairwise(each.parts)).isdisjoint(ONE_RUN) or any(each.is_relative_to(root) for root in TEMPORARY)
         for each in (path, Path(os.path.realpath(path)))
@@ -222,70 +205,70 @@ def is_temporary(path: Path) -> bool:
 
 def make_entry(client: Client, command: tuple[str, ...], environ: Mapping[str, str]) -> Json:
     """The entry that has `client` start `command`."""
-    entry: Json = {"type": "stdio"} if client.says_type else {}
-    entry |= {"command": command[0], "args": list(command[1:])}
-    return {**entry, "env": dict(environ)} if environ else entry
+    named, args, env = client.words
+    line: Json = {named: command[0], args: list(command[1:])} if args else {named: list(command)}
+    return {**client.more, **line, **({env: dict(environ)} if environ else {})}
 
 
-def make_groups(command: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, Json]:
-    """Our group of commands for each event of the hooks. `command` is the command line before the word `hook`."""
+def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, Json]:
+    """Our group of commands for each event of its hooks, by its name. `command` is the command line before `hook`."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
     start = " ".join([*variables, shlex.join([*command, "hook"])])
-    return {
-        event: {
-            **({"matcher": "*"} if event in TOOL_EVENTS else {}),
-            "hooks": [{"type": "command", "command": f"{start} {event}", "timeout": HOOK_TIMEOUT_S}],
-        }
-        for event in HOOK_EVENTS
-    }
+    is_claude = client.name == "claude-code"
+    groups: dict[str, Json] = {}
+    for event, name in client.events.items():
+        line = f"{start} {name}" if is_claude else f"{start} {name} {client.name}"
+        # The unit of a timeout differs between clients, whose own are long enough.
+        run = {"type": "command", "command": line, **({"timeout": HOOK_TIMEOUT_S} if is_claude else {})}
+        groups[name] = {"command": line} if client.flat else {"hooks": [run]}
+        if event in TOOL_EVENTS and not client.flat:
+            groups[name] = {"matcher": "*", **groups[name]}
+    return groups
 
 
-def document(key: str, wanted: Mapping[str, object]) -> str:
+def document(place: Place, wanted: Mapping[str, object]) -> str:
     """A whole file with ours alone: entries by their names, or hooks by their events."""
-    if key == TOML_KEY:
-        return tomlkit.dumps({TOML_KEY: wanted}).rstrip()
-    return json.dumps({key: wanted}, indent=2, ensure_ascii=False)
+    whole = {place.key: dict(wanted)}
+    match place.path.suffix:
+        case ".toml":
+            return tomlkit.dumps(whole).rstrip()
+        case ".yaml":
+            return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)).rstrip()
+    return json.dumps(whole, indent=2, ensure_ascii=False)
 
 
-def hooks_document(wanted: Mapping[str, Json]) -> str:
+def hooks_document(place: Place, wanted: Mapping[str, Json]) -> str:
     """A whole file with our hooks alone."""
-    return document(HOOKS, {event: [group] for event, group in wanted.items()})
+    return document(place, {event: [group] for event, group in wanted.items()})
 
 
-def compare(present: object, wanted: Json) -> State:
-    """How the entry that is there stands to the wanted one: `extended` starts the same command and only lacks (or has
+def compare(client: Client, present: object, wanted: Json) -> State:
+    """The relation of the present entry to the wanted one: `extended` starts the same command and only lacks (or has
     other values of) wanted variables; `other` starts something else."""
     if present is None:
         return "absent"
     if not isinstance(present, Mapping):
         return "other"
-    said = (present.get("type", "stdio"), present.get("command"), present.get("args", []))
-    if said != ("stdio", wanted["command"], wanted["args"]):
+    (line, environ), (wanted_line, wanted_environ) = client.started_by(present), client.started_by(wanted)
+    if line != wanted_line:
         return "other"
-    return "same" if wanted.get("env", {}).items() <= _variables(present).items() else "extended"
+    return "same" if wanted_environ.items() <= environ.items() else "extended"
 
 
-def extend(present: Mapping[str, Any], wanted: Json) -> Json:
+def extend(client: Client, present: Mapping[str, Any], wanted: Json) -> Json:
     """The present entry with the wanted variables; whatever else it has stays."""
-    return {**present, "env": {**_variables(present), **wanted["env"]}}
+    env = client.words[2]
+    return {**present, env: {**client.started_by(present)[1], **wanted[env]}}
 
 
-def _variables(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = entry.get("env")
-    return found if isinstance(found, Mapping) else {}
-
-
-def is_ours(entry: object) -> bool:
-    """Whether an entry starts Remembrancer, by the name of its command or of a module in its arguments."""
-    if not isinstance(entry, Mapping):
-        return False
-    args = entry.get("args")
-    words = [entry.get("command"), *(args if isinstance(args, list) else [])]
-    return any(isinstance(word, str) and PurePath(word).stem == COMMAND for word in words)
+def is_ours(client: Client, entry: object) -> bool:
+    """True if an entry starts Remembrancer, by the name of its command or of a module in its arguments."""
+    line = client.started_by(entry)[0] if isinstance(entry, Mapping) else []
+    return any(PurePath(word).stem == COMMAND for word in line)
 
 
 def is_our_command(command: object) -> bool:
-    """Whether a hook's command runs `remembrancer hook`."""
+    """True if a hook's command runs `remembrancer hook`."""
     try:
         words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # quotes that are not closed
@@ -294,7 +277,7 @@ def is_our_command(command: object) -> bool:
 
 
 def difference(present: object, wanted: Json) -> str:
-    """What would change, line by line; values of variables that may be secret are not shown."""
+    """The lines that would change; values of variables that may be secret are not shown."""
     before, after = (
         json.dumps(_without_secrets(each), indent=2, ensure_ascii=False).splitlines() for each in (present, wanted)
     )
@@ -310,7 +293,7 @@ def _without_secrets(entry: object) -> object:
     if not isinstance(entry, Mapping):
         return entry
     shown = dict(entry)
-    for name in ("env", "headers"):
+    for name in ("env", "environment", "envs", "headers"):
         if isinstance(values := entry.get(name), Mapping):
             shown[name] = {key: value if _is_plain(key) else HIDDEN for key, value in values.items()}
     return shown
@@ -335,7 +318,7 @@ class Plan:
 
 
 class _Change(NamedTuple):
-    """What becomes of a file's member, None: it stays as it is. An empty one of hooks goes."""
+    """The change of a file's member, None: it stays as it is. An empty one of hooks goes."""
 
     action: Action
     said: str
@@ -344,11 +327,12 @@ class _Change(NamedTuple):
 
 
 def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
-    """What makes the file start `wanted` under `name`. `text` is what the file holds, None when there is none."""
+    """The plan that makes the file start `wanted` under `name`. `text` is what the file holds, None when there is
+    none."""
 
     def change(servers: Json) -> _Change:
         present = servers.get(name)
-        state = compare(present, wanted)
+        state = compare(client, present, wanted)
         if state == "same":
             return _Change("nothing", "is set up already")
         if state == "other" and not force:
@@ -356,20 +340,20 @@ def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted
             return _Change("refuse", said, difference=difference(present, wanted))
         if state == "extended":
             said = f"the entry {name!r} is given the variables that it lacked"
-            return _Change("extend", said, {**servers, name: extend(servers[name], wanted)})
+            return _Change("extend", said, {**servers, name: extend(client, servers[name], wanted)})
         done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
         return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
 
-    return _plan(client, place, text, change, document(place.key, {name: wanted}))
+    return _plan(client, place, text, change, document(place, {name: wanted}))
 
 
 def plan_removal(client: Client, place: Place, text: str | None, name: str, *, force: bool) -> Plan:
-    """What takes our entry out of the file again."""
+    """The plan that takes our entry out of the file again."""
 
     def change(servers: Json) -> _Change:
         if servers.get(name) is None:
             return _Change("nothing", f"has no entry named {name!r}")
-        if not is_ours(servers[name]) and not force:
+        if not is_ours(client, servers[name]) and not force:
             said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it all the same"
             return _Change("refuse", said)
         others = {key: value for key, value in servers.items() if key != name}
@@ -379,7 +363,8 @@ def plan_removal(client: Client, place: Place, text: str | None, name: str, *, f
 
 
 def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[str, Json]) -> Plan:
-    """What makes every event run its command. One of ours that is there already, in another form, is replaced."""
+    """The plan that makes every event run its command. One of ours that is there already, in another form, is
+    replaced."""
 
     def change(present: Json) -> _Change:
         others = _without_ours(present)
@@ -392,11 +377,11 @@ def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[s
             return _Change("add", "its hooks are added", made)
         return _Change("replace", "its hooks are replaced", made)
 
-    return _plan(client, place, text, change, hooks_document(wanted))
+    return _plan(client, place, text, change, hooks_document(place, wanted))
 
 
 def plan_hooks_removal(client: Client, place: Place, text: str | None) -> Plan:
-    """What takes our commands out again, and what is empty without them."""
+    """The plan that takes our commands out again, and what is empty without them."""
 
     def change(present: Json) -> _Change:
         others = _without_ours(present)
@@ -406,6 +391,21 @@ def plan_hooks_removal(client: Client, place: Place, text: str | None) -> Plan:
         return _Change("remove", "its hooks are removed", left)
 
     return _plan(client, place, text, change)
+
+
+def plan_rules(client: Client, place: Place, text: str | None, *, remove: bool) -> Plan:
+    """The plan that gives a file of instructions our block, or takes it out again."""
+    head = _ALWAYS if place.path.suffix == ".mdc" else ""
+    others = _BLOCK.sub("\n", text or "")
+    if remove:
+        after = "" if others.strip() in ("", head.strip()) else others
+        has_block = text is not None and others != text
+        said = "the block for the assistant is removed" if has_block else "has no block of ours"
+        return Plan(client, place, "remove" if has_block else "nothing", said, text, after if has_block else None)
+    after = head + RULES if others.strip() in ("", head.strip()) else f"{others.rstrip()}\n\n{RULES}"
+    if text == after:
+        return Plan(client, place, "nothing", "has its block already", text)
+    return Plan(client, place, "add", "the block for the assistant is added", text, after)
 
 
 def refused_plan(client: Client, place: Place, text: str | None, refused: FileRefused, paste: str) -> Plan:
@@ -419,15 +419,18 @@ def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json
         whole = _parsed(place, text or "")
         member = whole.get(place.key, {})
         if not isinstance(member, dict):
-            raise FileRefused(f"its member {place.key!r} is not a JSON object")
+            raise FileRefused(f"its member {place.key!r} is not an object")
         done = change(member)
         after = None
         if done.member is not None:
             whole[place.key] = done.member
-            if done.action == "remove" and not done.member and place.key != TOML_KEY:
+            if client.flat and place.key == HOOKS:
+                whole.setdefault("version", 1)
+            if done.action == "remove" and not done.member:
                 del whole[place.key]
-            after = (_written_toml if place.key == TOML_KEY else _written)(text or "", whole)
-            after = after if whole or done.action != "remove" else ""
+            after = _written(place, text or "", whole)
+            is_empty = whole.keys() <= ({"version"} if client.flat and place.key == HOOKS else set())
+            after = "" if is_empty and done.action == "remove" else after
     except FileRefused as refused:
         return refused_plan(client, place, text, refused, paste)
     return Plan(client, place, done.action, done.said, text, after, done.difference)
@@ -445,8 +448,12 @@ def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
             raise FileRefused(f"what it has for the event {event} is not a list")
         left[event] = []
         for group in groups:
+            if _runs_ours(group):
+                continue
             commands = group.get("hooks") if isinstance(group, Mapping) else None
-            others = [each for each in commands if not _runs_ours(each)] if isinstance(commands, list) else commands
+            others = (
+                [command for command in commands if not _runs_ours(command)] if isinstance(commands, list) else commands
+            )
             if others == commands:
                 left[event].append(group)
             elif others:
@@ -467,7 +474,21 @@ def read_object(place: Place) -> Json:
 
 
 def _parsed(place: Place, text: str) -> Json:
-    return _parse_toml(text) if place.key == TOML_KEY else parse_with_comments(text)
+    match place.path.suffix:
+        case ".toml":
+            return _parse_toml(text)
+        case ".yaml":
+            return _parse_yaml(text)
+    return parse_with_comments(text)
+
+
+def _written(place: Place, before: str, whole: Json) -> str:
+    match place.path.suffix:
+        case ".toml":
+            return _written_toml(before, whole, place.key)
+        case ".yaml":
+            return _written_yaml(before, whole)
+    return _written_json(before, whole)
 
 
 def _parse_toml(text: str) -> Json:
@@ -477,21 +498,38 @@ def _parse_toml(text: str) -> Json:
         raise FileRefused(f"it is not valid TOML: {error}") from error
 
 
-def _written_toml(before: str, whole: Json) -> str:
+def _written_toml(before: str, whole: Json, key: str) -> str:
     """The text with those servers written anew that differ, and all else as it was."""
-    file, wanted = tomlkit.parse(before), whole[TOML_KEY]
-    servers = file.setdefault(TOML_KEY, tomlkit.table(is_super_table=True))
+    file, wanted = tomlkit.parse(before), whole.get(key, {})
+    servers = file.setdefault(key, tomlkit.table(is_super_table=True))
     for name in {**servers, **wanted}:
         if name not in wanted:
             del servers[name]
         elif servers.get(name) != wanted[name]:
             servers[name] = wanted[name]
     if not servers:
-        del file[TOML_KEY]
+        del file[key]
     after = tomlkit.dumps(file)
-    if {TOML_KEY: {}, **_parse_toml(after)} != {TOML_KEY: {}, **whole}:
+    if {key: {}, **_parse_toml(after)} != {key: {}, **whole}:
         raise FileRefused("it cannot be changed without a change of something else")
     return after
+
+
+def _parse_yaml(text: str) -> Json:
+    try:
+        found = yaml.safe_load(text) if text.strip() else {}
+    except (yaml.YAMLError, RecursionError) as error:
+        raise FileRefused(f"it is not valid YAML: {error}") from error
+    if not isinstance(found, dict):
+        raise FileRefused("it does not hold a mapping")
+    return found
+
+
+def _written_yaml(before: str, whole: Json) -> str:
+    """The mapping as text. Raises `FileRefused` where comments would be lost."""
+    if any(_YAML_COMMENT.search(line) for line in before.splitlines()):
+        raise FileRefused("it has comments, which would be lost")
+    return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
 
 
 def parse_with_comments(text: str) -> Json:
@@ -528,7 +566,7 @@ def _kept_if_string(found: re.Match[str]) -> str:
     return found.group() if found.group().startswith('"') else ""
 
 
-def _written(before: str, whole: Json) -> str:
+def _written_json(before: str, whole: Json) -> str:
     """The object as text, indented as it was before. Raises `FileRefused` where comments would be lost."""
     try:
         _parse(before.removeprefix(_MARK))
@@ -540,7 +578,7 @@ def _written(before: str, whole: Json) -> str:
 
 
 def read_text(path: Path) -> str | None:
-    """What the file holds, with its own line ends; None when there is none.
+    """The content of the file, with its own line ends; None when there is none.
 
     Raises:
         FileRefused: it cannot be read, or is not UTF-8.
@@ -570,8 +608,8 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
         if read_text(real) != before:
             raise FileRefused("it was changed by another program just now: run this again")
         if before is None:
-            # The project itself has to be there; what is made for a user is private.
-            real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=scope == "user", exist_ok=True)
+            # What is made for a user is private.
+            real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=True, exist_ok=True)
             write_whole(real, after.encode(), 0o644 & ~_umask() if scope == "project" else 0o600)
             return None
         mode = stat.S_IMODE(real.stat().st_mode)
@@ -591,7 +629,7 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
 
 def _replace_or_remove(path: Path, real: Path, after: str, mode: int) -> None:
     if after or path.is_symlink():
-        write_whole(real, (after or ("" if path.suffix == ".toml" else "{}\n")).encode(), mode)
+        write_whole(real, (after or ("{}\n" if path.suffix == ".json" else "")).encode(), mode)
     else:
         real.unlink()
 
@@ -600,14 +638,28 @@ def _remove_from_project(path: Path, real: Path, after: str, mode: int) -> None:
     """Leave a project's file without our entry, and nothing beside it that `setup` has made."""
     for backup in path.parent.glob(f"{path.name}.bak*"):
         kept = backup.read_text(encoding="utf-8", errors="replace")
-        with suppress(FileRefused):
-            if (_parse(kept.removeprefix(_MARK)) or {}) == (_parse(after.removeprefix(_MARK)) or {}):
-                after = kept
-                backup.unlink()
+        if kept.strip() == after.strip() or _is_same_json(kept, after):
+            after = kept
+            backup.unlink()
     _replace_or_remove(path, real, after, mode)
-    if not after and path.parent.name.startswith("."):  # .cursor, .vscode, .claude
-        with suppress(OSError):
-            path.parent.rmdir()
+    directory = path.parent
+    if not after and directory.name in FOLDERS and directory.parent.name.startswith("."):
+        _remove_empty(directory)  # .cursor/rules
+        directory = directory.parent
+    if not after and directory.name.startswith("."):  # .cursor, .vscode, .claude
+        _remove_empty(directory)
+
+
+def _is_same_json(one: str, other: str) -> bool:
+    try:
+        return _parse(one.removeprefix(_MARK)) == _parse(other.removeprefix(_MARK))
+    except FileRefused:
+        return False
+
+
+def _remove_empty(directory: Path) -> None:
+    with suppress(OSError):
+        directory.rmdir()
 
 
 def _umask() -> int:

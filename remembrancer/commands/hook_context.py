@@ -1,14 +1,14 @@
-"""What the memory knows, asked for by a hook: as a bridge would, over the gateway's socket. Standard library only.
+"""The memory's knowledge, asked for by a hook: as a bridge would, over the gateway's socket. Standard library only.
 
 Every wait has the same end, so a memory that is slow, or is not there, costs the assistant's session no more than that.
 """
 
-# ruff: noqa: PTH123
 from __future__ import annotations
+
+import time
 
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands.gateway_client import GatewayClient, reach
-from remembrancer.protocol.gateway_link import PROMPT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,77 +17,94 @@ if TYPE_CHECKING:
 
     from remembrancer.actors.bridge.places import Places
 
-VARIABLE = "REMEMBRANCER_HOOK_CONTEXT_LENGTH"
+LENGTH, WAIT = "hook_context_length", "hook_wait_s"
 DEFAULT_TOKENS = 1000
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The bounds of the tool that is asked."""
+DEFAULT_WAIT_S = 0.1
+MOST_WAIT_S = 10.0
 LONGEST_TASK = 4000
 """Characters of a prompt: no search looks at more."""
 SECTIONS_OF_A_PROMPT = ["project_context", "relevant_procedures"]
-"""What the user prefers was said at the session's start, and what the session did itself it knows."""
-CLIENT = "claude-code"
+"""The sections for a later prompt: preferences were said with the first, and the session knows what it did itself."""
+AGAIN_S = 0.1
+CLIENT = "remembrancer hook"
 """On whose behalf it is asked."""
 
 
-def tokens_wanted(places: Places, environ: Mapping[str, str]) -> int:
-    """How long the context may be, by the setting `hook_context_length`; 0: none is wanted.
+def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float]:
+    """The length of the context in tokens, 0: none is wanted; and the seconds from the start of a hook in which it has
+    to come.
 
-    The configuration file is only read, which costs some 50 ms, when it speaks of the setting.
+    The configuration file is only read, which costs some 50 ms, when it speaks of one of them.
     """
-    named = environ.get(VARIABLE)
-    if named is None and _is_in_file(places.config):
+    length, wait = (environ.get(f"REMEMBRANCER_{name.upper()}") for name in (LENGTH, WAIT))
+    if (length is None or wait is None) and _is_in_file(places.config):
         from remembrancer.config.reading import load_settings
 
-        return _within_bounds(load_settings(environ).hook_context_length)
+        settings = load_settings(environ)
+        return _within_bounds(settings.hook_context_length), settings.hook_wait_s
+    tokens = _number(length, DEFAULT_TOKENS)
+    return _within_bounds(int(tokens)), min(MOST_WAIT_S, _number(wait, DEFAULT_WAIT_S))
+
+
+def _number(named: str | None, otherwise: float) -> float:
     try:
-        return _within_bounds(int(named or DEFAULT_TOKENS))
+        return float(named or otherwise)
     except ValueError:
-        return DEFAULT_TOKENS
+        return otherwise
 
 
 def _is_in_file(config: str | None) -> bool:
     if config is None:
         return False
     try:
-        with open(config, "rb") as file:
-            return b"hook_context_length" in file.read(1024 * 1024)
+        from remembrancer.protocol.paths import read_file
+
+        content = read_file(config)
     except OSError:
         return False
+    return any(name.encode() in content for name in (LENGTH, WAIT))
 
 
 def _within_bounds(tokens: int) -> int:
     return 0 if tokens <= 0 else min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
 
 
-def question(event: str, text: str, tokens: int) -> dict[str, Any]:
-    """What to ask the tool `get_memory_context`: at a prompt, for what has to do with that."""
-    if event == PROMPT:
-        return {"max_tokens": tokens, "task_description": text[:LONGEST_TASK], "sections": SECTIONS_OF_A_PROMPT}
-    return {"max_tokens": tokens}
+def question(text: str, tokens: int, *, is_first: bool) -> dict[str, Any]:
+    """The arguments for the tool `get_memory_context`, for a prompt: with the first, all that a session should know.
+
+    `text` is empty where a session goes on without a prompt."""
+    arguments: dict[str, Any] = {"max_tokens": tokens, "detail": True}
+    if text:
+        arguments["task_description"] = text[:LONGEST_TASK]
+    return arguments if is_first else {**arguments, "sections": SECTIONS_OF_A_PROMPT}
+
+
+def start(places: Places, environ: Mapping[str, str]) -> None:
+    """Start a runtime if none is up, and do not wait for it."""
+    link = reach(Starter(places, environ), time.monotonic())
+    if link is not None:
+        link.close()
 
 
 def ask(
-    places: Places,
-    environ: Mapping[str, str],
-    session: str,
-    directory: str,
-    arguments: dict[str, Any],
-    until: float,
-    *,
-    starts: bool,
-) -> str | None:
-    """The memory's context block; None when it has nothing to say, or says nothing until `until` (`time.monotonic`).
+    places: Places, environ: Mapping[str, str], session: str, directory: str, arguments: dict[str, Any], until: float
+) -> dict[str, Any] | None:
+    """The memory's answer with the ids of its memories; None when it does not come until `until` (`time.monotonic`).
 
-    `starts`: start a runtime when there is none. It is on its way then, even if it comes too late for this.
+    A runtime is started when there is none. It is on its way then, even if it comes too late for this.
     """
-    link = reach(Starter(places, environ), until, starts=starts)
+    link = reach(Starter(places, environ), until)
     if link is None:
         return None
     with link:
         try:
             gateway = GatewayClient(link, places, session, directory, {}, CLIENT)
             said = gateway.call("get_memory_context", arguments, until)
+            while said.get("degraded") and not said["memory_ids"] and time.monotonic() + AGAIN_S < until:
+                time.sleep(AGAIN_S)  # the gateway is up before the store is
+                said = gateway.call("get_memory_context", arguments, until)
         except OSError:  # it went away, or is too slow
             return None
-    block = said.get("context_block") if said.get("memories_used") else None
-    return block if isinstance(block, str) and block.strip() else None
+    return said

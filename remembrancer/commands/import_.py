@@ -27,8 +27,15 @@ from typing import IO, Any, Final
 import anyio
 import msgspec
 
+from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
 from remembrancer.commands import exit_codes
-from remembrancer.commands.export import (
+from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
+from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
+from remembrancer.config.project import project_of
+from remembrancer.config.reading import load_settings
+from remembrancer.config.settings import Settings
+from remembrancer.memory.credentials import refuse_credentials, texts_of
+from remembrancer.memory.export_format import (
     MAX_LINE_BYTES,
     EndLine,
     Header,
@@ -40,27 +47,16 @@ from remembrancer.commands.export import (
     encode_header,
     encode_line,
 )
-from remembrancer.commands.home_files import (
-    PRIVATE_UMASK,
-    USER_RECORDS,
-    FileUnusable,
-    cannot,
-    open_file,
-    refuse_unfinished,
-    unreadable,
-)
-from remembrancer.commands.runtime_client import AskStore, connected_store, paths_here
-from remembrancer.config.project import project_of
-from remembrancer.config.reading import load_settings
-from remembrancer.config.settings import Settings
-from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.limits import MAX_SESSION_ID, check_memory, check_time
 from remembrancer.memory.text import clean_name, printable
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
+from remembrancer.protocol.home import FindMemories, MemoriesFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
+from remembrancer.protocol.store_client import checked
 from remembrancer.protocol.writes import (
+    Applied,
     BatchApplied,
     ImportMemory,
     ImportSessions,
@@ -68,6 +64,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     ProjectRef,
+    SessionsImported,
     SourceRef,
     Submit,
     SubmitBatch,
@@ -78,7 +75,7 @@ MAX_NAMED: Final = 100
 """Bad lines and refused memories that a report names; the others are only counted."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
-"""What a line has, and the project that it goes to (None: the user's)."""
+"""The content of a line, and the project that it goes to (None: the user's)."""
 
 
 class BadLine(msgspec.Struct, frozen=True):
@@ -89,7 +86,7 @@ class BadLine(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct):
-    """What a file has, after all of it was looked at."""
+    """The contents of a file, after all of it was looked at."""
 
     header: Header
     projects: dict[str, ProjectRef] = {}
@@ -212,7 +209,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """What came of an import. `present` were there already, and stayed as they were."""
+    """The outcome of an import. `present` were there already, and stayed as they were."""
 
     imported: int = 0
     present: int = 0
@@ -262,7 +259,7 @@ class Importer:
         await self._take_sessions(sessions)
 
     async def _take_memories(self, batch: Sequence[PlacedMemory]) -> None:
-        fresh = self._without_present(batch)
+        fresh = await self._without_present(batch)
         self.report.present += len(batch) - len(fresh)
         if self._ask_store is None:
             self.report.imported += len(fresh)
@@ -274,8 +271,7 @@ class Importer:
         }
         while operations:
             waiting = [operation for _, operation in operations.values()]
-            answer = await self._ask_store(SubmitBatch(tuple(waiting)))
-            assert isinstance(answer, BatchApplied)
+            answer = await self._ask_store(SubmitBatch(tuple(waiting)), BatchApplied)
             for operation_id in answer.applied:
                 if operations.pop(operation_id, None) is not None:
                     self.report.imported += 1
@@ -289,7 +285,7 @@ class Importer:
         """The store would not begin a batch: asked about the first operation alone, it says why."""
         assert self._ask_store is not None
         try:
-            await self._ask_store(Submit(operation))
+            await self._ask_store(Submit(operation), Applied)
         except RemembrancerError as error:
             if error.retry_possible:
                 raise
@@ -303,40 +299,33 @@ class Importer:
             by_project.setdefault(project, []).append(session)
         if self._ask_store is not None:
             for project, spans in by_project.items():
-                await self._ask_store(ImportSessions(project, tuple(spans)))
+                await self._ask_store(ImportSessions(project, tuple(spans)), SessionsImported)
 
-    def _without_present(self, batch: Sequence[PlacedMemory]) -> list[PlacedMemory]:
+    async def _without_present(self, batch: Sequence[PlacedMemory]) -> list[PlacedMemory]:
         """Those that are not there: neither in their project nor, promoted since, among the user's. The last of two
         with the same id counts as there, too."""
-        wanted: dict[str, set[str]] = {}
+        wanted: dict[str | None, dict[str, None]] = {}
         for project, memory in batch:
-            for name in {USER_RECORDS, _file_of(project)}:
-                wanted.setdefault(name, set()).add(memory.id)
-        present = {name: self._present(name, ids) for name, ids in wanted.items()}
+            for place in {None, _place(project)}:
+                wanted.setdefault(place, {})[memory.id] = None
+        present = {place: set(await self._present(place, tuple(ids))) for place, ids in wanted.items()}
         fresh: list[PlacedMemory] = []
         for project, memory in batch:
-            places = [present[USER_RECORDS], present[_file_of(project)]]
-            if not any(memory.id in place for place in places):
+            there = present[_place(project)]
+            if memory.id not in there | present[None]:
                 fresh.append((project, memory))
-                present[_file_of(project)].add(memory.id)
+                there.add(memory.id)
         return fresh
 
-    def _present(self, name: str, ids: set[str]) -> set[str]:
-        path = self._paths.home / name
-        if not path.is_file():
-            return set()
-        file = open_file(path, name)
-        with closing(file.connection) as connection:
-            if file.version == 0:
-                return set()
-            try:
-                return {
-                    memory_id
-                    for memory_id in ids
-                    if connection.execute("SELECT 1 FROM memories WHERE id = ?", (memory_id,)).fetchone()
-                }
-            except sqlite3.Error as error:
-                raise unreadable(path, error) from error
+    async def _present(self, project_id: str | None, ids: tuple[str, ...]) -> Set[str]:
+        request = FindMemories(project_id, ids)
+        if self._ask_store is not None:
+            return (await self._ask_store(request, MemoriesFound)).words.keys()
+        return checked(request, HomeReader(self._paths).answer(request), MemoriesFound).words.keys()
+
+
+def _place(project: ProjectRef | None) -> str | None:
+    return None if project is None else project.id
 
 
 def import_operation(project: ProjectRef | None, memory: PortableMemory, now: float) -> Operation:
@@ -344,10 +333,6 @@ def import_operation(project: ProjectRef | None, memory: PortableMemory, now: fl
     place = "user" if project is None else project.id
     digest = hashlib.sha256(_canonical.encode(["import", place, memory])).hexdigest()
     return Operation(digest[:32], project or NO_PROJECT, memory.session_id, now, ImportMemory(memory))
-
-
-def _file_of(project: ProjectRef | None) -> str:
-    return USER_RECORDS if project is None else f"projects/{project.id}/memory.db"
 
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -431,7 +416,7 @@ def _input(named: str) -> Iterator[IO[bytes]]:
                     yield file
                     return
             with tempfile.TemporaryFile() as spool:
-                spool.writelines(lines_of_nodes(Path(named).expanduser(), project_of(Path.cwd())))
+                spool.writelines(lines_of_nodes(Path(named).expanduser(), project_of(directory_here())))
                 spool.seek(0)
                 yield spool
         except OSError as error:

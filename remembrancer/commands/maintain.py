@@ -9,19 +9,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
 from rich.markup import escape
 
+from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.commands import exit_codes
-from remembrancer.commands.home_files import opened
-from remembrancer.commands.runtime_client import connected_store, paths_here
+from remembrancer.commands.runtime_client import ask_home, connected_store, directory_here, paths_here
 from remembrancer.commands.terminal import Terminal
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.home import DescribeProjects, FindMemories, MemoriesFound, ProjectsDescribed
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import Place as RunPlace
@@ -29,18 +30,25 @@ from remembrancer.protocol.runs import UndoneResult, UndoRun
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 ANSWER_S: Final = 900.0
-"""How long one place may take: a hundred thousand memories at low priority take minutes."""
+"""The time that one place may take: a hundred thousand memories at low priority take minutes."""
 EXAMINED: Final = "examined"
-WORDS: Final = 80
-"""Characters of a memory that tell a person which one it is."""
 COUNTS: Final = (
     *(EXAMINED, "archived", "deleted", "duplicates", "contradictions"),
-    *("orphans", "promoted", "notes", "pruned"),
+    *("orphans", "proposed", "promoted", "notes", "pruned"),
 )
+NAMED: Final = ("archived", "deleted", "duplicate", "contradiction", "proposed", "promoted", "note")
 USER: Final = "the user"
 
 Place = ProjectRef | None
 """A project, or the user's own memories."""
+
+
+class Report(NamedTuple):
+    """The maintenance of a place; `is_shared`: of what a project shares."""
+
+    place: Place
+    is_shared: bool
+    said: Maintained
 
 
 def main(argv: list[str]) -> int:
@@ -63,30 +71,35 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
     asked = parser.parse_args(argv)
     places = _places(asked, paths_here())
+    reports: list[Report] = []
+    refusals: list[RemembrancerError] = []
     try:
         if asked.undo:
             return _report_undone(asked.undo, anyio.run(_undo, places, asked.undo), as_json=asked.json)
-        reports = anyio.run(_maintain, places, asked.dry_run)
+        anyio.run(_maintain, places, asked.dry_run, reports, refusals)
     except RemembrancerError as error:
-        if error.code in exit_codes.OF_ERRORS:
-            raise
-        print(f"remembrancer maintain: {error.message}", file=sys.stderr)
-        return exit_codes.REFUSED
-    if asked.json:
-        print(json.dumps({"dry_run": asked.dry_run, "places": [_as_json(*each) for each in reports]}))
-    else:
-        _print(reports, dry_run=asked.dry_run)
-    return exit_codes.OK
+        refusals.append(error)
+    if reports and asked.json:
+        print(json.dumps({"dry_run": asked.dry_run, "places": [_as_json(*report) for report in reports]}))
+    elif reports:
+        _print(reports, dry_run=asked.dry_run, is_whole=not refusals)
+    for refusal in refusals:
+        if refusal.code in exit_codes.OF_ERRORS:
+            raise refusal
+        print(f"remembrancer maintain: {refusal.message}", file=sys.stderr)
+    return exit_codes.REFUSED if refusals else exit_codes.OK
 
 
 def _places(asked: argparse.Namespace, paths: RuntimePaths) -> list[Place]:
-    """Where there is something to do. Raises `InvalidInput`: nothing is remembered there."""
-    known = _projects(paths)
+    """The places where there is something to do. Raises `InvalidInput`: nothing is remembered there."""
+    described = ask_home(paths, DescribeProjects(), ProjectsDescribed)
+    by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
+    known = [ProjectRef(project_id, path) for path, project_id in by_path]
     if asked.user or asked.all:
-        if not paths.user_database.exists() and not known:
+        if not described.has_user and not known:
             raise InvalidInput(f"nothing is remembered in {paths.home}")
         return [*(known if asked.all else ()), None]
-    directory = Path(asked.project or ".").expanduser()
+    directory = directory_here(asked.project)
     if not directory.is_dir():
         raise InvalidInput(f"{directory} is not a directory")
     project = project_of(directory)
@@ -95,23 +108,24 @@ def _places(asked: argparse.Namespace, paths: RuntimePaths) -> list[Place]:
     return [project]
 
 
-def _projects(paths: RuntimePaths) -> list[ProjectRef]:
-    """The projects of the catalogue that have memories."""
-    if not paths.catalog.exists():
-        return []
-    with opened(paths.catalog) as catalog:
-        rows = catalog.execute("SELECT id, path FROM projects ORDER BY path").fetchall()
-    return [ProjectRef(*row) for row in rows if paths.project_database(row[0]).exists()]
-
-
-async def _maintain(places: list[Place], dry_run: bool) -> list[tuple[Place, Maintained]]:
-    done = []
+async def _maintain(
+    places: list[Place], dry_run: bool, reports: list[Report], refusals: list[RemembrancerError]
+) -> None:
+    """Maintain the places one by one, and after what a project has for itself what it shares: where that is refused, as
+    another machine is at work there, the others are done all the same."""
+    lanes = lanes_of_projects(paths_here().home / SHARED)
     async with connected_store() as ask_store:
         for place in places:
-            reply = await ask_store(Maintain(place, dry_run), answer_s=ANSWER_S)
-            assert isinstance(reply, Maintained)
-            done.append((place, reply))
-    return done
+            said = await ask_store(Maintain(place, dry_run), Maintained, answer_s=ANSWER_S)
+            reports.append(Report(place, False, said))
+            lane = None if place is None else lanes.get(place.id)
+            if place is None or lane is None:
+                continue
+            try:
+                of_lane = Maintain(ProjectRef(lane, place.path), dry_run)
+                reports.append(Report(place, True, await ask_store(of_lane, Maintained, answer_s=ANSWER_S)))
+            except RemembrancerError as error:
+                refusals.append(error)
 
 
 async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneResult]]:
@@ -127,8 +141,7 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
             for part in parts:
                 where = place or ProjectRef("", "")
                 change = UndoRun(run_id, part, if_there=True)
-                reply = await ask_store(Submit(Operation(new_ulid(), where, "", time.time(), change)))
-                assert isinstance(reply, Applied)
+                reply = await ask_store(Submit(Operation(new_ulid(), where, "", time.time(), change)), Applied)
                 assert isinstance(reply.result, UndoneResult)
                 if reply.result.found:
                     found.append((place if part == "project" else None, reply.result))
@@ -166,21 +179,22 @@ def _as_they_were(number: int) -> str:
     return "1 memory is as it was" if number == 1 else f"{number:,} memories are as they were"
 
 
-def _as_json(place: Place, report: Maintained) -> dict[str, Any]:
+def _as_json(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:
     """A report for a program: every key is there, also what did not happen."""
-    said: dict[str, Any] = {"project": None if place is None else msgspec.to_builtins(place)}
+    said: dict[str, Any] = {"project": None if place is None else msgspec.to_builtins(place), "shared": is_shared}
     for name in report.__struct_fields__:
         if name not in ("place", "dry_run"):
             said[name] = msgspec.to_builtins(getattr(report, name))
     return said
 
 
-def _print(reports: list[tuple[Place, Maintained]], *, dry_run: bool) -> None:
-    """A line for each place; of the counts, those that are not 0."""
+def _print(reports: list[Report], *, dry_run: bool, is_whole: bool) -> None:
+    """A line for each place; of the counts, those that are not 0. `is_whole`: nothing was refused."""
     out = Terminal()
-    for place, report in reports:
+    for place, is_shared, report in reports:
         counts = [f"{getattr(report, name):,} {name}" for name in COUNTS if getattr(report, name) or name == EXAMINED]
-        out.print(f"[bold]{escape(_name(place))}[/bold]: {', '.join(counts)}")
+        what = ", what is shared" if is_shared else ""
+        out.print(f"[bold]{escape(_name(place))}[/bold]{what}: {', '.join(counts)}")
         for line in _named(place, report):
             out.print(f"  {escape(line)}")
         for run_id in report.run_ids:
@@ -188,20 +202,17 @@ def _print(reports: list[tuple[Place, Maintained]], *, dry_run: bool) -> None:
             out.print(f"  to undo: remembrancer maintain --undo {run_id} {escape(where)}")
     if dry_run:
         out.print("[dim]Nothing was changed: this is what would be done.[/dim]")
-    elif not any(getattr(report, name) for _, report in reports for name in COUNTS if name != EXAMINED):
+    elif is_whole and not any(getattr(report, name) for _, _, report in reports for name in COUNTS if name != EXAMINED):
         out.print("There was nothing to do.")
 
 
 def _named(place: Place, report: Maintained) -> Iterator[str]:
     """Which memories it is about, each with what becomes of it and its first words."""
-    paths = paths_here()
-    path = paths.user_database if place is None else paths.project_database(place.id)
-    with opened(path) as connection:
-        for what in ("archived", "deleted", "duplicate", "contradiction", "promoted", "note"):
-            for memory_id in getattr(report, f"{what}_ids"):
-                row = connection.execute("SELECT content FROM memories WHERE id = ?", (memory_id,)).fetchone()
-                words = " ".join(row[0].split())[:WORDS] if row else "not here any more"
-                yield f"{what}: {memory_id}  {words}"
+    named = [(what, each) for what in NAMED for each in getattr(report, f"{what}_ids")]
+    request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
+    found = ask_home(paths_here(), request, MemoriesFound).words if named else {}
+    for what, memory_id in named:
+        yield f"{what}: {memory_id}  {found.get(memory_id, 'not here any more')}"
 
 
 def _name(place: Place) -> str:

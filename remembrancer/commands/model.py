@@ -5,20 +5,26 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-import anyio
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import connected_store
+from remembrancer.commands.runtime_client import ask_store
 from remembrancer.commands.terminal import Terminal
-from remembrancer.config.settings import DEFAULT_MODELS, Settings
+from remembrancer.config.settings import (
+    DEFAULT_MODELS,
+    MULTILINGUAL_EXTRA,
+    MULTILINGUAL_PACKAGE,
+    NAMED_MODELS,
+    Settings,
+)
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.work import AskModels, ChooseModel, ModelChoice, ModelProgress, ModelsTold
 
-ENGINES = tuple(get_args(next(each.type for each in msgspec.structs.fields(Settings) if each.name == "engine")))
+ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine")))
 
 
 def main(argv: list[str]) -> int:
@@ -28,11 +34,13 @@ def main(argv: list[str]) -> int:
         description="Which model makes the vectors. Another one is brought in while the old one goes on answering: "
         "everything is embedded again in the background, and then it takes over. The choice holds until the settings "
         "name another model than now.",
-        epilog="exit status: 0 listed or decided, 2 there is no such engine",
+        epilog="'use multilingual' brings in a model that finds what is asked in one language and stored in another. "
+        "exit status: 0 listed or decided, 2 there is no such engine",
     )
     actions = parser.add_subparsers(dest="action", metavar="use | cancel")
     use = actions.add_parser("use", help="embed everything by another model, and then answer by it")
-    use.add_argument("engine", choices=ENGINES, help=f"one of {', '.join(ENGINES)}")
+    choices = (*ENGINES, *NAMED_MODELS)
+    use.add_argument("engine", choices=choices, help=f"an engine, or a model with a short name: {', '.join(choices)}")
     use.add_argument("model", nargs="?", help="its name, or a directory; without it, the engine's own")
     cancel = actions.add_parser("cancel", help="stay with the model that answers now")
     for each in (parser, use, cancel):
@@ -41,7 +49,7 @@ def main(argv: list[str]) -> int:
     request: AskModels | ChooseModel = AskModels()
     if options.action is not None:
         request = ChooseModel(_choice(options.engine, options.model) if options.action == "use" else None)
-    told = anyio.run(_ask, request)
+    told = ask_store(request, ModelsTold)
     if "json" in options:
         print(json.dumps({"models": msgspec.to_builtins(told.models)}))
     else:
@@ -52,6 +60,12 @@ def main(argv: list[str]) -> int:
 
 
 def _choice(engine: str, model: str | None) -> ModelChoice:
+    if engine == "multilingual" and find_spec(MULTILINGUAL_PACKAGE) is None:
+        raise InvalidInput(f"the multilingual model is not installed: {MULTILINGUAL_EXTRA}", field="engine")
+    if engine in NAMED_MODELS:
+        if model is not None:
+            raise InvalidInput(f"{engine} is a model: leave out {model}", field="model")
+        return ModelChoice("sentence-transformers", engine)
     if model is None:
         return ModelChoice(engine, DEFAULT_MODELS[engine])
     path = Path(model).expanduser()
@@ -60,13 +74,6 @@ def _choice(engine: str, model: str | None) -> ModelChoice:
     elif model.startswith((os.sep, "~", ".")):
         raise InvalidInput(f"{model} is not a directory", field="model")
     return ModelChoice(engine, model)
-
-
-async def _ask(request: AskModels | ChooseModel) -> ModelsTold:
-    async with connected_store() as ask:
-        told = await ask(request)
-    assert isinstance(told, ModelsTold)
-    return told
 
 
 def describe(model: ModelProgress) -> str:

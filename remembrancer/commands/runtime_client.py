@@ -1,42 +1,50 @@
-"""How a command talks to the runtime: a question to the launcher, and requests to the store."""
+"""The way of a command to the runtime: a question to the launcher, and requests to the store."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import anyio
 
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
+from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.config.home import find_home
 from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
     AskTraces,
+    ChangeQueue,
     CommandRefused,
     RuntimeStatus,
     ToCommand,
 )
 from remembrancer.protocol.errors import HomeUnusable, MemoryUnavailable, PeerUnavailable
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.home import FindMemories, HomeRequest
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker
-from remembrancer.protocol.store_client import StoreAway, StoreClient
-from remembrancer.protocol.wire import GatewayRequest, ToGateway, to_command, to_gateway
+from remembrancer.protocol.store_client import AWAY, StoreAway, StoreClient, checked
+from remembrancer.protocol.wire import GatewayRequest, to_command, to_gateway
 
-CONNECT_S: Final = 3.0
-"""How long to wait for the launcher's socket: it has the lock for a moment before it listens."""
+CONNECT_S: Final = 10.0
+"""The time to wait for the launcher's socket: it has the lock before it listens, on a busy machine for seconds."""
 ANSWER_S: Final = 3.0
-"""How long to wait for its answer; a status takes 0.5 s when a process hangs."""
+"""The time to wait for its answer; a status takes 0.5 s when a process hangs."""
 STORE_BUDGET_S: Final = 30.0
-"""How long the store may be away before a request is given up. A runtime starts in one second."""
+"""The time that the store may be away before a request is given up. A runtime starts in one second."""
 STORE_ANSWER_S: Final = 10.0
+HOME_ANSWER_S: Final = 3600.0
+"""The time that the store may take for all that a home holds. A store that hangs is killed by the launcher before."""
+
+T = TypeVar("T")
 
 
 def paths_here() -> RuntimePaths:
@@ -44,8 +52,13 @@ def paths_here() -> RuntimePaths:
     return RuntimePaths(find_home(os.environ))
 
 
+def directory_here(named: str | None = None) -> Path:
+    """The directory whose project is meant: the one that is named, or that of the environment, or the working one."""
+    return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
+
+
 def is_up(paths: RuntimePaths) -> bool:
-    """Whether a runtime has the lock of the home. The home need not exist.
+    """True if a runtime has the lock of the home. The home need not exist.
 
     Raises:
         HomeUnusable: that cannot be told: the lock is another user's, or on a disk that cannot be written.
@@ -58,7 +71,7 @@ def is_up(paths: RuntimePaths) -> bool:
         ) from error
 
 
-def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDown) -> ToCommand:
+def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDown | ChangeQueue) -> ToCommand:
     """The launcher's answer.
 
     Raises:
@@ -79,7 +92,7 @@ def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDow
 
 
 def ask_status(paths: RuntimePaths) -> RuntimeStatus:
-    """How the launcher says that the runtime is. Raises as `ask`."""
+    """The state of the runtime, by the launcher's word. Raises as `ask`."""
     answer = ask(paths, AskStatus())
     if not isinstance(answer, RuntimeStatus):
         raise PeerUnavailable(refusal(answer))
@@ -97,20 +110,21 @@ def wait_down(paths: RuntimePaths, within_s: float) -> bool:
 
 
 def refusal(answer: ToCommand) -> str:
-    """What to tell a person about an answer that is not the one hoped for."""
+    """The words for a person about an answer that is not the one hoped for."""
     return answer.message if isinstance(answer, CommandRefused) else f"unexpected answer {type(answer).__name__}"
 
 
 def nothing_runs(home: Path) -> str:
-    """What to tell a person when there is no runtime."""
+    """The words for a person when there is no runtime."""
     return f"no runtime of the home {home} is up: a session starts one by itself, or run 'remembrancer up'"
 
 
 class AskStore(Protocol):
-    """What asks the store. What is asked has to bear being asked twice."""
+    """A function that asks the store. What is asked has to bear being asked twice."""
 
-    async def __call__(self, body: GatewayRequest, *, answer_s: float = STORE_ANSWER_S) -> ToGateway:
-        """The store's answer, which may come after it was away for a while. `answer_s`: how long its work may take.
+    async def __call__(self, body: GatewayRequest, kind: type[T], *, answer_s: float = STORE_ANSWER_S) -> T:
+        """The store's answer, of that type, which may come after it was away for a while. `answer_s`: how long its work
+        may take.
 
         Raises:
             MemoryUnavailable: there is no store, and none came within the budget.
@@ -119,9 +133,7 @@ class AskStore(Protocol):
 
 
 @asynccontextmanager
-async def connected_store(
-    environ: Mapping[str, str] = os.environ, *, budget_s: float = STORE_BUDGET_S
-) -> AsyncIterator[AskStore]:
+async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[AskStore]:
     """Requests to the store. A runtime is started when none is up; it goes down by itself, as a session's does."""
     places = find_places(environ)
     starter = Starter(places, environ)
@@ -134,10 +146,10 @@ async def connected_store(
     endpoint = RuntimePaths(Path(places.home)).store_endpoint
     async with StoreClient(endpoint, Speaker("command", new_ulid()), to_gateway) as client:
 
-        async def asked(body: GatewayRequest, *, answer_s: float = STORE_ANSWER_S) -> ToGateway:
+        async def asked(body: GatewayRequest, kind: type[T], *, answer_s: float = STORE_ANSWER_S) -> T:
             try:
-                answer: ToGateway = await client.request_patiently(body, answer_s, away_s=budget_s, on_wait=start)
-                return answer
+                answer = await client.request_patiently(body, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
+                return checked(body, answer, kind)
             except StoreAway as error:
                 raise MemoryUnavailable(
                     f"{error.message}: look at {places.logs}, then run the command again: it goes on where it stopped"
@@ -146,3 +158,38 @@ async def connected_store(
                 starter.connected()  # gives back the lock under which it may be starting one
 
         yield asked
+
+
+def ask_store(body: GatewayRequest, kind: type[T], *, answer_s: float = STORE_ANSWER_S) -> T:
+    """The store's answer to one question. Raises as `AskStore`."""
+
+    async def asked() -> T:
+        async with connected_store() as ask:
+            return await ask(body, kind, answer_s=answer_s)
+
+    return anyio.run(asked)
+
+
+def ask_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
+    """The store's answer about all that a home holds; where no store answers, that of its handlers in this process.
+
+    Raises as `HomeReader.answer`.
+    """
+    with suppress(*AWAY, HomeUnusable):  # of a home on a disk that cannot be written nobody can say who has it
+        if is_up(paths):
+            return ask_running_home(paths, request, kind)
+    return checked(request, HomeReader(paths).answer(request), kind)
+
+
+def ask_running_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
+    """As `ask_home`, of a runtime that is up. Raises one of `AWAY` where its store does not answer."""
+    return anyio.run(_ask_running_store, paths, request, kind)
+
+
+async def _ask_running_store(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
+    async with StoreClient(paths.store_endpoint, Speaker("command", new_ulid()), to_gateway) as store:
+        if not await store.wait_connected(ANSWER_S):
+            raise PeerUnavailable("the store does not listen")
+        # One that hangs, is busy for another command, or does not know these questions yet is not waited for.
+        await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)
+        return checked(request, await store.request(request, timeout_s=HOME_ANSWER_S), kind)

@@ -23,9 +23,10 @@ from remembrancer.protocol.paths import RuntimePaths
 if TYPE_CHECKING:
     from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
+    from remembrancer.protocol.control import ToCommand
 
 STOP_LIMIT_S: Final = 15.0
-"""How long to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
+"""The time to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
 STATE_COLOURS: Final = {"ready": "green", "failed": "red", "restarting": "yellow", "unresponsive": "yellow"}
 
 
@@ -44,13 +45,19 @@ def up(argv: list[str], command: Command = actor_command) -> int:
         metavar="[HOST:]PORT",
         help="serve MCP over HTTP as well (default: 127.0.0.1:8080)",
     )
+    parser.add_argument(
+        "--no-token",
+        action="store_true",
+        help="have HTTP answer every program of this machine, of other users too, for this once",
+    )
     parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--secrets-on-stdin", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
+    when_started = _detach() if arguments.for_sessions else None
     home = locate(os.environ)
     address = None if arguments.http is None else _address(arguments.http)
     if address is not None:
-        _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"))
+        _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=arguments.no_token)
     runtime = Runtime(
         RuntimePaths(home.directory),
         lambda: _load_configuration(arguments.embedders, address),
@@ -59,13 +66,37 @@ def up(argv: list[str], command: Command = actor_command) -> int:
         command=command,
         for_sessions=arguments.for_sessions,
         in_memory=home.in_memory,
-        observe=None if arguments.for_sessions else lambda: _observer(home),
+        no_token=arguments.no_token,
+        observe=None if arguments.for_sessions else lambda: _observer(home, address),
+        when_started=when_started,
     )
     reason = runtime.run()
     if not arguments.for_sessions:
         with contextlib.suppress(OSError):  # the terminal may have been closed, which was the reason
             print(f"Stopped ({reason}).", flush=True)
     return exit_codes.OK
+
+
+def _detach() -> Callable[[], None]:
+    """Go on in a process that descends from nobody, because all sessions share it: who ends the first one's process
+    with its descendants must not end the others' memory. The process that was started stays until the function that
+    this returns is called, or leaves with the exit status of the other, which has failed before that.
+    """
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        if os.read(reader, 1):
+            os._exit(exit_codes.OK)
+        os._exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), exit_codes.OK))  # by a signal: tried again
+    os.close(reader)
+    os.setsid()
+
+    def started() -> None:
+        os.write(writer, b"+")
+        os.close(writer)
+
+    return started
 
 
 def _default_address(environ: Mapping[str, str]) -> str:
@@ -82,22 +113,22 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _prepare_tokens(home: Home, host: str, token: str | None) -> None:
-    """Take in the token that a variable gives. Raises `InvalidInput` where others could come and none is needed."""
+def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:
+    """Take in the token that a variable gives. Raises `InvalidInput` where nobody could come, or too many."""
     from remembrancer.config.tokens import LOOPBACK, Tokens
     from remembrancer.protocol.errors import InvalidInput
 
-    tokens = Tokens(home.directory)
+    tokens = Tokens(home.directory, takes_shared=True)
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
-    if not tokens.all():
-        if host not in LOOPBACK:
-            raise InvalidInput(
-                f"{host} can be reached from elsewhere, and nobody would need a token: "
-                "'remembrancer token create NAME' makes one; or listen on 127.0.0.1"
-            )
-        print(
-            "There is no token: every program of this machine may come ('remembrancer token create').", file=sys.stderr
+    if is_none_needed and host not in LOOPBACK:
+        raise InvalidInput(f"{host} can be reached from elsewhere: --no-token is for this machine alone")
+    if is_none_needed:
+        print("Every program of this machine may come over HTTP, of other users too (--no-token).", file=sys.stderr)
+    elif not tokens.all():
+        raise InvalidInput(
+            "there is no token, and without one HTTP answers nobody: 'remembrancer token create NAME' makes one "
+            "(or --no-token, which opens it to every program of this machine)"
         )
 
 
@@ -116,8 +147,9 @@ def _load_configuration(embedders: int | None, address: tuple[str, int] | None) 
     return configuration._replace(settings=settings)
 
 
-def _observer(home: Home) -> Callable[[Changed], None]:
-    """Prints a line for each change of a process, and how to connect when a client can be served."""
+def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed], None]:
+    """Prints a line for each change of a process, and how to connect when a client can be served. `address` is where it
+    was asked to serve HTTP."""
     from rich.markup import escape
 
     from remembrancer import __version__
@@ -145,6 +177,11 @@ def _observer(home: Home) -> Callable[[Changed], None]:
         is_named = home.named_by in HOME_VARIABLES
         beside = f" and REMEMBRANCER_HOME={escape(str(home.on_disk))} in its environment" if is_named else ""
         setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
+        if address is not None:
+            where = escape(f"{address[0]}:{address[1]}")
+            console.print(
+                f"HTTP at {where}: /mcp for clients, /browser for you; if not, 'remembrancer status' says why."
+            )
         console.print(
             f"Ready. Connect a client with the command [bold]remembrancer mcp[/bold]{beside}, for example:\n"
             f"{escape(f'  claude mcp add remembrancer {setting}-- remembrancer mcp')}\n"
@@ -162,9 +199,8 @@ def _observer(home: Home) -> Callable[[Changed], None]:
 
 def down(argv: list[str]) -> int:
     """Stop the runtime of this home; says what happened."""
-    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal, wait_down
-    from remembrancer.protocol.control import AskDown, GoingDown
-    from remembrancer.protocol.errors import PeerLost, PeerUnavailable
+    from remembrancer.commands.runtime_client import is_up, nothing_runs, paths_here, refusal, wait_down
+    from remembrancer.protocol.control import GoingDown
 
     parser = argparse.ArgumentParser(
         prog="remembrancer down",
@@ -177,26 +213,47 @@ def down(argv: list[str]) -> int:
         print(nothing_runs(paths.home), file=sys.stderr)
         return exit_codes.NOT_RUNNING
     began = time.monotonic()
-    pid = None
-    try:
-        answer = ask(paths, AskDown("remembrancer down"))
-    except (PeerLost, PeerUnavailable):
-        if is_up(paths):
-            raise
-    else:
-        if not isinstance(answer, GoingDown):
-            print(f"remembrancer down: {refusal(answer)}", file=sys.stderr)
-            return exit_codes.REFUSED
-        pid = answer.pid
+    answer = _ask_down(paths, began + STOP_LIMIT_S)
+    if answer is not None and not isinstance(answer, GoingDown):
+        print(f"remembrancer down: {refusal(answer)}", file=sys.stderr)
+        return exit_codes.REFUSED
+    pid = None if answer is None else answer.pid
     if not wait_down(paths, STOP_LIMIT_S):
         print(
-            f"remembrancer down: the runtime (process {pid}) has not ended after {STOP_LIMIT_S:.0f} s: "
-            f"look at {paths.logs / 'launcher.log'}, or kill that process, and the others leave by themselves",
+            f"remembrancer down: the runtime{f' (process {pid})' if pid else ''} has not ended after "
+            f"{STOP_LIMIT_S:.0f} s: look at {paths.logs / 'launcher.log'}, or kill its launcher, and the others leave "
+            "by themselves",
             file=sys.stderr,
         )
         return exit_codes.NO_ANSWER
     print(f"Stopped the runtime of {paths.home} in {time.monotonic() - began:.1f} s.")
     return exit_codes.OK
+
+
+def _ask_down(paths: RuntimePaths, give_up_at: float) -> ToCommand | None:
+    """The launcher's answer; None where it went without one. It is asked again when its answer is late: a question that
+    it reads late is not worked on.
+
+    Raises:
+        PeerUnavailable: nothing listens.
+        DeadlineExceeded: there was no answer until `give_up_at`, a moment of the monotonic clock.
+    """
+    from remembrancer.commands.runtime_client import ask, is_up
+    from remembrancer.protocol.control import AskDown
+    from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+
+    while is_up(paths):
+        try:
+            return ask(paths, AskDown("remembrancer down"))
+        except PeerLost:
+            return None
+        except PeerUnavailable:
+            if is_up(paths):
+                raise
+        except DeadlineExceeded:
+            if time.monotonic() >= give_up_at:
+                raise
+    return None
 
 
 def scale(argv: list[str]) -> int:

@@ -24,18 +24,19 @@ from rich.markup import escape
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import (
-    CLAUDE_CODE,
-    CLIENTS,
+    COMMAND,
+    RULES,
     Action,
     Client,
     FileRefused,
     Place,
     Plan,
+    Scope,
     Surroundings,
     client_named,
+    clients,
     document,
     hooks_document,
-    hooks_place,
     is_temporary,
     make_entry,
     make_groups,
@@ -44,6 +45,8 @@ from remembrancer.commands.clients import (
     plan_hooks,
     plan_hooks_removal,
     plan_removal,
+    plan_rules,
+    read_object,
     read_text,
     refused_plan,
     replace_text,
@@ -55,15 +58,17 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 
 ALL: Final = "all-found"
+PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every client takes as a server's name."""
+"""The names that every client takes for a server."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PROTOCOL: Final = "2025-11-25"
 ANSWER_S: Final = 90.0
-"""How long to wait for all answers of a check: a slow machine with a cold disk takes many seconds to give the
+"""The time to wait for all answers of a check: a slow machine with a cold disk takes many seconds to give the
 libraries, and that it is slow is no fault of the command."""
 RETRY_S: Final = 0.2
 STOP_S: Final = 10.0
+WILL_NOT_LAST: Final = "that will not last: install it for good, or name a lasting one with --command"
 STATES: Final[dict[Action, str]] = {
     "add": "not set up",
     "extend": "set up, without the variables of this environment",
@@ -75,19 +80,26 @@ def main(argv: list[str]) -> int:
     """Write, print or remove the entry; without a client, say what is there."""
     parser = argparse.ArgumentParser(
         prog="remembrancer setup",
-        description="Have an assistant's client start Remembrancer. Without a client: what is there, and what would be "
-        "done. Everything else in a client's file stays as it is, and the state before is kept in <file>.bak.",
+        description="Have an assistant's client start Remembrancer, for all projects of the user. Without a client: "
+        "what is there, and what would be done. Everything else in a client's file stays as it is; the state before is "
+        "kept in <file>.bak.",
         epilog="exit status: 0 done (or nothing to do), 1 written and the command does not work, 2 wrong command line, "
         "8 a file was left as it is, and why",
     )
-    names = [*(client.name for client in CLIENTS), ALL]
+    names = [*(client.name for client in clients()), ALL]
     parser.add_argument("client", nargs="?", choices=names, metavar="client", help=", ".join(names))
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--project", metavar="DIR", help="the project whose file is written (default: this directory)")
-    where.add_argument("--user", action="store_true", help="write the user's own file, for all projects")
-    parser.add_argument("--hooks", action="store_true", help=f"have {CLAUDE_CODE.name} report its sessions, too")
+    parser.add_argument(
+        "--project",
+        nargs="?",
+        const=".",
+        metavar="DIR",
+        help="write the file of one project (this directory, if none is named) and not the user's, for all of them; it "
+        "names the command alone, which has to be on the PATH of whoever shares it",
+    )
+    parser.add_argument("--hooks", action="store_true", help="have the client report its sessions, too")
+    parser.add_argument("--rules", action="store_true", help="put a few lines into its file of instructions, too")
     parser.add_argument("--print", action="store_true", help="print what the file should hold, and write nothing")
-    parser.add_argument("--remove", action="store_true", help="take the entry out again")
+    parser.add_argument("--remove", action="store_true", help="take out again whatever setup has put in")
     parser.add_argument("--force", action="store_true", help="replace (or remove) an entry that is not ours")
     parser.add_argument("--name", default="remembrancer", metavar="NAME", help="the entry's name (remembrancer)")
     parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="a variable for the entry")
@@ -97,9 +109,20 @@ def main(argv: list[str]) -> int:
     return Setup(parser.parse_args(argv)).run()
 
 
+def print_plugin_path(argv: list[str]) -> int:
+    """Print the folder of the plugin for Claude Code; returns the exit status."""
+    argparse.ArgumentParser(
+        prog="remembrancer claude-plugin-path",
+        description="Print the folder of the plugin for Claude Code, which is a marketplace, too: claude plugin "
+        'marketplace add "$(remembrancer claude-plugin-path)" && claude plugin install remembrancer@remembrancer',
+    ).parse_args(argv)
+    print(PLUGIN)
+    return exit_codes.OK
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a plan: `backup` is what the file held before; `error` says why it could not be carried out."""
+    """The outcome of a plan: `backup` is what the file held before; `error` says why it could not be carried out."""
 
     plan: Plan
     backup: Path | None = None
@@ -107,17 +130,17 @@ class Outcome:
 
     @property
     def refused(self) -> bool:
-        """Whether the file was left as it is although it should have been changed."""
+        """True if the file was left as it is although it should have been changed."""
         return self.error is not None or self.plan.action == "refuse"
 
     @property
     def wrote(self) -> bool:
-        """Whether the file was changed."""
+        """True if the file was changed."""
         return self.plan.after is not None and self.error is None
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """What came of trying a command. `tools_ms`, until it has listed its tools, and `ready_ms`, until a tool answers,
+    """The outcome of trying a command. `tools_ms`, until it has listed its tools, and `ready_ms`, until a tool answers,
     count from its start; `error` says why it did not work."""
 
     ok: bool
@@ -128,16 +151,19 @@ class Probed(msgspec.Struct, frozen=True):
 
 
 class Setup:
-    """What was asked for, and what belongs into the files."""
+    """The request, and what belongs into the files."""
 
     def __init__(self, asked: argparse.Namespace) -> None:
         project = Path(asked.project or ".")
         if not project.is_dir():
             raise InvalidInput(f"{project} is not a directory")
         self.asked = asked
+        self.scope: Scope = "user" if asked.project is None else "project"
         self.around = Surroundings.here(os.environ, project)
         self.command = _command(asked)
         self.environ = _environ(asked)
+        self.texts: dict[Path, str] = {}
+        """The files as the plans so far leave them."""
         self.out = Terminal()
 
     def run(self) -> int:
@@ -148,13 +174,16 @@ class Setup:
         targets = self._targets()
         if asked.print:
             return self._print_documents(targets)
-        plans = [self._plan(client, place) for client, place in targets]
+        plans: list[Plan] = []
         for client, place in targets:
-            if client is CLAUDE_CODE and (asked.hooks or asked.remove):
-                plan = self._plan_hooks(hooks_place(self.around, place.scope))
-                # Whoever removes the entry would be left with hooks of no use.
-                plans += [plan] if asked.hooks or plan.action != "nothing" else []
-        outcomes = [_carry_out(plan) for plan in plans]
+            plans.append(self._plan(client, place))
+            # Whoever removes the entry would be left with hooks and rules of no use.
+            hooks = client.hooks_place(self.around, self.scope) if asked.hooks or asked.remove else None
+            rules = client.rules_place(self.around, self.scope) if asked.rules or asked.remove else None
+            more = [self._plan_hooks(client, hooks)] if hooks else []
+            more += [self._plan_rules(client, rules)] if rules else []
+            plans += [plan for plan in more if plan.action != "nothing" or not asked.remove]
+        outcomes = _carry_out(plans)
         works = not asked.remove and not all(outcome.refused for outcome in outcomes)
         probed = probe(self.command, self.environ) if works and not asked.no_check else None
         if asked.json:
@@ -166,30 +195,29 @@ class Setup:
         return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
 
     def _targets(self) -> list[tuple[Client, Place]]:
-        """The files that are meant: the project's unless the user's are asked for, or are the only ones.
+        """The files that are meant.
 
         Raises:
-            InvalidInput: the client has no file of that scope, or no hooks, or none was found.
+            InvalidInput: the client has no file of that scope, or no hooks or rules, or none was found.
         """
         asked = self.asked
-        if asked.hooks and asked.client not in (CLAUDE_CODE.name, ALL):
-            raise InvalidInput(f"{asked.client} has no hooks: they are for {CLAUDE_CODE.name}")
         if asked.client == ALL:
-            clients = [client for client in CLIENTS if client.is_found(self.around)]
+            chosen = [client for client in clients() if client.is_found(self.around)]
         else:
-            clients = [client_named(asked.client)]
-        if not clients:
+            chosen = [client_named(asked.client)]
+            if asked.hooks and self.scope not in chosen[0].hooks:
+                raise InvalidInput(f"{asked.client} has no hooks that setup knows")
+            if asked.rules and self.scope not in chosen[0].rules:
+                raise InvalidInput(f"{asked.client} has no file of instructions for {self._all_or_one()}")
+        found = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
+        if found:
+            return found
+        if asked.client == ALL:
             raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
-        found = []
-        for client in clients:
-            place = None if asked.user else client.place(self.around, "project")
-            if place is None and not asked.project:
-                place = client.place(self.around, "user")
-            if place is not None:
-                found.append((client, place))
-            elif asked.client != ALL:
-                raise InvalidInput(f"{client.title} has no configuration for a project: leave out --project")
-        return found
+        raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
+
+    def _all_or_one(self) -> str:
+        return "all projects: name one with --project" if self.scope == "user" else "a project"
 
     def _plan(self, client: Client, place: Place) -> Plan:
         wanted, name, force = make_entry(client, self.command, self.environ), self.asked.name, self.asked.force
@@ -199,40 +227,66 @@ class Setup:
                 return plan_removal(client, place, text, name, force=force)
             return plan_entry(client, place, text, name, wanted, force=force)
 
-        return self._planned(client, place, plan, document(place.key, {name: wanted}))
+        return self._planned(client, place, plan, document(place, {name: wanted}))
 
-    def _plan_hooks(self, place: Place) -> Plan:
-        wanted = make_groups(self.command[:-1], self.environ)
+    def _plan_hooks(self, client: Client, place: Place) -> Plan:
+        wanted = make_groups(client, self.command[:-1], self.environ)
 
         def plan(text: str | None) -> Plan:
             if self.asked.remove:
-                return plan_hooks_removal(CLAUDE_CODE, place, text)
-            return plan_hooks(CLAUDE_CODE, place, text, wanted)
+                return plan_hooks_removal(client, place, text)
+            if self._has_plugin(client):
+                return Plan(client, place, "nothing", "is left to the plugin, which has the hooks", text)
+            return plan_hooks(client, place, text, wanted)
 
-        return self._planned(CLAUDE_CODE, place, plan, hooks_document(wanted))
+        return self._planned(client, place, plan, hooks_document(place, wanted))
+
+    def _has_plugin(self, client: Client) -> bool:
+        """True if the client has our plugin switched on. Raises `FileRefused`."""
+        places = [client.hooks_place(self.around, scope) for scope in client.hooks]
+        settings = [read_object(place) for place in places if place is not None]
+        enabled = [each["enabledPlugins"] for each in settings if isinstance(each.get("enabledPlugins"), Mapping)]
+        return any(is_on and name.partition("@")[0] == COMMAND for each in enabled for name, is_on in each.items())
+
+    def _plan_rules(self, client: Client, place: Place) -> Plan:
+        def plan(text: str | None) -> Plan:
+            return plan_rules(client, place, text, remove=self.asked.remove)
+
+        return self._planned(client, place, plan, RULES.rstrip())
 
     def _planned(self, client: Client, place: Place, plan: Callable[[str | None], Plan], paste: str) -> Plan:
         try:
-            return plan(read_text(place.path))
+            planned = plan(self.texts[place.path] if place.path in self.texts else read_text(place.path))
         except FileRefused as error:
             return refused_plan(client, place, None, error, "" if self.asked.remove else paste)
+        if planned.after is not None:
+            self.texts[place.path] = planned.after
+        return planned
 
     def _print_documents(self, targets: list[tuple[Client, Place]]) -> int:
+        def show(client: Client, place: Place | None, text: Callable[[Place], str], *, asked: bool) -> None:
+            if place is not None and asked:
+                print(f"{client.title}: {place.path}", file=sys.stderr)
+                print(text(place))
+
+        if self.asked.project is None and is_temporary(Path(self.command[0])):
+            print(f"{self.command[0]}: {WILL_NOT_LAST}", file=sys.stderr)
         for client, place in targets:
-            print(f"{client.title}: {place.path}", file=sys.stderr)
-            print(document(place.key, {self.asked.name: make_entry(client, self.command, self.environ)}))
-            if self.asked.hooks and client is CLAUDE_CODE:
-                print(f"{client.title}: {hooks_place(self.around, place.scope).path}", file=sys.stderr)
-                print(hooks_document(make_groups(self.command[:-1], self.environ)))
+            entry = {self.asked.name: make_entry(client, self.command, self.environ)}
+            groups = make_groups(client, self.command[:-1], self.environ)
+            show(client, place, lambda place, entry=entry: document(place, entry), asked=True)  # type: ignore[misc]
+            hooks, rules = client.hooks_place(self.around, self.scope), client.rules_place(self.around, self.scope)
+            show(client, hooks, lambda place, groups=groups: hooks_document(place, groups), asked=self.asked.hooks)  # type: ignore[misc]
+            show(client, rules, lambda _: RULES.rstrip(), asked=self.asked.rules)
         return exit_codes.OK
 
     def _overview(self) -> int:
         """Say which clients there are, whether each is set up, and how it would be."""
         rows = [
             (client, place, self._plan(client, place))
-            for client in CLIENTS
+            for client in clients()
             for place in client.places(self.around)
-            if place.scope == "user" or not self.asked.user
+            if place.scope == self.scope
         ]
         if self.asked.json:
             said = self._as_json([Outcome(plan) for *_, plan in rows], None)
@@ -241,20 +295,23 @@ class Setup:
             print(json.dumps(said))
             return exit_codes.OK
         self.out.print(f"A client is to start: [bold]{escape(shlex.join(self.command))}[/bold]")
-        if is_temporary(Path(self.command[0])):
-            self.out.print(
-                "  [yellow]that will not last: install it for good, or name a lasting one with --command[/yellow]"
-            )
+        if self.scope == "user" and is_temporary(Path(self.command[0])):
+            self.out.print(f"  [yellow]{WILL_NOT_LAST}[/yellow]")
+        others: list[str] = []
         for client, place, plan in rows:
-            seen = "" if client.is_found(self.around) else " [dim](not found on this machine)[/dim]"
-            self.out.print(f"[bold]{client.title}[/bold]{seen}, {place.scope}: {escape(str(place.path))}")
+            if plan.action == "add" and not client.is_found(self.around):
+                others.append(client.name)
+                continue
+            self.out.print(f"[bold]{client.title}[/bold], {place.scope}: {escape(str(place.path))}")
             if plan.action == "nothing":
                 self.out.print("  [green]is set up[/green]")
             elif plan.action == "refuse":
                 self.out.print(f"  [yellow]{escape(plan.said)}[/yellow]")
             else:
-                scope = " --user" if place.scope == "user" and "project" in client.files and not self.asked.user else ""
+                scope = " --project" if place.scope == "project" else ""
                 self.out.print(f"  {STATES[plan.action]}: 'remembrancer setup {client.name}{scope}' adds it")
+        if others:
+            self.out.print(f"[dim]Not found on this machine: {', '.join(others)}[/dim]")
         self.out.print("[dim]Nothing was written.[/dim]")
         return exit_codes.OK
 
@@ -316,25 +373,25 @@ class Setup:
         done = [outcome.plan for outcome in outcomes if not outcome.refused]
         for title, restart in dict.fromkeys((plan.client.title, plan.client.restart) for plan in done):
             say(f"  {title}: {restart}")
-        if any(plan.client is CLAUDE_CODE and plan.place.scope == "project" for plan in done):
-            say(
-                "  Claude Code asks at its start whether to use the servers of this project: approve remembrancer there"
-            )
-        if any(plan.place.scope == "project" for plan in done):
-            say("  The project's file names a path of this machine: keep it out of version control, or use --user")
+        if self.scope == "project":
+            say("  A client may ask at its start whether to trust this project: approve remembrancer there")
         say("  then say to the assistant: remember that I prefer short answers")
 
 
 def _command(asked: argparse.Namespace) -> tuple[str, ...]:
     if not SERVER_NAME.fullmatch(asked.name):
         raise InvalidInput(f"a name has letters, digits, - and _, at most 64 of them: {asked.name[:80]!r} is none")
+    if asked.project is not None:
+        if asked.command is not None:
+            raise InvalidInput("a project's file names the command alone, since others share it: leave out --command")
+        return (COMMAND, "mcp")
     if asked.command is not None:
         named = Path(asked.command).expanduser()
         if not named.is_absolute() or not os.access(named, os.X_OK) or named.is_dir():
             raise InvalidInput(f"--command wants the absolute path of a command, and {named} is none")
         return (str(named), "mcp")
     command = own_command(sys.argv[0], sys.executable, os.environ)
-    if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove:
+    if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove and not asked.print:
         raise InvalidInput(
             f"this command lies in {Path(command[0]).parent}, which will not last: install it for good (pipx install "
             "or uv tool install), or name a lasting command with --command PATH"
@@ -343,8 +400,9 @@ def _command(asked: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _environ(asked: argparse.Namespace) -> dict[str, str]:
-    """The entry's variables: those asked for, and the home when this command has one of its own."""
-    home = os.environ.get("REMEMBRANCER_HOME")
+    """The entry's variables: those asked for, and the home when this command has one of its own. A path of this machine
+    is nothing for a project's file."""
+    home = os.environ.get("REMEMBRANCER_HOME") if asked.project is None else None
     environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
     for each in asked.env:
         name, separator, value = each.partition("=")
@@ -354,16 +412,19 @@ def _environ(asked: argparse.Namespace) -> dict[str, str]:
     return environ
 
 
-def _carry_out(plan: Plan) -> Outcome:
-    if plan.after is None:
-        return Outcome(plan)
-    try:
-        place, is_removal = plan.place, plan.action == "remove"
-        return Outcome(
-            plan, replace_text(place.path, plan.before, plan.after, scope=place.scope, is_removal=is_removal)
-        )
-    except FileRefused as error:
-        return Outcome(plan, error=error.reason)
+def _carry_out(plans: list[Plan]) -> list[Outcome]:
+    """Write each file once, as the last of its plans leaves it."""
+    written: dict[Path, tuple[Path | None, str | None]] = {}
+    for path in dict.fromkeys(plan.place.path for plan in plans if plan.after is not None):
+        changes = [plan for plan in plans if plan.place.path == path and plan.after is not None]
+        first, last = changes[0], changes[-1]
+        is_removal = last.action == "remove"
+        try:
+            scope, after = first.place.scope, last.after or ""
+            written[path] = replace_text(path, first.before, after, scope=scope, is_removal=is_removal), None
+        except FileRefused as error:
+            written[path] = None, error.reason
+    return [Outcome(plan, *(written[plan.place.path] if plan.after is not None else ())) for plan in plans]
 
 
 # --- the check of what was written ---

@@ -1,5 +1,5 @@
-"""What a person does with memories in a shell: search, list, show, add, edit, forget, restore, tag, promote, history,
-graph, erase. Each command calls the tools that sessions call, over the gateway's socket."""
+"""The commands by which a person works with memories in a shell: search, list, show, add, edit, forget, restore, tag,
+promote, review, history, graph, erase. Each command calls the tools that sessions call, over the gateway's socket."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rich.markup import escape
 from rich.table import Table
@@ -24,9 +25,8 @@ from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands import exit_codes
 from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
-from remembrancer.commands.home_files import CATALOG, moment
 from remembrancer.commands.projects import known_projects
-from remembrancer.commands.runtime_client import paths_here
+from remembrancer.commands.runtime_client import directory_here, paths_here
 from remembrancer.commands.terminal import Terminal, table
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
@@ -34,10 +34,17 @@ from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.toolsets.memory.answers import iso
 
+if TYPE_CHECKING:
+    from remembrancer.memory.times.windows import TimeWindow
+
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,admin"}
 START_S: Final = 60.0
-"""How long the runtime may take to start before a command gives up; a slow machine takes many seconds."""
+"""The time that the runtime may take to start before a command gives up; a slow machine takes many seconds."""
 ANSWER_S: Final = 60.0
+MEANING_S: Final = 3.0
+"""The time that a search waits for a model that is being loaded; then it is by words, and says so."""
+NARROW: Final = 110
+"""Columns of a terminal below which a memory has lines of its own in a list."""
 SCOPES: Final = ("session", "project", "user")
 SHORT: Final = len(MEMORY_PREFIX)
 Answer = dict[str, Any]
@@ -99,9 +106,9 @@ def places_of(asked: argparse.Namespace) -> list[Place]:
     Raises:
         InvalidInput: the project is none.
     """
-    directory = Path(asked.project or ".").expanduser()
+    directory = directory_here(asked.project)
     if asked.project is not None and not directory.is_dir():
-        named = next((each for each in _projects() if asked.project in (each.name, each.directory)), None)
+        named = next((project for project in _projects() if asked.project in (project.name, project.directory)), None)
         if named is None:
             raise InvalidInput(
                 f"{asked.project} is no directory, and 'remembrancer projects' has no project of that id"
@@ -112,8 +119,7 @@ def places_of(asked: argparse.Namespace) -> list[Place]:
 
 
 def _projects() -> list[Place]:
-    with moment(paths_here(), lambda name: name == CATALOG or name.startswith("projects/")) as files:
-        return [Place(each.path, each.id) for each in known_projects(files) if each.path is not None]
+    return [Place(project.path, project.id) for project in known_projects(paths_here()) if project.path is not None]
 
 
 def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
@@ -134,11 +140,32 @@ def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
 
 
 def since(text: str) -> str:
-    """A day (2026-02-20), a time, or how long ago (`3d`, `12h`, `2w`), as the tools take it."""
+    """The beginning of a time, as the tools take it: a day (2026-02-20), a time, how long ago (`3d`, `12h`, `2w`), or a
+    phrase that a question might have (`yesterday`, `last week`, `Monday`)."""
+    return _said(text, lambda window: window.start)
+
+
+def until(text: str) -> str:
+    """The end of a time; a day in figures is its beginning, as the tools take it."""
+    return _said(text, lambda window: window.end)
+
+
+def _said(text: str, edge: Callable[[TimeWindow], float]) -> str:
+    from remembrancer.memory.times.windows import time_windows  # the calendar takes a while to load
+
     units = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+    now = time.time()
     if text[:-1].isdigit() and text[-1:] in units:
-        return iso(time.time() - int(text[:-1]) * units[text[-1]])
-    return text
+        return iso(now - int(text[:-1]) * units[text[-1]])
+    with suppress(ValueError):
+        datetime.fromisoformat(text)
+        return text
+    for phrase in (text, f"on {text}", f"in {text}"):
+        for window in time_windows(phrase, now, None):
+            return iso(edge(window))
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no time: say 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week"
+    )
 
 
 def _memory_id(text: str) -> str:
@@ -171,8 +198,8 @@ _FILTERS: Final = (
     _option("--type", action="append", choices=MEMORY_TYPES, metavar="TYPE", help=", ".join(MEMORY_TYPES)),
     _option("--tag", action="append", metavar="TAG", help="any of these"),
     _option("--scope", action="append", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES)),
-    _option("--since", type=since, metavar="WHEN", help="2026-02-20, or 3d, 12h, 2w ago"),
-    _option("--until", type=since, metavar="WHEN", help="the same"),
+    _option("--since", type=since, metavar="WHEN", help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week"),
+    _option("--until", type=until, metavar="WHEN", help="the same: until it ends"),
     _option("--forgotten", action="store_true", help="forgotten ones, too"),
 )
 _EVERYWHERE: Final = (
@@ -200,18 +227,22 @@ def _command(name: str, *options: Option) -> Callable[[Handler], Handler]:
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one of the commands."""
-    handler, options = _COMMANDS[name]
     parser = argparse.ArgumentParser(
         prog=f"remembrancer {name}",
-        description=handler.__doc__,
+        description=_COMMANDS[name][0].__doc__,
         epilog="exit status: 0 done, 1 not found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
     )
-    for names, settings in [*options, *_EVERYWHERE]:
+    add_arguments(name, parser)
+    return parser
+
+
+def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
+    """Add the arguments and options of one of the commands to its parser."""
+    for names, settings in [*_COMMANDS[name][1], *_EVERYWHERE]:
         parser.add_argument(*names, **settings)
     where = parser.add_mutually_exclusive_group()
     for names, settings in _WHERE:
         where.add_argument(*names, **settings)
-    return parser
 
 
 def run(name: str, argv: list[str]) -> int:
@@ -225,12 +256,6 @@ def run(name: str, argv: list[str]) -> int:
     except BrokenPipeError:  # `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exit_codes.OK
-
-
-def option_names(name: str) -> list[str]:
-    """The long options of one of the commands, for completion."""
-    found = [*_COMMANDS[name][1], *_EVERYWHERE, *_WHERE]
-    return [option for names, _ in found for option in names if option.startswith("--")]
 
 
 # --- the commands ---
@@ -267,14 +292,21 @@ def _without_none(fields: Answer) -> Answer:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def _lacks_meaning(answer: Answer) -> bool:
+    return any(warning["code"] == "embedding_starting" for warning in answer.get("warnings", ()))
+
+
 def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: str | None) -> int:
     """Ask each place, and show what was found together."""
     memories: list[Answer] = []
     warnings: dict[str, str] = {}
     for place in places_of(asked):
         with connected(place, asked) as client:
-            answer = client.call(tool, **arguments)
-        warnings |= {each["message"]: each["code"] for each in answer.get("warnings", ())}
+            answer, give_up_at = client.call(tool, **arguments), time.monotonic() + MEANING_S
+            while _lacks_meaning(answer) and time.monotonic() < give_up_at:
+                time.sleep(LOOK_S)  # nobody tells when the model is loaded
+                answer = client.call(tool, **arguments)
+        warnings |= {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
         name = {"project": place.name} if place.name else {}
         known = {memory["id"] for memory in memories}
         memories += [
@@ -301,14 +333,20 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
                 )
             )
         return exit_codes.OK
-    shown = table("id", "when", "scope", "kind", no_wrap=True)
+    is_narrow = out.width < NARROW
+    shown = table() if is_narrow else table("id", "when", "scope", "kind", no_wrap=True)
+    shown.show_header = not is_narrow
     shown.add_column("memory", ratio=1)
     for each in memories:
         marks = "[red]forgotten[/red] " if each.get("forgotten") else ""
         marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in each.get("tags", ()))
         scope = f"{each['scope']} {each['project']}" if "project" in each else each["scope"]
         text = each.get("summary") or each["content"]
-        shown.add_row(each["id"][SHORT:], _day(each), scope, _kind(each), marks + escape(text))
+        about = (each["id"][SHORT:], _day(each), scope, _kind(each))
+        if is_narrow:
+            shown.add_row(f"[dim]{escape('  '.join(about))}[/dim]\n{marks}{escape(text)}")
+        else:
+            shown.add_row(*about, marks + escape(text))
     _paged(out, shown)
     return exit_codes.OK
 
@@ -448,9 +486,37 @@ def tag(asked: argparse.Namespace) -> int:
 
 @_command("promote", _ID, _option("--to", choices=("project", "user"), default="user", help="user"), _REASON)
 def promote(asked: argparse.Namespace) -> int:
-    """Give a session's memory to its project, or a project's to the user."""
+    """Give a session's memory to its project, or a project's to the user; or (--to project) take it back from there."""
     answer = in_one_of(asked, "promote_memory", memory_id=asked.id, target_scope=asked.to, reason=asked.reason)
     return _print_answer(asked, answer, f"It is the {asked.to}'s from now on")
+
+
+@_command(
+    "review",
+    _option("--accept", action="append", metavar="ID", type=_memory_id, help="give it to the user"),
+    _option(
+        "--refuse",
+        action="append",
+        metavar="ID",
+        type=_memory_id,
+        help="it stays in its project: restore takes that back",
+    ),
+)
+def review(asked: argparse.Namespace) -> int:
+    """Show the memories that are proposed to go from a project to the user, and why; accept or refuse one."""
+    for chosen, target in ((asked.accept, "user"), (asked.refuse, "project")):
+        for memory_id in chosen or ():
+            in_one_of(asked, "promote_memory", memory_id=memory_id, target_scope=target)
+    proposals: list[Answer] = []
+    for place in places_of(asked):
+        with connected(place, asked) as client:
+            found = client.call("get_memory_status").get("proposals", ())
+        proposals += [each | ({"project": place.name} if place.name else {}) for each in found]
+    shown = table("id", "memory", "why", overflow="fold")
+    for each in proposals:
+        shown.add_row(each["memory_id"][SHORT:], escape(" ".join(each["content"].split())), escape(each["reason"]))
+    nothing = "Nothing is proposed to go to the user."
+    return _print_answer(asked, {"proposals": proposals}, shown if proposals else nothing)
 
 
 @_command(
@@ -461,7 +527,7 @@ def promote(asked: argparse.Namespace) -> int:
     _NUMBER,
 )
 def graph(asked: argparse.Namespace) -> int:
-    """How an entity is related with others; without one, the graph at a glance."""
+    """Show the relations of an entity; without one, the graph at a glance."""
     arguments = {"entity": " ".join(asked.entity) or None, "depth": asked.depth, "relationship_type": asked.relation}
     place, *_ = places_of(asked)
     with connected(place, asked) as client:
@@ -501,7 +567,8 @@ def erase(asked: argparse.Namespace) -> int:
     for each in erased:
         said = "was erased before" if each.get("already_erased") else "is erased for good"
         also = f"; memories that may repeat it: {', '.join(each['also_said_by'])}" if "also_said_by" in each else ""
-        lines.append(f"{each['memory_id']} {said}{also}")
+        made = f", with {len(each['also_erased'])} that were made of it" if "also_erased" in each else ""
+        lines.append(f"{each['memory_id']} {said}{made}{also}")
     lines.append("Backups and exports that were made before still have it.")
     return _print_answer(asked, {"erased": erased}, escape("\n".join(lines)))
 
@@ -513,7 +580,7 @@ def _print_answer(asked: argparse.Namespace, answer: Answer, shown: str | Table)
     if asked.json:
         print(json.dumps(answer, ensure_ascii=False))
         return exit_codes.OK
-    _warn({each["message"]: each["code"] for each in answer.get("warnings", ())})
+    _warn({warning["message"]: warning["code"] for warning in answer.get("warnings", ())})
     out = Terminal()
     if isinstance(shown, str):
         out.print(shown)
@@ -570,7 +637,7 @@ def _day(memory: Answer) -> str:
 
 
 def _validity(edge: Answer) -> str:
-    """When a relation is true, where that is known."""
+    """The time in which a relation is true, where that is known."""
     times = [
         f"{name} {edge[field][:10]}"
         for name, field in (("from", "valid_from"), ("until", "valid_until"))

@@ -8,27 +8,42 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
-from remembrancer.commands.runtime_client import ask, ask_status, is_up, nothing_runs, paths_here, refusal
+from remembrancer.commands.runtime_client import (
+    ask,
+    ask_home,
+    ask_running_home,
+    ask_status,
+    is_up,
+    nothing_runs,
+    paths_here,
+    refusal,
+)
 from remembrancer.protocol.control import (
     AskTraces,
     GatewayHealth,
     ProcessState,
     ProcessTraces,
+    RemoteEmbedders,
     RuntimeStatus,
     TracesGathered,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.home import DescribeReleases, ReleasesDescribed
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import EmbeddingSummary
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.tracing import TraceReport
 
 if TYPE_CHECKING:
@@ -53,7 +68,7 @@ MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
 """Below this the next writes fail: SQLite's log and the index want some of it each."""
 FIRST_PROCESS: Final = "gateway"
-"""Where a call's trace begins; the others know parts of it."""
+"""The process where a call's trace begins; the others know parts of it."""
 RECENT: Final = "recent"
 
 
@@ -81,7 +96,8 @@ def main(argv: list[str]) -> int:
         if is_up(paths):
             return _say_no_answer(paths, error.message, as_json=options.json and options.trace is None)
     if options.json:
-        print(json.dumps(report(paths.home, None, ())))
+        releases = ask_home(paths, DescribeReleases(), ReleasesDescribed).releases
+        print(json.dumps(report(paths.home, None, (), releases)))
     else:
         print(nothing_runs(paths.home), file=sys.stderr)
     return exit_codes.NOT_RUNNING
@@ -90,11 +106,22 @@ def main(argv: list[str]) -> int:
 def _show_status(paths: RuntimePaths, *, as_json: bool) -> int:
     status = ask_status(paths)
     problems = find_problems(status)
+    releases = _releases(paths, status)
     if as_json:
-        print(json.dumps(report(paths.home, status, problems)))
+        print(json.dumps(report(paths.home, status, problems, releases)))
     else:
-        print_status(status, problems)
+        print_status(status, problems, releases=releases)
     return exit_codes.DEGRADED if problems else exit_codes.OK
+
+
+def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
+    """The releases of the files by the store's word: nobody else opens them while it runs."""
+    if not any(process.role == "store" and process.state == "ready" for process in status.processes):
+        return {}
+    try:
+        return ask_running_home(paths, DescribeReleases(), ReleasesDescribed).releases
+    except AWAY:  # it went down or hangs, which the next status says
+        return {}
 
 
 def _say_no_answer(paths: RuntimePaths, reason: str, *, as_json: bool) -> int:
@@ -147,7 +174,7 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
         note("the store has not reported", "ask again")
     if store is not None:
         embedding = store.embedding
-        if embedding.error:
+        if embedding.error and not status.is_resting:
             note(f"no vectors are made: {embedding.error}", "mend that; until then search is by keyword only")
         elif not embedding.workers and any(process.role == "embedder" for process in status.processes):
             note("no embedder works for the store", "ask again in a moment; until then search is by keyword only")
@@ -156,7 +183,18 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
             if model.error is not None and answering not in (None, model.choice.model):
                 what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
                 note(what, f"mend that; until then questions are answered by {answering}")
+        if store.remote is not None:
+            _note_problems_of_remote(store.remote, note)
     return tuple(found)
+
+
+def _note_problems_of_remote(remote: RemoteEmbedders, note: Callable[[str, str], None]) -> None:
+    if remote.error is not None:
+        note(f"no embedder on another host can come: {remote.error}", "mend embedder_listen; it is tried again")
+    for worker in remote.workers:
+        if worker.state == "refused":
+            what = f"the embedder {worker.name} on another host is refused: {worker.error}"
+            note(what, "mend that there, and start it anew; others do its work meanwhile")
 
 
 def _note_problems_of_gateway(gateway: GatewayHealth, note: Callable[[str, str], None]) -> None:
@@ -169,6 +207,11 @@ def _note_problems_of_gateway(gateway: GatewayHealth, note: Callable[[str, str],
         note(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
     if gateway.http_error is not None:
         note(gateway.http_error, "mend that, and start the runtime anew; sessions are served meanwhile")
+    for lane, why in gateway.full.items():
+        whose = "the user" if lane == "user" else f"the project {lane}"
+        note(f"nothing more is stored of {whose}: {why}", "make room, or raise database_limit_bytes")
+    if gateway.queue_problem is not None:
+        note(gateway.queue_problem, "mend that; until then a write that the store does not take at once is refused")
     if gateway.queue_damage is not None:
         note(gateway.queue_damage, "delete the file set aside when it is not needed")
     if gateway.queue_rejected:
@@ -178,12 +221,19 @@ def _note_problems_of_gateway(gateway: GatewayHealth, note: Callable[[str, str],
         note(f"{gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
 
 
-def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+def report(
+    home: Path,
+    status: RuntimeStatus | None,
+    problems: tuple[Problem, ...],
+    releases: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
     """The object that `status --json` prints; `status` None means that nothing runs or answers."""
     store, gateway = (status.store, status.gateway) if status else (None, None)
     embedding = store.embedding if store else None
     return {
         "home": str(home),
+        "release": __version__,
+        "formats": dict(releases),
         "processes": [
             _fields(process, *PROCESS_FIELDS)
             | {"name": process.name or process.role, "uptime_s": round(process.uptime_s, 3)}
@@ -198,6 +248,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "embedding": msgspec.to_builtins(embedding)
         if embedding is not None
         else dict.fromkeys(EmbeddingSummary.__struct_fields__),
+        "remote_embedders": msgspec.to_builtins(store.remote) if store else None,
         "unusable": list(store.unusable) if store else [],
         "counts": msgspec.to_builtins(store.counts) if store else {},
         "gateway": _fields(gateway, *GATEWAY_FIELDS),
@@ -211,14 +262,20 @@ def _fields(struct: msgspec.Struct | None, *names: str) -> dict[str, Any]:
     return {name: None if struct is None else getattr(struct, name) for name in names}
 
 
-def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: Console | None = None) -> None:
+def print_status(
+    status: RuntimeStatus,
+    problems: tuple[Problem, ...],
+    console: Console | None = None,
+    *,
+    releases: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Print the processes, what they have done, and what to do about that which is wrong."""
     from rich.markup import escape
 
     from remembrancer.commands.terminal import Terminal, table
 
     out = console or Terminal()
-    out.print(f"[bold]Remembrancer[/bold], home {escape(status.home)}")
+    out.print(f"[bold]Remembrancer {__version__}[/bold], home {escape(status.home)}")
     listed = table("process", "state", ">pid", ">restarts", ">up", ">memory")
     for process in status.processes:
         colour = COLOURS.get(process.state, "yellow")
@@ -231,7 +288,7 @@ def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: 
             f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
         )
     out.print(listed)
-    for line in _work(status):
+    for line in _work(status, releases):
         out.print(escape(line))
     if not problems:
         out.print("[green]All is well.[/green]")
@@ -240,9 +297,11 @@ def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: 
         out.print(f"  [dim]{escape(problem.advice)}[/dim]")
 
 
-def _work(status: RuntimeStatus) -> list[str]:
-    """What the processes have done, in lines."""
-    lines = []
+def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
+    """The work that the processes have done, in lines."""
+    lines = ["All but gateway and store rest until a session comes."] if status.is_resting else []
+    formats = Counter(releases.values())
+    lines += [f"files       {count} of release {release}" for release, count in sorted(formats.items())]
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
         lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {counts.entities} entities")
@@ -252,6 +311,8 @@ def _work(status: RuntimeStatus) -> list[str]:
         )
         if len(embedding.models) > 1:
             lines += [f"            {describe(model)}" for model in embedding.models]
+        if (remote := status.store.remote) is not None:
+            lines.append(f"            for other hosts at {remote.address}: {describe_remote(remote)}")
         if embedding.dead_letters:
             lines.append(f"            {embedding.dead_letters} without vectors: {embedding.dead_letter_error or ''}")
     if status.gateway is not None:
@@ -269,6 +330,16 @@ def _work(status: RuntimeStatus) -> list[str]:
         trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
         lines.append(f"indexer     {indexer.files} files in {indexer.workspaces} workspaces{trouble}")
     return lines
+
+
+def describe_remote(remote: RemoteEmbedders) -> str:
+    """The embedders on other hosts, and what each has done."""
+    said = []
+    for each in remote.workers:
+        done = f", {each.embedded} texts embedded" if each.embedded else ""
+        why = f" ({each.error})" if each.error and each.state != "refused" else ""
+        said.append(f"{each.name} {each.state}{done}{why}")
+    return "; ".join(said) or "nobody is invited"
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a person sees: standard output and error, without the control characters that a text may bring along."""
+"""The output for a person: standard output and error, without the control characters that a text may bring along."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ class CleanStream:
 class Terminal(Console):
     """Rich's console, whose own colours pass and nothing else of that kind: what it is given to print is cleaned."""
 
-    def __init__(self, *, stderr: bool = False, **options: Any) -> None:
-        stream = sys.stderr if stderr else sys.stdout
-        raw = stream.stream if isinstance(stream, CleanStream) else stream
+    def __init__(self, **options: Any) -> None:
+        raw = sys.stdout.stream if isinstance(sys.stdout, CleanStream) else sys.stdout
         super().__init__(file=raw, **{"highlight": False, "soft_wrap": True, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

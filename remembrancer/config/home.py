@@ -1,4 +1,4 @@
-"""Where the home is, which configuration file counts, and what is written in that file.
+"""The place of the home, the configuration file that counts, and the content of that file.
 
 Standard library only, and not even that where it is not needed: the bridge imports this. No home fails to be found
 because a configuration is wrong. A file is TOML, JSON, or Markdown with YAML in front; what is wrong with it is a
@@ -9,22 +9,23 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-CONFIG_FILES: Final = ("config.toml", "config.md", "config.json")
-"""What is looked for in the home, when no variable names a file."""
+from remembrancer.protocol.paths import look_at, read_file
+
+CONFIG_FILES: Final = ("config.toml", "config.md", "config.json", "memory.config.json")
+"""The files that are looked for in the home, when no variable names one."""
 CONFIG_VARIABLES: Final = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
-HOME_VARIABLES: Final = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH")
+HOME_VARIABLES: Final = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 MODE_VARIABLES: Final = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
-"""Of each pair the first one counts."""
+"""Of each of these the first one that says something counts."""
 IN_MEMORY: Final = "embedded-memory"
 MEMORY_STORAGE: Final = Path("/dev/shm")  # noqa: S108 - private: owner and mode are checked
 MAX_FILE_BYTES: Final = 1024 * 1024
 REMOTE: Final = "remote_"
-"""How the names begin that may also stand in a block of the text."""
+"""The beginning of names that may also stand in a block of the text."""
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 
@@ -32,20 +33,20 @@ Content = dict[str, object]
 
 
 class Home(NamedTuple):
-    """Where everything of one memory is kept."""
+    """The directory where everything of one memory is kept."""
 
     directory: Path
     """Absolute, symbolic links resolved."""
     on_disk: Path
     """The same, unless the memory is kept in memory: then what it would be on disk, which is how sessions find it."""
     named_by: str
-    """What says where it is: a variable, `db_path in <file>`, or `default`."""
+    """The origin of the home's place: a variable, `db_path in <file>`, or `default`."""
     files: tuple[Path, ...] = ()
     """The configuration file. None: there is none. Several: it is not clear which one is meant."""
 
     @property
     def in_memory(self) -> bool:
-        """Whether the home ends with the runtime."""
+        """True if the home ends with the runtime."""
         return self.directory != self.on_disk
 
 
@@ -69,7 +70,7 @@ def locate(environ: Mapping[str, str]) -> Home:
 
 
 def memory_directory(on_disk: Path) -> Path:
-    """Where the home is in `embedded-memory` mode: the same for all sessions of a user that name the same home.
+    """The home in `embedded-memory` mode: the same for all sessions of a user that name the same home.
 
     In storage that is memory, where there is such a thing (Linux). Not TMPDIR: two sessions may differ in it.
     """
@@ -97,11 +98,16 @@ def _config_files(environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
             return (file.absolute(),)
         except FileNotFoundError:  # the working directory is gone
             return (file,)
-    return tuple(path for path in (home / name for name in CONFIG_FILES) if os.path.lexists(path))
+    return tuple(path for path in (home / name for name in CONFIG_FILES) if is_file(path))
+
+
+def is_file(path: Path) -> bool:
+    """True if there is a file, or a link that leads nowhere: no settings are in a directory or a pipe."""
+    return os.path.lexists(path) and (path.is_file() or not path.exists())
 
 
 def _said_in(file: Path) -> dict[str, str]:
-    """What a file says of the place of the home, as far as it can be read."""
+    """A file's values for the place of the home, as far as it can be read."""
     try:
         content = read_settings_file(file)
     except ValueError:
@@ -137,12 +143,12 @@ def read_settings_file(path: Path) -> Content:
 
 def _read(path: Path) -> str:
     try:
-        about = os.stat(path)  # noqa: PTH116 - before anything is opened: reading a pipe would wait
-        if not stat.S_ISREG(about.st_mode):
+        look = look_at(path, "file", 0)
+        if look.kind not in ("file", "missing", "unreachable"):
             raise ValueError("it is not a file")
-        if about.st_size > MAX_FILE_BYTES:
+        if look.size_bytes > MAX_FILE_BYTES:
             raise ValueError(f"it has more than {MAX_FILE_BYTES} bytes")
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_file(path, MAX_FILE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise ValueError("there is no such file") from None
     except OSError as error:
@@ -222,6 +228,6 @@ def _named_once(pairs: list[tuple[str, object]]) -> Content:
 
 
 def _place(error: BaseException) -> str:
-    """Where a TOML error is: the rest of its message may quote the file."""
+    """The place of a TOML error: the rest of its message may quote the file."""
     where = re.search(r"\(at ([^()]*)\)$", str(error))
     return where[1] if where else "it cannot be read"

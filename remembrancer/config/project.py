@@ -8,8 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from remembrancer.protocol.paths import read_file
 from remembrancer.protocol.writes import ProjectRef
+
+if TYPE_CHECKING:
+    from remembrancer.config.settings import Settings
 
 
 def project_of(directory: Path) -> ProjectRef:
@@ -20,6 +25,17 @@ def project_of(directory: Path) -> ProjectRef:
     real = Path(os.path.realpath(directory))  # unlike Path.resolve, it puts up with a loop of symbolic links
     root = os.fsencode(_git_common_directory(real) or real)
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
+
+
+def working_tree_of(directory: Path) -> Path:
+    """The root of the working tree that a directory is in, or else itself; symbolic links resolved."""
+    real = Path(os.path.realpath(directory))
+    return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
+
+
+def workspace_root(directory: str, settings: Settings) -> str:
+    """The directory of the notes of a session in a working tree."""
+    return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
 
 
 def _git_common_directory(directory: Path) -> Path | None:
@@ -38,7 +54,7 @@ def _git_common_directory(directory: Path) -> Path | None:
                 if (dot_git / "HEAD").is_file():
                     return dot_git.resolve()
             elif dot_git.is_file():
-                mark, _, named = os.fsdecode(dot_git.read_bytes()).partition(":")
+                mark, _, named = os.fsdecode(read_file(dot_git)).partition(":")
                 if mark != "gitdir":
                     continue
                 target = (parent / named.strip()).resolve()
@@ -57,11 +73,11 @@ def _shared_by(target: Path, dot_git: Path) -> Path | None:
     """
     back = target / "gitdir"
     if back.is_file():
-        if (target / os.fsdecode(back.read_bytes()).strip()).resolve() != dot_git.resolve():
+        if (target / os.fsdecode(read_file(back)).strip()).resolve() != dot_git.resolve():
             return None
-        common = (target / os.fsdecode((target / "commondir").read_bytes()).strip()).resolve()
+        common = (target / os.fsdecode(read_file(target / "commondir")).strip()).resolve()
         return common if target.parent == common / "worktrees" and (common / "HEAD").is_file() else None
-    for line in os.fsdecode((target / "config").read_bytes()).splitlines():
+    for line in os.fsdecode(read_file(target / "config")).splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "worktree":
             return target if (target / value.strip().strip('"')).resolve() == dot_git.parent.resolve() else None

@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.config.home import CONFIG_FILES, locate, read_settings_file
+from remembrancer.config.home import CONFIG_FILES, is_file, locate, read_settings_file
 from remembrancer.config.settings import (
     DEFAULT_MODELS,
+    KNOWN_DIMENSIONS,
     LEAST_GRACE_S,
+    NAMED_MODELS,
     NOT_SETTINGS,
     PREFIX,
     WEIGHTS,
@@ -25,22 +27,32 @@ from remembrancer.config.settings import (
     allowed,
     unknown_name,
 )
+from remembrancer.config.tokens import LOOPBACK
 from remembrancer.protocol.errors import ConfigurationError
+from remembrancer.protocol.paths import look_at
 
 NEAR: Final = 0.8
-"""How like a known name (`difflib`'s ratio) another one must be to be taken for a slip of the pen."""
+"""The likeness to a known name (`difflib`'s ratio) from which another one is taken for a slip of the pen."""
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
 NONE: Final = "none"
-"""How a setting that nothing need be said of is written, in any case."""
+"""The value of a setting that nothing need be said of, in any case of its letters."""
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
 
 
 # The names that other memory servers have for settings, and what they mean here.
 FOREIGN_PREFIX: Final = "MEMORY_"
 """Others use it as well, so a variable that we do not know is none of our business."""
-FOREIGN_VARIABLES: Final = {"DEPLOYMENT_MODE": "deployment_mode", "LOG_LEVEL": "log_level"}
+FOREIGN_VARIABLES: Final = {
+    "DEPLOYMENT_MODE": "deployment_mode",
+    "LOG_LEVEL": "log_level",
+    "MCP_LOG_LEVEL": "log_level",
+    "MCP_MODEL": "model",
+    "MCP_CACHE_SIZE": "embedding_cache_entries",
+    "MCP_BATCH_SIZE": "embedding_batch_texts",
+    "MCP_TIMEOUT": "model_load_timeout_s",
+}
 """Without the prefix, to our setting."""
-READ_ELSEWHERE: Final = frozenset({"CONFIG_PATH", "DB_PATH", "SESSION_ID"})
+READ_ELSEWHERE: Final = frozenset({"CONFIG_PATH", "DB_PATH", "SESSION_ID", "MCP_DATA_DIR"})
 """Read where the home is looked for, and by the bridge."""
 UNUSED_VARIABLES: Final = {"REMOTE_URL": "remote_url"}
 
@@ -75,7 +87,7 @@ FOREIGN_KEYS: Final = {
 }
 """In a file, to our setting. A dot stands between the name of a section and a name in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
-"""What one of the units of such a setting comes to."""
+"""The seconds in one of the units of such a setting."""
 CACHE_SWITCH: Final = "store.cache.enabled"
 EXTENSION: Final = "store.vectorExtensionPath"
 _INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
@@ -92,19 +104,18 @@ SWITCHES: Final = (CACHE_SWITCH, BATCH_SWITCH)
 SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, *PROVIDERS, *SWITCHES, EXTENSION, LOCAL_MODEL})
 DB_PATH: Final = "db_path"
 DIMENSIONS: Final = "embedding_dimensions"
-KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384}
 
 UNUSED_KEYS: Final = frozenset({"namespace", "database", "remote_url", "remote_user", "remote_pass"})
 """In a file: accepted with any value, and without effect in this release."""
 
 SYNONYMS: Final = {"log_level": {"warn": "warning"}}
 """Values of a setting that mean another one of ours."""
-LATER_MODES: Final = ("local-server", "remote")
-"""Deployment modes that this release does not have."""
+LOCAL_CHROMA: Final = "http://127.0.0.1:8000"
+"""The server of the mode local-server, unless another is named: where `chroma run` listens."""
 
 
 class Origin(NamedTuple):
-    """Where a setting comes from: a variable, or a name in a file."""
+    """The origin of a setting: a variable, or a name in a file."""
 
     name: str
     file: Path | None = None
@@ -121,14 +132,15 @@ class Unused(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """What was found. `origins` has the settings that are not left at their defaults."""
+    """The settings that were found, and what is wrong with them. `origins` has the settings that are not left at their
+    defaults."""
 
     settings: Settings
     origins: Mapping[str, Origin] = {}
     unused: tuple[Unused, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
-    """What makes the configuration one that no runtime starts with. The settings concerned have their defaults here."""
+    """The faults with which no runtime starts. The settings concerned have their defaults here."""
     unknown: tuple[str, ...] = ()
     """Variables that look like settings of ours and are none. They are among the warnings, and stop nobody."""
 
@@ -149,10 +161,13 @@ def load_configuration(environ: Mapping[str, str]) -> Configuration:
     Raises:
         ConfigurationError: as `load_settings`.
     """
-    configuration = read_configuration(environ, locate(environ).files)
+    home = locate(environ)
+    configuration = read_configuration(environ, home.files)
     if configuration.problems:
         raise ConfigurationError("; ".join(configuration.problems))
-    return configuration
+    looks = [look_at(path, "file", 0) for path in (home.on_disk / name for name in CONFIG_FILES) if not is_file(path)]
+    passed_over = [f"{look.problem}: there are no settings in it" for look in looks if look.problem is not None]
+    return configuration._replace(warnings=(*configuration.warnings, *passed_over))
 
 
 def read_configuration(environ: Mapping[str, str], files: tuple[Path, ...] = ()) -> Configuration:
@@ -179,6 +194,7 @@ class _Reader:
         self._values: dict[str, Any] = {}
         self._origins: dict[str, Origin] = {}
         self._dimensions: tuple[int, Origin] | None = None
+        self._remote_url: tuple[object, Origin] | None = None
 
     def read_file(self, file: Path) -> None:
         try:
@@ -242,7 +258,9 @@ class _Reader:
             name = variable.removeprefix(FOREIGN_PREFIX)
             if name == variable or name in READ_ELSEWHERE or not value:
                 continue
-            if name in FOREIGN_VARIABLES:
+            if name == "MCP_MODEL" and value not in NAMED_MODELS:
+                self._refuse_value(Origin(variable), f"it must be one of {', '.join(NAMED_MODELS)}")
+            elif name in FOREIGN_VARIABLES:
                 self._take(FOREIGN_VARIABLES[name], value, Origin(variable), strict=False)
             elif name in UNUSED_VARIABLES:
                 self._do_without(UNUSED_VARIABLES[name], value, Origin(variable))
@@ -264,6 +282,8 @@ class _Reader:
         self._check_grace()
         self._check_files()
         self._check_dimensions()
+        self._check_model()
+        self._check_server()
         self._warn_of_unused()
         settings = msgspec.structs.replace(Settings(), **self._values)
         return Configuration(
@@ -280,12 +300,6 @@ class _Reader:
             value = SYNONYMS.get(name, {}).get(value, value)
             if not _is_text(value):
                 self.problems.append(f"{origin} has a value that is not UTF-8")
-                return
-            if name == "deployment_mode" and value in LATER_MODES:
-                self.problems.append(
-                    f"{origin}: the deployment mode {value} is not in this release, "
-                    "which has embedded-file and embedded-memory"
-                )
                 return
             if value.lower() == NONE and _FIELDS[name].default is None:
                 value = None
@@ -336,6 +350,8 @@ class _Reader:
             self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
 
     def _do_without(self, name: str, value: object, origin: Origin) -> None:
+        if name == "remote_url":
+            self._remote_url = value, origin
         self._unused.append(Unused(shown(name, value), origin))
 
     def _warn_of_unused(self) -> None:
@@ -352,6 +368,33 @@ class _Reader:
         if warning is not None:
             self._warnings.append(f"{file}: {warning}")
 
+    def _check_server(self) -> None:
+        """In the modes local-server and remote large projects have their vectors on a Chroma server."""
+        mode, url = self._value("deployment_mode"), self._value("chroma_url")
+        if mode == "remote" and url is None and self._remote_url is not None:
+            value, origin = self._remote_url
+            if isinstance(value, str) and value.startswith(("http://", "https://")):
+                self._unused = [each for each in self._unused if each.origin != origin]
+                self._take("chroma_url", value, origin, strict=True)
+            else:
+                self._refuse_value(origin, "it must be the http:// or https:// address of a Chroma server")
+                self._forget("deployment_mode")
+        elif mode == "remote" and url is None:
+            self.problems.append(
+                f"{self._origins['deployment_mode']}: the mode remote needs the address of a Chroma server: "
+                f"set {PREFIX}CHROMA_URL"
+            )
+            self._forget("deployment_mode")
+        elif mode == "local-server" and url is None:
+            self._values["chroma_url"] = LOCAL_CHROMA
+        url = self._value("chroma_url")
+        if self._value("chroma_credential_file") is not None and url is not None and url.startswith("http://"):
+            host = url.removeprefix("http://").partition("/")[0].rpartition(":")[0] or url
+            if host not in LOOPBACK:
+                self._refuse(
+                    "chroma_credential_file", "a secret is sent to another machine by https alone", beside="chroma_url"
+                )
+
     def _check_weights(self) -> None:
         weights = [self._values.get(name, _FIELDS[name].default) for name in WEIGHTS]
         if not math.isclose(sum(weights), 1.0, rel_tol=0.0, abs_tol=1e-6):
@@ -366,7 +409,7 @@ class _Reader:
             self._refuse("session_grace_s", why)
 
     def _check_files(self) -> None:
-        """What cannot be seen from one setting's type."""
+        """Check what cannot be seen from one setting's type."""
         names = ("chunk_tokens", "chunk_overlap", "search_vector_weight", "search_keyword_weight")
         tokens, overlap, meaning, words = (self._value(name) for name in names)
         if overlap > tokens // 2:
@@ -394,6 +437,11 @@ class _Reader:
     def _value(self, name: str) -> Any:
         return self._values.get(name, _FIELDS[name].default)
 
+    def _check_model(self) -> None:
+        model, engine = self._values.get("model"), self._value("engine")
+        if model in NAMED_MODELS and engine not in ("onnx", "sentence-transformers"):
+            self._refuse("model", f"{model} is for the engine sentence-transformers, and the engine is {engine}")
+
     def _check_dimensions(self) -> None:
         if self._dimensions is None:
             return
@@ -407,7 +455,7 @@ class _Reader:
 
 
 def _is_text(value: str) -> bool:
-    """Whether a value can be sent: an environment may hold any bytes, which Python gives as lone surrogates."""
+    """True if a value can be sent: an environment may hold any bytes, which Python gives as lone surrogates."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -423,12 +471,12 @@ _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of that name holds a secret."""
+    """True if a setting of that name holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def holds_secret(name: str, value: object) -> bool:
-    """Whether something in that setting must not be shown."""
+    """True if something in that setting must not be shown."""
     return value not in (None, "", {}) and HIDDEN in shown(name, value)
 
 
@@ -448,7 +496,7 @@ def shown(name: str, value: object) -> str:
 
 
 def exposed(mode: int, secrets: Iterable[str]) -> str | None:
-    """What is wrong with the mode (as `stat` gives it) of a file that holds these secrets; None when nothing is."""
+    """The fault in the mode (as `stat` gives it) of a file that holds these secrets; None when there is none."""
     names = ", ".join(sorted(secrets))
     if not names or not mode & 0o077:
         return None

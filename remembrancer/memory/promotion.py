@@ -6,14 +6,16 @@ The consolidator decides by these rules, and the store explains by them. What so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from remembrancer.memory.decay import strength_of
 from remembrancer.memory.project_specifics import is_project_specific
+from remembrancer.memory.text import counted
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, Scope
+from remembrancer.protocol.reads import RecalledMemory
 
 IMPORTANCE_SHARE: Final = 0.4
 CONFIDENCE_SHARE: Final = 0.3
@@ -32,9 +34,14 @@ FOR_KIND: Final[dict[Kind, float]] = {
 DIGITS: Final = 9
 """Sums are rounded to so many digits, so that 0.4 + 0.3 + 0.1 + 0.05 reaches a threshold of 0.85."""
 MOST_BESIDE: Final = MOST_FOR_USE + max(FOR_KIND.values()) + FOR_VECTORS
-"""What use, kind and vectors add to a score at the most."""
-COUNTED_ACCESSES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
-"""Accesses that count in a score: with more it is no higher."""
+"""The most that use, kind and vectors add to a score."""
+COUNTED_USES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
+"""Sessions that count in a score: with more it is no higher."""
+SPEAKING_KINDS: Final[tuple[Kind, ...]] = ("preference",)
+"""The kinds that speak of the user."""
+USED_AMONG: Final = 3
+USED_ABOVE: Final = 0.5
+"""The probability above which a memory that is shown among the first so many of an answer counts as used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +55,7 @@ class PromotionRules:
     user_min_importance: float = 0.7
     user_kinds: frozenset[Kind] = frozenset({"pattern", "convention", "preference", "procedure", "fact"})
     session_kinds: frozenset[Kind] = SESSION_KINDS
-    """What belongs to its session alone."""
+    """The kinds that belong to their session alone."""
     session_end_limit: int = 50
     user_limit: int = 20
     merge_cosine: float = 0.85
@@ -61,55 +68,73 @@ DEFAULT_PROMOTION: Final = PromotionRules()
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a memory is promoted, its score in [0, 1], and for a person why, or why not."""
+    """The decision whether a memory is promoted, its score in [0, 1], and for a person why, or why not."""
 
     promote: bool
     score: float
     reason: str
 
 
-def promotion_score(importance: float, confidence: float, access_count: int, kind: Kind, has_vectors: bool) -> float:
-    """What a memory is worth to a broader scope, in [0, 1]."""
+def promotion_score(importance: float, confidence: float, uses: int, kind: Kind, has_vectors: bool) -> float:
+    """The worth of a memory to a broader scope, in [0, 1]. `uses`: the sessions that have used it."""
     base = importance * IMPORTANCE_SHARE + confidence * CONFIDENCE_SHARE
-    for_use = min(math.log10(access_count + 1) / 2.0, MOST_FOR_USE)
+    for_use = min(math.log10(uses + 1) / 2.0, MOST_FOR_USE)
     for_vectors = FOR_VECTORS if has_vectors else 0.0
     return min(round(base + for_use + FOR_KIND.get(kind, 0.0) + for_vectors, DIGITS), 1.0)
 
 
 def at_session_end(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION) -> Verdict:
-    """Whether a session's memory outlives its session, in the project."""
+    """Decide whether a session's memory outlives its session, in the project."""
     return _to_project(memory, rules, rules.session_end_score)
 
 
 def at_once(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION) -> Verdict:
-    """Whether a running session's memory goes into the project now."""
+    """Decide whether a running session's memory goes into the project now."""
     return _to_project(memory, rules, rules.at_once_score)
 
 
 def to_user(memory: Material, rules: PromotionRules = DEFAULT_PROMOTION, *, project_name: str = "") -> Verdict:
-    """Whether a project's memory is of use in every project. `project_name` is what its own project is called."""
+    """Decide whether it is proposed that a project's memory goes to the user. `project_name` is what its project is
+    called.
+
+    What speaks of the user is, at once; anything else when it has been of use in several sessions. Nothing is that is
+    about its project alone.
+    """
     score = _score(memory)
+    speaks = speaks_of_user(memory)
     obstacle = _standing(memory, "project")
     if obstacle is None and memory.kind not in rules.user_kinds:
         obstacle = f"{named_kind(memory.kind)} stays in its project"
-    if obstacle is None and memory.importance < rules.user_min_importance:
+    if obstacle is None and not speaks and memory.importance < rules.user_min_importance:
         obstacle = f"its importance {shown(memory.importance, 3)} is below {rules.user_min_importance:g}"
-    if obstacle is None and memory.sessions_accessed < rules.user_min_sessions:
-        obstacle = (
-            f"it was accessed in {_counted(memory.sessions_accessed, 'session')}, "
-            f"and {rules.user_min_sessions} are needed"
-        )
+    if obstacle is None and not speaks and memory.sessions_used < rules.user_min_sessions:
+        used = counted(memory.sessions_used, "session", "sessions")
+        obstacle = f"it was used in {used}, and {rules.user_min_sessions} are needed"
     if obstacle is None:
         entities = [(entity.name, entity.type) for entity in memory.entities]
         if sign := is_project_specific(memory.content, entities, project_name):
             obstacle = f"it is of use in its project alone: {sign}"
     if obstacle is not None:
         return Verdict(False, score, obstacle)
+    if speaks:
+        return Verdict(True, score, "it speaks of the user, and names nothing of the project")
     reached = _threshold(score, rules.user_score)
     if not reached.promote:
         return reached
-    reason = f"{reached.reason}, and it was accessed in {_counted(memory.sessions_accessed, 'session')}"
+    reason = f"{reached.reason}, and it was used in {counted(memory.sessions_used, 'session', 'sessions')}"
     return Verdict(True, score, reason)
+
+
+def speaks_of_user(memory: Material) -> bool:
+    """True if a memory is about the user: what he prefers. Such a one goes to the user by itself once two projects have
+    said it; anything else only when somebody says so."""
+    return memory.kind in SPEAKING_KINDS
+
+
+def used_in(memories: Sequence[RecalledMemory]) -> list[str]:
+    """Ids of the memories that an answer to a question uses: to have been shown alone is no use."""
+    first = [memory for memory in memories if memory.origin is None][:USED_AMONG]
+    return [each.id for each in first if each.scores.relevance > USED_ABOVE]
 
 
 def promoted_at_session_end(
@@ -119,14 +144,10 @@ def promoted_at_session_end(
     return _strongest(memories, lambda each: at_session_end(each, rules), rules.session_end_limit, now)
 
 
-def promoted_to_user(
+def proposed_to_user(
     memories: Iterable[Material], now: float, rules: PromotionRules = DEFAULT_PROMOTION, *, project_name: str = ""
 ) -> list[tuple[Material, Verdict]]:
-    """The memories of one project that go to the user: the strongest first, up to the limit.
-
-    The limit counts those that are promoted: else strong memories that can never leave their project would keep all
-    others there as well.
-    """
+    """The memories of one project that are proposed to go to the user: the strongest first, up to the limit."""
     return _strongest(memories, lambda each: to_user(each, rules, project_name=project_name), rules.user_limit, now)
 
 
@@ -158,7 +179,7 @@ def _to_project(memory: Material, rules: PromotionRules, least: float) -> Verdic
 
 
 def _standing(memory: Material, scope: Scope) -> str | None:
-    """What about a memory's place or status keeps it from being promoted out of a scope.
+    """The trait of a memory's place or status that keeps it from being promoted out of a scope.
 
     A session's memory that was summed up is promoted all the same: the summary does not say all that it said.
     """
@@ -180,15 +201,11 @@ def _threshold(score: float, least: float) -> Verdict:
 
 
 def _score(memory: Material) -> float:
-    return promotion_score(memory.importance, memory.confidence, memory.access_count, memory.kind, bool(memory.vector))
+    return promotion_score(memory.importance, memory.confidence, memory.sessions_used, memory.kind, bool(memory.vector))
 
 
 def _strongest(
     memories: Iterable[Material], decide: Callable[[Material], Verdict], limit: int, now: float
 ) -> list[tuple[Material, Verdict]]:
-    promoted = [(each, verdict) for each in memories if (verdict := decide(each)).promote]
+    promoted = [(memory, verdict) for memory in memories if (verdict := decide(memory)).promote]
     return sorted(promoted, key=lambda pair: (-strength_of(pair[0], now), pair[0].id))[:limit]
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -79,7 +79,7 @@ _LANGUAGES: Final = {
     for word in frozenset().union(*STOP_WORDS.values())
 }
 _ELIDED: Final = frozenset(("c", "d", "j", "l", "m", "n", "qu", "s", "t"))
-"""What French leaves of small words before an apostrophe."""
+"""The letters that French leaves of small words before an apostrophe."""
 ENGLISH_STOP_WORDS: Final = STOP_WORDS[ENGLISH]
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _SCRIPTS: Final = (

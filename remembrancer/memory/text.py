@@ -20,7 +20,7 @@ from remembrancer.protocol.errors import InvalidInput
 _REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Categories that no name has: controls, halves of characters, and what separates lines and paragraphs."""
 _UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
-"""What turns the direction of writing, and blanks of no width: with them two names look alike, or read as others.
+"""Signs that turn the direction of writing, and blanks of no width: with them two names look alike, or read as others.
 The joiners (U+200C, U+200D) are not among them: several scripts and emoji need these."""
 _SHOWN: Final = 60
 
@@ -170,21 +170,95 @@ _ROLES: Final = re.compile(
     r"|(?:tool|function)(?:_\w+)?|antml)\b|\|)|\[(?=/?INST\])",
     re.IGNORECASE,
 )
-"""What begins a tag that a model may take for the frame of its conversation."""
-_UNSHOWN: Final = {
-    **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd"),
-    **dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"), "\ufffd"),
-    **{ord(kept): kept for kept in "\n\t\r"},
-}
+"""The beginning of a tag that a model may take for the frame of its conversation."""
+_STEERING: Final = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
+"""Controls of a terminal, and of the direction of writing. Lines and tabs are none."""
+_BREAKS: Final = "\u2028\u2029"
+_INVISIBLE: Final = (
+    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
+    r"\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"
+)
+"""Signs of no width and no ink, in which a text can be hidden that a model reads and nobody sees."""
+_JOINERS: Final = r"\u200c\u200d"
+_SELECTORS: Final = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_HIDDEN: Final = re.compile(f"[{_STEERING}{_BREAKS}{_INVISIBLE}{_JOINERS}{_SELECTORS}]")
+_HIDDEN_IN_ASCII: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_STEERS: Final = re.compile(f"[{_STEERING}]")
+_EMOJI: Final = (
+    r"\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u27bf\u2900-\u2bff\u3030\u303d\u3297\u3299"
+    r"\U0001f000-\U0001faff"
+)
+_JOINED: Final = re.compile(
+    r"[\u0600-\u061b\u061d-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u180a\u1810-\u18af\u1a20-\u1aaf\u1b00-\u1c4f"
+    r"\ua840-\ua95f\ua980-\uabff\ufb50-\ufdff\ufe70-\ufefe\U00010a00-\U00011fff\U0001e800-\U0001e95f]"
+)
+"""Letters and marks of the scripts that are joined, or kept apart, by a sign without ink: Arabic, those of India …"""
+_PICTURE: Final = re.compile(f"[{_EMOJI}]")
+_SELECTABLE: Final = re.compile(
+    f"[{_EMOJI}0-9#*]\ufe0f|[{_EMOJI}]\ufe0e|[\u1000-\u109f\u2200-\u22ff\u3000-\u303f\u3400-\u9fff\ua840-\ua87f]"
+    "[\ufe00-\ufe0d]|[\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff][\U000e0100-\U000e01ef]|[\u1820-\u18aa]"
+    "[\u180b-\u180d\u180f]"
+)
+"""A sign, and the one behind it that says in which of its forms it is written."""
+
+
+def _harmless(found: re.Match[str]) -> str:
+    """The replacement of a sign that is not seen: itself, where its script or a picture needs it."""
+    sign, text, place = found[0], found.string, found.start()
+    before, behind = text[place - 1 : place], text[place + 1 : place + 2]
+    if sign in _BREAKS:
+        return "\n"
+    if sign == "\r" and behind == "\n":
+        return sign
+    if _STEERS.match(sign):
+        return "\ufffd"
+    if sign in "\u200c\u200d":
+        is_picture = (
+            before in ("\ufe0f", "\U0001f3fb") or "\U0001f3fb" <= before <= "\U0001f3ff" or _PICTURE.match(before)
+        )
+        joins = sign == "\u200d" and is_picture and _PICTURE.match(behind)
+        return sign if joins or (_JOINED.match(before) and behind not in ("\u200c", "\u200d")) else ""
+    return sign if _SELECTABLE.match(before + sign) else ""
+
+
+def harmless(text: str) -> str:
+    """A text without what steers a terminal or is not seen: controls, tags, signs of no width that no script needs.
+
+    Line breaks and tabs stay. What steers is replaced by U+FFFD, the rest leaves nothing behind.
+    """
+    if text.isascii():
+        return (
+            text if text.isprintable() or not _HIDDEN_IN_ASCII.search(text) else _HIDDEN_IN_ASCII.sub(_harmless, text)
+        )
+    return _HIDDEN.sub(_harmless, text) if _HIDDEN.search(text) else text
 
 
 def printable(text: str) -> str:
-    """A text as a terminal may have it: its lines, and no control character that would steer it."""
-    return text if text.isprintable() else text.translate(_UNSHOWN).replace("\r", "\ufffd")
+    """A text as a terminal may have it: its lines, and nothing that would steer it or cannot be seen."""
+    return text if text.isascii() and text.isprintable() else harmless(text).replace("\r", "\ufffd")
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number of things with their name: `1 memory`, `2 memories`."""
+    return f"{number} {one if number == 1 else many}"
 
 
 def neutralised(text: str) -> str:
     """A remembered text as it is shown: data that cannot pose as the frame of a conversation, or steer a terminal."""
+    text = harmless(text)
     if "<" in text or "[" in text:
         text = _ROLES.sub(lambda found: "‹" if found[0] == "<" else "［", text)
-    return text if text.isprintable() else text.translate(_UNSHOWN)
+    return text
+
+
+def neutralised_value(value: Any) -> Any:
+    """The same for every text in a value, names of members too."""
+    match value:
+        case str():
+            return neutralised(value)
+        case dict():
+            return {neutralised(name): neutralised_value(each) for name, each in value.items()}
+        case list() | tuple():
+            return [neutralised_value(each) for each in value]
+        case _:
+            return value

@@ -1,4 +1,4 @@
-"""How many tokens a text has, about, and the longest beginning of it that fits."""
+"""The number of tokens of a text, about, and the longest beginning of it that fits."""
 
 from __future__ import annotations
 

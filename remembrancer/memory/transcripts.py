@@ -34,17 +34,17 @@ LONGEST_TURN: Final = 60_000
 _NOT_SAID: Final = re.compile(
     r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
 )
-"""What a client puts into a message that the user has not written."""
+"""Text that a client puts into a message and the user has not written."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
 
 PROJECT_HASH: Final = "sha256:"
-"""What stands before a hash in the place of a directory."""
+"""The mark before a hash in the place of a directory."""
 
 Role = Literal["user", "assistant"]
 
 
 class Turn(NamedTuple):
-    """What was said at one time: its number in the transcript (from 1), and when (seconds since the epoch)."""
+    """A turn of a conversation: its number in the transcript (from 1), and its time (seconds since the epoch)."""
 
     number: int
     role: Role
@@ -54,7 +54,7 @@ class Turn(NamedTuple):
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a transcript has been read. `tail` are the last bytes before `offset`.
+    """The place up to which a transcript has been read. `tail` are the last bytes before `offset`.
 
     `session_id` and `directory` (where the session worked, or `PROJECT_HASH` and the SHA-256 of that) are known from
     its first lines on.
@@ -78,7 +78,7 @@ START: Final = Position()
 def read_turns(
     data: bytes, position: Position = START, seen: Container[str] = frozenset()
 ) -> tuple[list[Turn], Position] | None:
-    """What a transcript says after a position, and the next one. `data` is the file from `position.start` on.
+    """The turns of a transcript after a position, and the next position. `data` is the file from `position.start` on.
 
     A last line without an end is left for the next time. Turns whose `uuid` is in `seen`, or came before in `data`, are
     left out. None when the file does not hold what was read of it: it has been written anew, and is to be read from
@@ -189,7 +189,7 @@ def _said(record: dict[str, Any]) -> tuple[Role, str] | None:
         return _said_in_codex(payload)
     if record.get("type") in ("user", "gemini") and "content" in record:
         calls = record.get("toolCalls")
-        made = [each for each in calls if isinstance(each, dict)] if isinstance(calls, list) else []
+        made = [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
         parts = [
             _spoken(_joined(record["content"])),
             *(_call(_text_of(each, "name"), each.get("args")) for each in made),
@@ -270,6 +270,6 @@ def _shortened(text: str, characters: int) -> str:
 
 
 def _cleaned(parts: Sequence[str]) -> str:
-    """What is kept of a turn, without half characters and with every credential blotted out."""
+    """The text that is kept of a turn, without half characters and with every credential blotted out."""
     text = "\n".join(part for part in parts if part)
     return masked(text[: LONGEST_TURN + LOOKED_AT].encode("utf-8", "replace").decode())[:LONGEST_TURN].strip()

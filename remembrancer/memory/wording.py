@@ -1,4 +1,5 @@
-"""Whether one of two texts that are near each other can stand for both; stems and normal forms of words. Pure.
+"""The rules by which one of two texts that are near each other can stand for both; stems and normal forms of words.
+Pure.
 
 A cosine does not tell a fact from another one about the same thing: "deployed from the main branch" and "deployed from
 the release branch" have 0.90. So their words decide, and in doubt two texts stay two. The words are English, with some
@@ -127,13 +128,13 @@ class _Text:
     words: tuple[_Word, ...]
     """Without prepositions."""
     objects: dict[str, tuple[str, ...]]
-    """What stands after each preposition, and after the denials (as `not`), in order."""
+    """The words after each preposition, and after the denials (as `not`), in order."""
     restrictions: frozenset[str]
     denials: int
 
 
 def same_in_words(one: str, other: str, cosine: float) -> bool:
-    """Whether one of two texts can stand for the other, going by their words. Their order does not matter.
+    """True if one of two texts can stand for the other, going by their words. Their order does not matter.
 
     Words without a meaning of their own do not count, nor do the endings of the others. Then:
 
@@ -146,9 +147,9 @@ def same_in_words(one: str, other: str, cosine: float) -> bool:
     if normalised(one) == normalised(other):
         return True
     a, b = _read(one), _read(other)
-    keys_a, keys_b = {each.key for each in a.words}, {each.key for each in b.words}
-    own_a = [each for each in a.words if each.key not in keys_b]
-    own_b = [each for each in b.words if each.key not in keys_a]
+    keys_a, keys_b = {word.key for word in a.words}, {word.key for word in b.words}
+    own_a = [word for word in a.words if word.key not in keys_b]
+    own_b = [word for word in b.words if word.key not in keys_a]
     if not keys_a & keys_b or a.denials != b.denials or a.restrictions != b.restrictions:
         return False
     if any(each.named for each in (*own_a, *own_b)):
@@ -160,7 +161,7 @@ def same_in_words(one: str, other: str, cosine: float) -> bool:
 
 @lru_cache(maxsize=1024)
 def _read(text: str) -> _Text:
-    """What counts of a text. Kept, as each one is compared with several."""
+    """The words of a text that count. Kept, as each one is compared with several."""
     tokens = list(_tokens(_FORMER.sub("not ", _EMPHASIS.sub("", unicodedata.normalize("NFKC", text)))))
     keys = [key for key, _ in tokens]
     words = []
@@ -194,20 +195,20 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _is_name(written: str) -> bool:
-    """Whether a word is taken for a name (see `_Word`). A capital where a sentence begins may be one's as well."""
+    """True if a word is taken for a name (see `_Word`). A capital where a sentence begins may be one's as well."""
     if not _MARKS.isdisjoint(written) or any(each.isdigit() or each.isupper() for each in written):
         return True
     return any(each.isalpha() and ord(each) >= _FIRST_NOT_LATIN for each in written)
 
 
 def _in_one_place(own_a: Sequence[_Word], own_b: Sequence[_Word]) -> bool:
-    """Whether a word of one text stands where one of the other does: between these, one has been put for the other."""
+    """True if a word of one text stands where one of the other does: between these, one has been put for the other."""
     befores, afters = {each.before for each in own_b}, {each.after for each in own_b}
     return any(each.before in befores or each.after in afters for each in own_a)
 
 
 def _other_objects(a: _Text, b: _Text) -> bool:
-    """Whether a preposition has other objects in each text, or in another order."""
+    """True if a preposition has other objects in each text, or in another order."""
     for preposition in a.objects.keys() & b.objects.keys():
         in_a, in_b = a.objects[preposition], b.objects[preposition]
         common = [each for each in in_a if each in in_b]
@@ -217,11 +218,11 @@ def _other_objects(a: _Text, b: _Text) -> bool:
 
 
 def _changed_places(a: _Text, b: _Text) -> bool:
-    """Whether what stands before a word in one text stands after it in the other, and the other way round.
+    """True if what stands before a word in one text stands after it in the other, and the other way round.
 
     The passive voice does that, and says by whom: so with a "by" in one of them alone things have to change places.
     """
-    keys_a, keys_b = [each.key for each in a.words], [each.key for each in b.words]
+    keys_a, keys_b = [word.key for word in a.words], [word.key for word in b.words]
     at_b = {key: place for place, key in enumerate(keys_b) if keys_b.count(key) == 1}
     places = [at_b[key] for key in keys_a if key in at_b and keys_a.count(key) == 1][:_MOST_PIVOTS]
     swapped = places == sorted(places, reverse=True) and len(places) > 1

@@ -18,8 +18,8 @@ from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
-"""What is done side by side, one of each at a time: what an assistant waits for; ends of sessions and promotions; the
-work on a whole file."""
+"""The sorts of jobs, of which one each is done at a time: what an assistant waits for; ends of sessions and promotions;
+the work on a whole file."""
 
 
 # --- Requests of the gateway and of commands that the consolidator carries out.
@@ -62,7 +62,7 @@ class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """What a reflection has done or would do. `run_id` names it for undoing (None: nothing was written)."""
+    """The outcome of a reflection, or what it would do. `run_id` names it for undoing (None: nothing was written)."""
 
     memories: tuple[ConsolidatedMemory, ...] = ()
     patterns: tuple[Pattern, ...] = ()
@@ -81,7 +81,8 @@ class Maintain(msgspec.Struct, frozen=True, tag=True):
 
 
 class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """What a maintenance has done, or in a dry run would do. Ids are given up to a limit; the counts are whole."""
+    """The outcome of a maintenance, or in a dry run what it would do. Ids are given up to a limit; the counts are
+    whole."""
 
     place: str
     examined: int = 0
@@ -90,9 +91,11 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     duplicates: int = 0
     contradictions: int = 0
     orphans: int = 0
+    proposed: int = 0
+    """Memories of the project that are proposed to go to the user."""
     promoted: int = 0
     notes: int = 0
-    """What closed sessions noted for themselves alone, and that is forgotten."""
+    """The notes of closed sessions for themselves alone that are forgotten."""
     pruned: int = 0
     """Rows of turns, tool calls, runs and operations that were removed."""
     run_ids: tuple[str, ...] = ()
@@ -100,6 +103,7 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     deleted_ids: tuple[str, ...] = ()
     duplicate_ids: tuple[str, ...] = ()
     contradiction_ids: tuple[str, ...] = ()
+    proposed_ids: tuple[str, ...] = ()
     promoted_ids: tuple[str, ...] = ()
     note_ids: tuple[str, ...] = ()
     dry_run: bool = False
@@ -154,6 +158,9 @@ class ConsolidateJob(msgspec.Struct, frozen=True, tag=True):
     project: ProjectRef | None
     request_id: int
     reason: str
+    lane_time: float | None = None
+    """The time of a shared lane, whose name stands in the place of the project's id; None for all else. It is that of
+    the newest entry: no clock of a host decides what becomes of everybody's memories."""
 
 
 class MaintainJob(msgspec.Struct, frozen=True, tag=True):
@@ -161,6 +168,8 @@ class MaintainJob(msgspec.Struct, frozen=True, tag=True):
 
     job_id: int
     request: Maintain
+    lane_time: float | None = None
+    """As in `ConsolidateJob`."""
 
 
 class ReflectJob(msgspec.Struct, frozen=True, tag=True):
@@ -175,7 +184,7 @@ Job = NoJob | Work
 
 
 def sort_of(job: Work) -> JobSort:
-    """What a job may not be done beside."""
+    """The sort of a job: two of one sort are not done beside each other."""
     match job:
         case ReflectJob():
             return "asked"
@@ -217,23 +226,25 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     importance: float = 0.5
     confidence: float = 0.5
     access_count: int = 0
-    sessions_accessed: int = 0
+    sessions_used: int = 0
+    """The number of sessions that have used it: it was asked for by its id, changed, linked, or shown as a sure
+    answer."""
     status: Status = "active"
     summary: str | None = None
     domain: str | None = None
     tags: tuple[str, ...] = ()
     entities: tuple[EntityRef, ...] = ()
     is_derived: bool = False
-    """Whether it was derived from other memories."""
+    """True if it was derived from other memories."""
     derived_from: tuple[str, ...] = ()
     """Ids of what it was derived from. Known where content is asked for."""
     archived_at: float | None = None
-    """When it was archived, for one that is."""
+    """The time at which it was archived, for one that is."""
     valid_until: float | None = None
     pinned: bool = False
     vector: bytes = b""
     undone: str = ""
-    """What a run had done to it (as the history calls it), if undoing that was the last change to it."""
+    """The work of a run on it (as the history calls it), if undoing that was the last change to it."""
 
 
 class ReadMemories(msgspec.Struct, frozen=True, tag=True):
@@ -255,7 +266,7 @@ class ReadMemories(msgspec.Struct, frozen=True, tag=True):
     with_vectors: bool = False
     with_content: bool = True
     min_sessions: int = 0
-    """Only memories that were accessed in so many sessions."""
+    """Only memories that were used in so many sessions."""
     kinds: tuple[Kind, ...] = ()
     min_importance: float = 0.0
     waiting: bool = False
@@ -266,6 +277,20 @@ class ReadMemories(msgspec.Struct, frozen=True, tag=True):
     """Only memories of sessions that were closed before this time."""
     made_by: str | None = None
     """Only memories that this run made."""
+    proposed: bool | None = None
+    """Only memories that are proposed to go to the user, and not refused; or (False) those that never were proposed."""
+
+
+class ReadProjects(msgspec.Struct, frozen=True, tag=True):
+    """Which other projects have memories? Answered by `ProjectsRead`."""
+
+    project: ProjectRef
+
+
+class ProjectsRead(msgspec.Struct, frozen=True, tag=True):
+    """All of them but the one that was named."""
+
+    projects: tuple[ProjectRef, ...] = ()
 
 
 class MemoriesRead(msgspec.Struct, frozen=True, tag=True):
@@ -320,7 +345,8 @@ class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class ReadUpkeep(msgspec.Struct, frozen=True, tag=True):
-    """What does the maintenance of a file have to know? Answered by `Upkeep`. Times are seconds since the epoch."""
+    """Asks for the facts that the maintenance of a file has to know. Answered by `Upkeep`. Times are seconds since the
+    epoch."""
 
     project: ProjectRef | None
     orphans_before: float
@@ -328,8 +354,8 @@ class ReadUpkeep(msgspec.Struct, frozen=True, tag=True):
 
 
 class Upkeep(msgspec.Struct, frozen=True, tag=True):
-    """When maintenance was done last (None: never), how many entities no memory names that were made before the time
-    that was asked about, and how many rows there are to be pruned."""
+    """The time of the last maintenance (None: never), the number of entities that no memory names and that were made
+    before the time that was asked about, and of rows to be pruned."""
 
     done_at: float | None = None
     orphans: int = 0
@@ -337,16 +363,14 @@ class Upkeep(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReadSession(msgspec.Struct, frozen=True, tag=True):
-    """What is known of a session. Answered by `SessionRead`."""
+    """Asks for what is known of a session. Answered by `SessionRead`."""
 
     project: ProjectRef
     session_id: str
-    turns: int = 50
-    """The last so many turns come along."""
 
 
 class ToolUse(msgspec.Struct, frozen=True):
-    """How often a tool was called in a session, and how often that went well."""
+    """The number of calls of a tool in a session, and of those that went well."""
 
     tool_name: str
     count: int
@@ -354,18 +378,16 @@ class ToolUse(msgspec.Struct, frozen=True):
 
 
 class SessionRead(msgspec.Struct, frozen=True, tag=True):
-    """The registry's entry (None: the session is unknown), counts, and the last turns (role and content)."""
+    """The registry's entry (None: the session is unknown), and counts. What was said in it is not told."""
 
     entry: SessionEntry | None
     turn_count: int = 0
-    turns: tuple[tuple[str, str], ...] = ()
     tools: tuple[ToolUse, ...] = ()
-    by_kind: dict[str, int] = {}
     promoted: int = 0
     """Memories of the session that have been promoted to its project, by the log."""
 
 
-MaterialRequest = ReadMemories | FindNear | ReadEntityEdges | ReadUpkeep | ReadSession
-MaterialAnswer = MemoriesRead | NearFound | EntityEdges | Upkeep | SessionRead
+MaterialRequest = ReadMemories | ReadProjects | FindNear | ReadEntityEdges | ReadUpkeep | ReadSession
+MaterialAnswer = MemoriesRead | ProjectsRead | NearFound | EntityEdges | Upkeep | SessionRead
 ConsolidatorRequest = AwaitJob | JobReport | MaterialRequest
 ToConsolidator = Job | MaterialAnswer

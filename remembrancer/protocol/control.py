@@ -15,7 +15,7 @@ ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restart
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: are you alive? Answered by `Pong` from the actor's own event loop."""
+    """Launcher to actor: are you alive? Answered by `Alive` from a thread, and by `Pong` from the event loop."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -47,7 +47,15 @@ class TellTraces(msgspec.Struct, frozen=True, tag=True):
     trace: str = ""
 
 
-FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces
+class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
+    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
+    them. Answered by `QueueChanged` or `CommandRefused`."""
+
+    operation_ids: tuple[str, ...]
+    deletes: bool = False
+
+
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
 
 
 class IndexFigures(msgspec.Struct, frozen=True):
@@ -62,8 +70,28 @@ class IndexFigures(msgspec.Struct, frozen=True):
     ready: bool
 
 
+class RemoteEmbedder(msgspec.Struct, frozen=True):
+    """One embedder on another host, by the name that it was invited with. `error` says why it is refused, or has no
+    model; `silent_s` how long ago it was heard (None: it is away)."""
+
+    name: str
+    state: Literal["ready", "starting", "refused", "away"]
+    model: str = ""
+    embedded: int = 0
+    error: str | None = None
+    silent_s: float | None = None
+
+
+class RemoteEmbedders(msgspec.Struct, frozen=True):
+    """The embedders on other hosts, and where the store listens for them; `error`: why it does not."""
+
+    address: str
+    workers: tuple[RemoteEmbedder, ...] = ()
+    error: str | None = None
+
+
 class StoreHealth(msgspec.Struct, frozen=True, tag=True):
-    """How the store is. `indexes` are as of the last time that the index had nothing to do."""
+    """The store's health. `indexes` are as of the last time that the index had nothing to do."""
 
     counts: Counts
     embedding: EmbeddingSummary
@@ -74,11 +102,13 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     models: tuple[ModelChoice, ...] = ()
     """The models that embedders are needed for, the one first that all but one of them are to have."""
     has_files: bool = False
-    """Whether a project in use has files to be indexed."""
+    """True if a project in use has files to be indexed."""
+    remote: RemoteEmbedders | None = None
+    """None: no embedder on another host may come."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
-    """How the gateway is. `store` says how it sees the store: `degraded` is away for good, so far as it can tell.
+    """The gateway's health. `store` says how it sees the store: `degraded` is away for good, so far as it can tell.
 
     `store_attempts` counts how often the store has been tried since it was lost; the next try is in
     `store_next_attempt_s` seconds (None: it answers).
@@ -93,15 +123,19 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     queue_stuck: dict[str, str] = {}
     """The projects (or `user`) whose oldest queued write is refused at the moment, and why."""
     queue_damage: str | None = None
-    """What was found wrong with the queue's file at the start."""
+    """The damage that was found in the queue's file."""
+    queue_problem: str | None = None
+    """Why the queue's file cannot be used: nothing is queued meanwhile."""
+    full: dict[str, str] = {}
+    """The projects (or `user`) of which nothing more is stored, and why."""
     http: str | None = None
-    """Where MCP is served over HTTP."""
+    """The address of MCP over HTTP."""
     http_error: str | None = None
     """Why it is not, though it is asked for."""
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
-    """How a worker is: its model, or the reason why it has none."""
+    """A worker's health: its model, or the reason why it has none."""
 
     model: str
     embedded_passages: int
@@ -109,7 +143,7 @@ class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
-    """How the consolidator is: what it does now (None: it waits), what it has finished, and what went wrong last."""
+    """The consolidator's health: what it does now (None: it waits), what it has finished, and what went wrong last."""
 
     job: str | None = None
     finished: int = 0
@@ -118,13 +152,13 @@ class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
-    """How the indexer is: how many workspaces it watches, what it has read, and what went wrong last."""
+    """The indexer's health: how many workspaces it watches, what it has read, and what went wrong last."""
 
     workspaces: int = 0
     files: int = 0
     syncs: int = 0
     watching: bool = True
-    """Whether the system tells of changes; without, files are compared from time to time."""
+    """True if the system tells of changes; without, files are compared from time to time."""
     error: str | None = None
 
 
@@ -150,10 +184,27 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
     health: ProcessHealth | None = None
 
 
+class Alive(msgspec.Struct, frozen=True, tag=True):
+    """Actor to launcher: the process runs, whatever its event loop is busy with."""
+
+
 class TracesTold(msgspec.Struct, frozen=True, tag=True):
     """Actor to launcher: what it noted of calls, oldest first."""
 
     traces: tuple[TraceReport, ...]
+
+
+class QueueChanged(msgspec.Struct, frozen=True, tag=True):
+    """Gateway to launcher, and on to the command: the change is made, to so many of the writes."""
+
+    writes: int
+
+
+class CommandRefused(msgspec.Struct, frozen=True, tag=True):
+    """To a command: not done, and why."""
+
+    code: str
+    message: str
 
 
 class AskTraces(msgspec.Struct, frozen=True, tag=True):
@@ -179,7 +230,8 @@ class AskDown(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-ToLauncher = Ready | StartFailed | Pong | TracesTold | AskStatus | AskTraces | AskScale | AskDown
+FromActor = Ready | StartFailed | Pong | Alive | TracesTold | QueueChanged | CommandRefused
+ToLauncher = FromActor | AskStatus | AskTraces | AskScale | AskDown | ChangeQueue
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -208,10 +260,12 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     warnings: tuple[str, ...] = ()
     consolidator: ConsolidatorHealth | None = None
     indexer: IndexerHealth | None = None
+    is_resting: bool = False
+    """True if embedders and others have gone until a session comes."""
 
 
 class ProcessTraces(msgspec.Struct, frozen=True):
-    """What one process noted of calls, oldest first."""
+    """The calls that one process noted, oldest first."""
 
     process: str
     traces: tuple[TraceReport, ...]
@@ -236,11 +290,4 @@ class GoingDown(msgspec.Struct, frozen=True, tag=True):
     pid: int
 
 
-class CommandRefused(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: not done, and why."""
-
-    code: str
-    message: str
-
-
-ToCommand = RuntimeStatus | TracesGathered | Scaled | GoingDown | CommandRefused
+ToCommand = RuntimeStatus | TracesGathered | QueueChanged | Scaled | GoingDown | CommandRefused

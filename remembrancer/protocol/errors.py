@@ -112,6 +112,22 @@ class EmbeddingUnavailable(RemembrancerError):
     code = "embedding_failed"
     retry_possible = True
 
+    @property
+    def effect(self) -> str:
+        """A sentence for who asked: the effect on a search."""
+        return f"Only words were searched, not meaning: {self.message}. (keyword_only)"
+
+
+class EmbeddingStarting(EmbeddingUnavailable):
+    """The first engine still loads its model: nothing has failed."""
+
+    code = "embedding_starting"
+
+    @property
+    def effect(self) -> str:
+        """A sentence for who asked: the effect on a search."""
+        return "Words were searched; meaning joins in a moment, when the model is loaded. (keyword_only)"
+
 
 class ConsolidatorUnavailable(RemembrancerError):
     """The consolidator is switched off, has failed, or does not take the request in time. Nothing was changed by it."""
@@ -126,10 +142,28 @@ class SchemaTooNew(RemembrancerError):
     code = "schema_too_new"
 
 
+class SchemaTooOld(RemembrancerError):
+    """A database is older than the first release whose files are kept. It is left untouched."""
+
+    code = "schema_too_old"
+
+
 class RecordsUnusable(RemembrancerError):
     """A database is damaged or is none. It is left untouched; the message says what a person can do."""
 
     code = "records_unusable"
+
+
+class WorkerRefused(RemembrancerError):
+    """An embedder on another host is given no work, and the message says why: to come again as it is is of no use."""
+
+    code: ClassVar[str] = "worker_refused"
+
+
+class FileUnusable(RemembrancerError):
+    """A file that was named cannot be read or written, is damaged, or is not what it should be."""
+
+    code: ClassVar[str] = "file_unusable"
 
 
 class FileLocked(RemembrancerError):
@@ -139,7 +173,7 @@ class FileLocked(RemembrancerError):
     retry_possible = True
 
 
-UNREADABLE: Final = (SchemaTooNew.code, RecordsUnusable.code)
+UNREADABLE: Final = (SchemaTooNew.code, SchemaTooOld.code, RecordsUnusable.code)
 """Codes of what keeps a file from being read."""
 
 
@@ -193,6 +227,65 @@ class PeerLost(RemembrancerError):
     retry_possible = True
 
 
+class JournalAway(RemembrancerError):
+    """The journal of a shared lane does not answer. Writes wait; reads go on with the copy that is here."""
+
+    code = "journal_away"
+    retry_possible = True
+
+
+class JournalChanged(RemembrancerError):
+    """The journal is not the one that this host knows. The host stops applying and appending to the lane; the message
+    says what a person can do."""
+
+    code = "journal_changed"
+
+    @classmethod
+    def missing(cls) -> JournalChanged:
+        """The error when there is no such journal."""
+        return cls("the server has no such journal (any more): have it restored, or leave the lane and share it anew")
+
+    @classmethod
+    def shorter(cls, position: int, head: int) -> JournalChanged:
+        """The error when the journal ends before what this host has read of it."""
+        return cls(
+            f"the journal ends at {head} although {position} was read here: an older backup of it was restored. Leave "
+            "the lane on this host and join it again, or have a newer backup restored"
+        )
+
+    @classmethod
+    def other(cls) -> JournalChanged:
+        """The error when the journal is another one of the same name, or went another way since it was restored."""
+        return cls(
+            "the journal is not the one that this host has read: it was made anew, or an older backup of it was "
+            "restored. Leave the lane on this host and join it again"
+        )
+
+
+class JournalRefused(RemembrancerError):
+    """The server does not let this host in, or not do this: its membership has ended, or its role does not allow it."""
+
+    code = "journal_refused"
+
+
+class EntryTooLarge(RemembrancerError):
+    """An entry is larger than a journal takes. Nothing was appended."""
+
+    code = "entry_too_large"
+
+
+class EntryDamaged(RemembrancerError):
+    """An entry or a snapshot of a journal is not what a member wrote. Nothing of it was applied."""
+
+    code = "entry_damaged"
+
+
+class KeyMissing(RemembrancerError):
+    """An entry or a snapshot is sealed with a key that this host does not have: it needs a new invitation."""
+
+    code = "key_missing"
+
+
 class InternalError(RemembrancerError):
     """A fault of ours. The log of the actor holds the traceback."""
 
@@ -236,7 +329,7 @@ FULL_BELOW_BYTES: Final = 1024 * 1024
 
 
 def is_disk_full(path: Path) -> bool:
-    """Whether the disk of a file has no room for what opening it takes: a log, and its index."""
+    """True if the disk of a file has no room for what opening it takes: a log, and its index."""
     try:
         return shutil.disk_usage(path.parent).free < FULL_BELOW_BYTES
     except OSError:

@@ -1,4 +1,4 @@
-"""What is read from a project's own files: between the indexer and the store, and what clients ask about it.
+"""The contents of a project's own files: between the indexer and the store, and for the questions of clients.
 
 The files are the truth: the indexer reads them, and the store keeps what it was told in an index that may be deleted.
 """
@@ -110,10 +110,12 @@ class IndexFiles(msgspec.Struct, frozen=True, tag=True):
     workspace: Workspace
     updates: tuple[FileUpdate, ...] = ()
     removed: tuple[str, ...] = ()
+    left: int = 0
+    """Files that have changed and are still to be read after these."""
 
 
 class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
-    """What became of chunks: an edited one is updated, and needs a new vector as an added one does."""
+    """The outcome for chunks: an edited one is updated, and needs a new vector as an added one does."""
 
     updated: int = 0
     added: int = 0
@@ -150,7 +152,7 @@ class SearchFiles(msgspec.Struct, frozen=True, tag=True):
     workspace: Workspace
     query: str
     limit: int = 8
-    min_score: float = 0.3
+    min_score: float = 0.0
     sources: tuple[FileSource, ...] = ()
     path: str = ""
 
@@ -177,13 +179,13 @@ class FilesFound(msgspec.Struct, frozen=True, tag=True):
 
 
 class DescribeFiles(msgspec.Struct, frozen=True, tag=True):
-    """What is indexed of a project's workspace? Answered by `FilesDescription`."""
+    """Asks for what is indexed of a project's workspace. Answered by `FilesDescription`."""
 
     workspace: Workspace
 
 
 class SourceCounts(msgspec.Struct, frozen=True):
-    """How many files and chunks a source has."""
+    """The number of files and chunks of a source."""
 
     files: int = 0
     chunks: int = 0
@@ -202,6 +204,40 @@ class FilesDescription(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
+class ListFiles(msgspec.Struct, frozen=True, tag=True):
+    """The files of a workspace that are indexed, after that path, in the order of their paths. Answered by
+    `FilesListed`."""
+
+    workspace: Workspace
+    after: str = ""
+    limit: int = 200
+
+
+IndexState = Literal["current", "syncing", "stale"]
+
+
+class ListedFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file as an index has it. `kind` is its source, or its language; `why` it was passed over, if it was.
+
+    It is `stale` if it is another now, or gone, and `syncing` if such files are being read at the moment.
+    """
+
+    path: str
+    kind: str
+    chunks: int
+    size: int
+    mtime_ns: int
+    why: str = ""
+    state: IndexState = "current"
+
+
+class FilesListed(msgspec.Struct, frozen=True, tag=True):
+    """In the order of their paths. With `more` there are others behind them."""
+
+    files: tuple[ListedFile, ...]
+    more: bool = False
+
+
 class SyncFiles(msgspec.Struct, frozen=True, tag=True):
     """Read a workspace's files now. Answered by `FilesSynced` when that is done, or refused when nobody can."""
 
@@ -211,7 +247,7 @@ class SyncFiles(msgspec.Struct, frozen=True, tag=True):
 
 
 class FilesSynced(msgspec.Struct, frozen=True, tag=True):
-    """What came of it."""
+    """The outcome of a sync."""
 
     scanned: int
     updated: int
@@ -223,5 +259,5 @@ class FilesSynced(msgspec.Struct, frozen=True, tag=True):
 
 IndexerRequest = AwaitFileWork | ReadIndexed | IndexFiles | SyncDone
 ToIndexer = FileWork | Indexed | FilesIndexed
-FileRequest = SearchFiles | DescribeFiles | SyncFiles
-FileReply = FilesFound | FilesDescription | FilesSynced
+FileRequest = SearchFiles | DescribeFiles | ListFiles | SyncFiles
+FileReply = FilesFound | FilesDescription | FilesListed | FilesSynced

@@ -1,4 +1,4 @@
-"""What bridges and hooks say to the gateway, and the bridge is told. Standard library only, and little of it.
+"""The messages of bridges and hooks to the gateway, and its own to the bridge. Standard library only, and little of it.
 
 On the gateway's socket, lines end with a newline. A bridge's first line is its hello, a JSON object; every other one is
 the time at which the bridge first saw it (milliseconds since the epoch), a space, and the client's line; or `!end`,
@@ -29,7 +29,7 @@ BYE = b"!bye "
 END = b"!end"
 """From the bridge: its client has gone for good. A connection that breaks without it is a bridge that was lost."""
 REPLAY_ID = "remembrancer-replay-"
-"""How the ids of requests begin that a bridge repeats to a new gateway though its client has had the answer."""
+"""The beginning of the ids of requests that a bridge repeats to a new gateway though its client has had the answer."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -54,21 +54,29 @@ TOOL_FAILED = "PostToolUseFailure"
 STOP = "Stop"
 SUBAGENT_STOP = "SubagentStop"
 SESSION_END = "SessionEnd"
-HOOK_EVENTS = (SESSION_START, PROMPT, TOOL_BEGINS, TOOL_DONE, STOP, SUBAGENT_STOP, SESSION_END, TOOL_FAILED)
-"""The events that are understood. The last one is not known to every release of the client that sends them."""
+COMPACTS = "PreCompact"
+COMPACTED = "PostCompact"
+HOOK_EVENTS = (
+    *(SESSION_START, PROMPT, TOOL_BEGINS, TOOL_DONE, STOP, SUBAGENT_STOP, COMPACTS, SESSION_END),
+    *(TOOL_FAILED, COMPACTED),
+)
+"""The events that are understood. The last two are not known to every release of the client that sends them."""
+GIVEN = "ContextGiven"
+"""The event that the hook itself tells of: which memories it gave the assistant."""
 MAX_WAITING_EVENTS = 5000
 """Events that wait for a gateway. When there are more, the oldest are dropped."""
 MAX_EVENT_BYTES = 256 * 1024
 """The longest file of an event: a turn of the longest sort has a fraction of it."""
 MAX_TURN_BYTES = 32 * 1024
 MAX_TOOL_BYTES = 2 * 1024
-"""What is kept of a turn, and of a tool's arguments and of its result; the rest is cut off, and that is said."""
+"""The bytes that are kept of a turn, and of a tool's arguments and of its result; the rest is cut off, and that is
+said."""
 DROPPED = ".dropped"
 """A file with a byte for each event that was dropped since the gateway looked last."""
 REJECTED = "rejected"
 """The directory of files that are no events."""
 RUNNING = "running"
-"""The directory in which a hook notes when a tool began."""
+"""The directory in which a hook notes when a tool began, and which memories it has given to a session."""
 
 
 def stamped(line: bytes, stamp_ms: int) -> bytes:

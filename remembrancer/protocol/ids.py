@@ -31,15 +31,14 @@ def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments
     return digest.hexdigest()[:32]
 
 
-def derive_memory_id(operation_id: str, received_at: float) -> str:
-    """`memory:<ULID>` of an operation: the ULID's time is `received_at` (seconds), its randomness the operation's id.
+def derive_memory_id(operation_id: str, at: float | None = None) -> str:
+    """`memory:<ULID>` of an operation. The ULID's time is `at` (seconds), which has to be the same for each repetition.
 
-    A replay carries the time at which the bridge first saw the request, so it names the same memory. A time that no
-    ULID can hold counts as the nearest one.
+    Without one the id follows from the operation alone. A time that no ULID can hold counts as the nearest one.
     """
-    milliseconds = min(max(0, round(received_at * 1000)), MAX_ULID_MS).to_bytes(6, "big")
-    randomness = hashlib.sha256(operation_id.encode()).digest()[:10]
-    return MEMORY_PREFIX + str(ULID.from_bytes(milliseconds + randomness))
+    digest = hashlib.sha256(operation_id.encode()).digest()
+    milliseconds = digest[10:16] if at is None else min(max(0, round(at * 1000)), MAX_ULID_MS).to_bytes(6, "big")
+    return MEMORY_PREFIX + str(ULID.from_bytes(milliseconds + digest[:10]))
 
 
 def entity_id(name: str, kind: str) -> str:

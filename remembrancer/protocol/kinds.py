@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final, Literal, get_args
 
 FileSource = Literal["notes", "sessions"]
-"""What a file is: a note in Markdown, or the transcript of a session."""
+"""The sort of a file: a note in Markdown, or the transcript of a session."""
 Origin = Literal["memory", "notes", "sessions"]
-"""Where a result of a recall comes from."""
+"""The origin of a recall's result."""
 MemoryType = Literal["episodic", "semantic", "procedural"]
 Scope = Literal["session", "project", "user"]
 Status = Literal["active", "consolidated", "archived", "promoted"]
-Kind = Literal[
+GivenKind = Literal[
     "observation",
     "decision",
     "pattern",
@@ -25,6 +25,8 @@ Kind = Literal[
     "scratchpad",
     "tool_outcome",
 ]
+"""The kinds that a memory can be given."""
+Kind = GivenKind | Literal["session_record"]
 Relation = Literal[
     "similar_to", "contradicts", "supersedes", "derived_from", "supports", "part_of", "caused_by", "related_to"
 ]
@@ -47,14 +49,16 @@ MEMORY_TYPES: Final[tuple[MemoryType, ...]] = get_args(MemoryType)
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 """The narrowest first."""
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+KINDS: Final[tuple[GivenKind, ...]] = get_args(GivenKind)
+SESSION_RECORD: Final = "session_record"
+"""The kind of the memory that says what a session has done. Nobody can give it to a memory of his own."""
 RELATIONS: Final[tuple[Relation, ...]] = get_args(Relation)
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
-"""What belongs to its session alone."""
+"""The kinds that belong to their session alone."""
 ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
 
 _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
-    "episodic": ("observation", "decision", "error_fix", "scratchpad", "tool_outcome"),
+    "episodic": ("observation", "decision", "error_fix", "scratchpad", "tool_outcome", SESSION_RECORD),
     "semantic": ("fact", "preference", "architecture", "entity", "pattern", "convention"),
     "procedural": ("procedure",),
 }
@@ -70,7 +74,7 @@ _ENTITY_SYNONYMS: Final[dict[EntityKind, str]] = {
     "service": "microservice",
     "concept": "idea",
 }
-"""What others call the same. A word that may mean several of them (component, topic, user) is none."""
+"""The words of others for the same. A word that may mean several of them (component, topic, user) is none."""
 _ENTITY_KINDS: Final[dict[str, EntityKind]] = {kind: kind for kind in ENTITY_KINDS} | {
     word: kind for kind, words in _ENTITY_SYNONYMS.items() for word in words.split(", ")
 }

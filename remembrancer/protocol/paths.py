@@ -1,48 +1,16 @@
-"""Where a runtime keeps its things, and the locks on them. Standard library only: the bridge imports this."""
+"""The paths of a runtime's things. Standard library only."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Mapping
+import stat
+import time
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket's path on Linux, less its terminating NUL (unix(7)); macOS allows 103."""
 _LONGEST_SOCKET_NAME: Final = len("/gateway-control.sock") + 4
-
-
-_INHERITED: Final = frozenset(
-    {
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES", "CUDA_VISIBLE_DEVICES"),
-        *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM", "TORCH_HOME"),
-    }
-)
-_INHERITED_PREFIXES: Final = (
-    *("REMEMBRANCER_", "MEMORY_", "PYTHON", "LC_", "XDG_", "DYLD_", "MALLOC_", "COVERAGE_", "NIX_"),
-    *("OMP_", "OPENBLAS_", "MKL_", "ORT_", "KMP_", "SENTENCE_TRANSFORMERS_"),
-)
-_SECRET_ENDINGS: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASS")
-
-
-_NETWORK: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
-NETWORK_VARIABLES: Final = frozenset([*_NETWORK, *map(str.lower, _NETWORK)])
-"""How a provider is reached. A proxy's address may have a password in it."""
-PROVIDER_KEYS: Final = frozenset({"VOYAGE_API_KEY", "OPENAI_API_KEY"})
-
-
-def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a runtime is given of the environment of the session that starts it: what it knows, and nobody's secrets.
-
-    It outlives that session and serves others: an assistant's keys have no business there.
-    """
-    return {
-        name: value
-        for name, value in environ.items()
-        if name in _INHERITED or (name.startswith(_INHERITED_PREFIXES) and not name.endswith(_SECRET_ENDINGS))
-    }
 
 
 class RuntimePaths:
@@ -57,7 +25,7 @@ class RuntimePaths:
         self.start_lock = home / "start.lock"
         """Held by the one bridge that is starting a runtime."""
         self.runtime_record = home / "runtime.json"
-        """What the launcher started, so that the next one can clear away what a crash left."""
+        """The record of what the launcher started, so that the next one can clear away what a crash left."""
         self.store_lock = home / "store.lock"
         """Held by the store as long as it lives: one owner for the data."""
         self.gateway_lock = home / "gateway.lock"
@@ -65,6 +33,8 @@ class RuntimePaths:
         self.catalog = home / "catalog.db"
         self.user_database = home / "user" / "memory.db"
         self.projects = home / "projects"
+        self.lanes = home / "lanes"
+        """The lanes that projects share with other machines."""
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
         self.hooks = home / "hooks"
@@ -78,14 +48,18 @@ class RuntimePaths:
         """The records of one project."""
         return self.projects / project_id / "memory.db"
 
+    def lane_database(self, lane: str) -> Path:
+        """The records of one shared lane."""
+        return self.lanes / f"{lane}.db"
+
     @property
     def control_endpoint(self) -> str:
-        """Where the launcher listens for its actors and for commands."""
+        """The address where the launcher listens for its actors and for commands."""
         return f"ipc://{self.run / 'control.sock'}"
 
     @property
     def store_endpoint(self) -> str:
-        """Where the store listens for the gateway and the workers."""
+        """The address where the store listens for the gateway and the workers."""
         return f"ipc://{self.run / 'store.sock'}"
 
 
@@ -99,6 +73,89 @@ def _run_directory(home: Path) -> Path:
     # Not XDG_RUNTIME_DIR or TMPDIR: two sessions of one user may differ in those, and would miss each other.
     digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
     return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
+
+
+Kind = Literal["missing", "file", "directory", "pipe", "socket", "device", "unreachable"]
+_KINDS: Final[tuple[tuple[Kind, int], ...]] = (
+    ("file", stat.S_IFREG),
+    ("directory", stat.S_IFDIR),
+    ("pipe", stat.S_IFIFO),
+    ("socket", stat.S_IFSOCK),
+)
+
+
+class Look(NamedTuple):
+    """A path as it is found. `problem` says what keeps it from being used, and what to do (None: nothing does)."""
+
+    kind: Kind
+    size_bytes: int = 0
+    problem: str | None = None
+
+
+def look_at(path: Path | str, wanted: Kind = "file", access: int = os.R_OK | os.W_OK) -> Look:
+    """Look at a path before it is opened: to open a pipe may wait for ever, and to open a device may do anything."""
+    try:
+        about = os.stat(path)  # noqa: PTH116 - the bridge has strings
+    except FileNotFoundError:
+        is_link = os.path.lexists(path)
+        return Look("missing", problem=f"{path} is a link that leads nowhere: remove it" if is_link else None)
+    except OSError as error:  # no right to search a directory, or a file in the place of one
+        return Look("unreachable", problem=f"{path} cannot be reached: {error.strerror or error}")
+    sort = stat.S_IFMT(about.st_mode)
+    kind: Kind = next((name for name, each in _KINDS if each == sort), "device")
+    if kind != wanted:
+        return Look(kind, about.st_size, f"{path} is a {kind} and no {wanted}: move it away")
+    if not os.access(path, access | (os.X_OK if kind == "directory" else 0)):
+        whose = "" if about.st_uid == os.geteuid() else f" and its owner is another user (uid {about.st_uid})"
+        mode = f"its mode is {stat.S_IMODE(about.st_mode):04o}{whose}"
+        return Look(kind, about.st_size, f"{path} may not be read and written: {mode}: mend its owner and mode")
+    return Look(kind, about.st_size)
+
+
+def look_at_database(path: Path) -> Look:
+    """As `look_at`, for a file of SQLite with what lies beside it: the problem may be of its log."""
+    look = look_at(path)
+    for beside in database_files(path)[1:]:
+        if look.problem is None:
+            look = look._replace(problem=look_at(beside).problem)
+    return look
+
+
+def database_files(path: Path) -> tuple[Path, ...]:
+    """A file of SQLite and what may lie beside it: its log, and the index of that."""
+    return path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+
+
+def delete_database(path: Path) -> None:
+    """Delete a file of SQLite and what lies beside it, as far as it is there."""
+    for each in database_files(path):
+        each.unlink(missing_ok=True)
+
+
+def read_file(path: Path | str, limit_bytes: int = 16 * 1024 * 1024) -> bytes:
+    """The bytes of a regular file. Waits for no pipe and no terminal.
+
+    Raises:
+        OSError: it is none, cannot be read, or is larger than the limit.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:  # which refuses a directory
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(f"{path} is not a file")
+        if about.st_size > limit_bytes:
+            raise OSError(f"{path} has more than {limit_bytes} bytes")
+        return file.read(limit_bytes + 1)
+
+
+def set_aside(path: Path, mark: str = "damaged") -> Path | None:
+    """Give what is in the place of a file another name, beside it; None where that cannot be done."""
+    aside = path.with_name(f"{path.name}.{mark}-{time.time_ns() // 1_000_000}")
+    try:
+        path.rename(aside)
+    except OSError:
+        return None
+    return aside
 
 
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -125,51 +182,3 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-class FileLock:
-    """An exclusive lock on a file, which is made with mode 0600 and never deleted.
-
-    `flock` (2) belongs to the open file: the kernel releases it when the process dies, however it dies.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor: int | None = None
-
-    def try_acquire(self) -> bool:
-        """Take the lock if nobody holds it. True when it is ours (also when it was already)."""
-        if self._descriptor is not None:
-            return True
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        self._descriptor = descriptor
-        return True
-
-    def release(self) -> None:
-        """Give the lock back. May be called twice."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
-
-    def is_held_elsewhere(self) -> bool:
-        """Whether another holder has the lock now. Nobody has it where its directory is gone."""
-        if self._descriptor is not None or not self.path.exists():
-            return False
-        try:
-            if self.try_acquire():
-                self.release()
-                return False
-        except FileNotFoundError:
-            return False
-        return True
-
-    def __enter__(self) -> FileLock:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()

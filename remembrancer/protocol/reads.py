@@ -6,20 +6,29 @@ from typing import Any, Literal
 
 import msgspec
 
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import FileSource, Kind, Origin, Status
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionStatus
 from remembrancer.protocol.work import ModelProgress
-from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, ShownFields
+from remembrancer.protocol.writes import (
+    MemoryLink,
+    MemoryType,
+    NearMemory,
+    PortableMemory,
+    ProjectRef,
+    Scope,
+    ShownFields,
+)
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
-Ranking = Literal["relevance", "pagerank"]
-"""How what was found is ranked: by its own signals, or also by PageRank over the graph of memories and entities."""
+Ranking = Literal["fitted", "composite", "pagerank"]
+"""The rankings of what was found: by its own signals, or also by PageRank over the graph of memories and entities."""
 Order = Literal["important", "latest", "valid"]
 """`valid`: what has begun to be valid last comes first."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
-"""How much each scope weighs in a recall: six profiles."""
+"""The names of the weights of scopes in a recall: six profiles."""
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
 
 
@@ -31,7 +40,7 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """What a memory must be to be found. Empty tuples allow all; times are seconds since the epoch, inclusive.
+    """The conditions for a memory to be found. Empty tuples allow all; times are seconds since the epoch, inclusive.
 
     A memory of scope `session` is found by its own `session_id` alone, whatever `scopes` says.
     """
@@ -47,7 +56,8 @@ class Filters(msgspec.Struct, frozen=True):
     kinds: tuple[Kind, ...] = ()
     domains: tuple[str, ...] = ()
     valid_at: float | None = None
-    """What has been valid then: from `valid_from` on, or else since it happened or was stored, until `valid_until`."""
+    """Only memories valid then: from `valid_from` on, or else since they happened or were stored, until
+    `valid_until`."""
 
     @property
     def filters(self) -> Filters:
@@ -58,7 +68,7 @@ class Filters(msgspec.Struct, frozen=True):
 class Recall(Filters, frozen=True, tag=True, kw_only=True):
     """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
 
-    `profile` None: it is chosen from the query. `reference_time` is when "yesterday" in the query was the day before
+    `reference_time` is when "yesterday" in the query was the day before
     (None: now), and `utc_offset_s` of which zone's days (None: UTC's with a `reference_time`, else those of this
     machine's zone). With `with_passages` each memory names its best passages. Answered by `Recalled`.
     """
@@ -66,26 +76,30 @@ class Recall(Filters, frozen=True, tag=True, kw_only=True):
     project: ProjectRef
     query: str
     strategy: Strategy = "hybrid"
-    ranking: Ranking = "relevance"
+    ranking: Ranking = "fitted"
     limit: int = 10
     profile: ProfileName | None = None
     reference_time: float | None = None
     utc_offset_s: float | None = None
     with_passages: bool = False
     counts_accesses: bool = True
-    """Whether the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
+    """True if the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
     is_task: bool = False
-    """What has to do with it is wanted, not only what answers it."""
+    """True if the query is a task: memories that have to do with it are wanted, not only those that answer it."""
     sources: tuple[Origin, ...] = ()
-    """Where to look; empty: memories, and notes where the project has them."""
+    """The places to look; empty: memories, and notes where the project has them."""
     root: str = ""
     """The workspace whose notes are meant."""
     valid_only: bool = False
-    """What is not valid (at the `reference_time`) is left out."""
+    """True if memories that are not valid (at the `reference_time`) are left out."""
+    left_out: int = 0
+    """Of what was found and is not in the answer, so many are told as well: for a person who asks why."""
+    about: str = ""
+    """The id of a memory that is to be weighed as well, whether it was found or not: among what is left out."""
 
     @property
     def searches_notes(self) -> bool:
-        """Whether notes are looked into: they are the project's, and have no kind, type, domain, tags or importance."""
+        """True if notes are looked into: they are the project's, and have no kind, type, domain, tags or importance."""
         if not self.root or self.strategy == "graph":
             return False
         if self.sources:
@@ -95,38 +109,17 @@ class Recall(Filters, frozen=True, tag=True, kw_only=True):
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why a memory stands where it stands. All in [0, 1]; None where the signal was not used or had no say.
-
-    `vector` is the cosine of the best passage, `keyword` the BM25 score over the best of the answer's candidates,
-    `graph` falls with the hops between the memory's nearest entity and one that the query names; with the ranking
-    `pagerank` it is the memory's PageRank over the best.
-    """
+    """Why a memory stands where it stands."""
 
     final: float
+    """By which the memories of an answer are in order: the sum of `shares`, where these are known."""
     relevance: float
-    """Relative to the best of the answer's candidates."""
+    """The probability in [0, 1] that it answers. With a ranking by name, and where no vectors are at hand in an outage,
+    how well it matches."""
     importance: float
     recency: float
-    vector: float | None = None
-    keyword: float | None = None
-    graph: float | None = None
-    scope: float | None = None
-    """What the profile made of the memory's scope: a factor of `final`."""
-    head: float | None = None
-    """The cosine of the first passage, where there are several."""
-    time: float | None = None
-    """How near the memory's time is to one that the query names: 1 within it."""
-    neighbour: float | None = None
-    """What the memories told just before and after it have of the query."""
-    probability: float | None = None
-    """That the memory answers the question; None where that was not estimated."""
-    reranker: float | None = None
-    """What the reranker made of query and memory together."""
-
-    @property
-    def surely(self) -> float:
-        """How surely the memory answers: the probability, or the relevance where none was estimated."""
-        return self.relevance if self.probability is None else self.probability
+    shares: dict[str, float] = {}
+    """The part of the score that each feature of `memory/features.py` adds, where there is one."""
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):
@@ -148,7 +141,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     possibly_superseded_by: tuple[str, ...] = ()
     """Ids of newer memories that contradict it, or say another value of the same thing."""
     origin: FileSource | None = None
-    """What of a file it is: a part of the file in `source`, with these `lines`. None: it is a memory."""
+    """The sort of the file that it is a part of, in `source` with these `lines`. None: it is a memory."""
     lines: tuple[int, int] | None = None
 
     @property
@@ -175,11 +168,13 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     found_in: tuple[Scope, ...] = ()
     """The scopes that had it, where that was more than one."""
     expired: bool = False
-    """What it says has ceased to be valid."""
+    """True if it says something that has ceased to be valid."""
     stands_for: tuple[str, ...] = ()
     """Ids of memories that say the same and were left out for it."""
     passages: tuple[tuple[int, int], ...] = ()
     """Character ranges of `content`, the best for the query first: where they were asked for."""
+    code: str = ""
+    """The present place and state of the code that it is about, if an index knows that."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
@@ -193,6 +188,8 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
     profile: ProfileName | None = None
     """The weight profile that was used; None where one scope alone was searched."""
+    left_out: tuple[RecalledMemory, ...] = ()
+    """The best of the memories that were found and not given, if these were asked for."""
 
 
 class ListMemories(Filters, frozen=True, tag=True, kw_only=True):
@@ -207,14 +204,15 @@ class ListMemories(Filters, frozen=True, tag=True, kw_only=True):
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True):
-    """The first memories of that order."""
+    """The first memories of that order. `cut`: fewer than were asked for, because more would be too many bytes."""
 
     memories: tuple[ListedMemory, ...]
     notices: tuple[Notice, ...] = ()
+    cut: bool = False
 
 
 class SessionRequest(msgspec.Struct, frozen=True):
-    """What a session of a project asks."""
+    """A question of a session of a project."""
 
     project: ProjectRef
     session_id: str
@@ -243,7 +241,7 @@ class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LinksFound(msgspec.Struct, frozen=True, tag=True):
-    """What was found, in the order asked for and then by distance. `more`: there is more within the depth."""
+    """The memories found, in the order asked for and then by distance. `more`: there is more within the depth."""
 
     memories: tuple[LinkedMemory, ...]
     more: bool = False
@@ -257,20 +255,22 @@ class AwaitEmbedding(SessionRequest, frozen=True, tag=True):
 
 
 class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
-    """Whether the memory has its vectors now, and which others are nearly the same (cosine >= 0.95)."""
+    """The state of a memory's embedding: if it has its vectors now, which others are nearly the same (cosine >= 0.95),
+    and which are near."""
 
     memory_id: str
     embedded: bool
     near_duplicates: tuple[str, ...] = ()
     error: str | None = None
+    near: tuple[NearMemory, ...] = ()
 
 
 class DescribeStore(SessionRequest, frozen=True, tag=True):
-    """What is in the memory, as one session of one project sees it? Answered by `StoreDescription`."""
+    """Asks for what is in the memory, as one session of one project sees it. Answered by `StoreDescription`."""
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """How many there are. `total` counts memories that are not forgotten."""
+    """The number of memories and other things. `total` counts memories that are not forgotten."""
 
     total: int = 0
     by_scope: dict[str, int] = {}
@@ -299,6 +299,18 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     """All that there are; the fields above are those of the one that answers."""
 
 
+class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A project's memory that is proposed to go to the user, and why. `refused_at`: somebody has refused that."""
+
+    memory_id: str
+    content: str
+    kind: Kind
+    reason: str
+    score: float | None = None
+    proposed_at: float = 0.0
+    refused_at: float | None = None
+
+
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     """The store's part of `get_memory_status`. `started_at` is seconds since the epoch, None for an unknown session."""
 
@@ -307,10 +319,11 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     database_bytes: int
     database_path: str
     uptime_s: float
-    schema_version: int
     memories_this_session: int
     session_started_at: float | None
     notices: tuple[Notice, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
+    """The project's memories that are proposed to go to the user."""
 
 
 class GetMemory(SessionRequest, frozen=True, tag=True):
@@ -355,6 +368,8 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     promotions: tuple[Promotion, ...] = ()
     observed_in: tuple[str, ...] = ()
     """Ids of the projects in which a pattern of the user was observed."""
+    found_entities: tuple[str, ...] = ()
+    """Names of entities that were found in its text, and that nobody gave."""
     reasons: tuple[str, ...] = ()
     copies: tuple[MemoryCopy, ...] = ()
     """In all files; those that are forgotten do not count."""
@@ -419,7 +434,8 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """What the walk found, nearest first. `suggestions` are known names like one that was asked for and is not there.
+    """The findings of a walk, nearest first. `suggestions` are known names like one that was asked for and is not
+    there.
 
     `relationship_types` counts the edges of each type: in the overview of all, else of those that were found.
     An overview has the best connected entities and the totals, and no memories.
@@ -470,9 +486,10 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
 
 
 class NoteAccess(SessionRequest, frozen=True, tag=True):
-    """These memories were shown to somebody: count it. Answered by `Noted`."""
+    """These memories were shown to somebody: count it. Answered by `Noted`. `used`: these have been of use, too."""
 
     memory_ids: tuple[str, ...]
+    used: tuple[str, ...] = ()
 
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
@@ -495,7 +512,7 @@ class Suggestions(msgspec.Struct, frozen=True, tag=True):
 
 
 class DescribeSession(SessionRequest, frozen=True, tag=True):
-    """What has a session done? Answered by `SessionDescription`."""
+    """Asks for what a session has done. Answered by `SessionDescription`."""
 
 
 class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -511,11 +528,11 @@ class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
-    """What a session stored and changed. `topics` are the entities and tags of its memories, the commonest first."""
+    """The memories that a session stored and changed. `topics` are the entities and tags of its last thousand
+    memories, the commonest first."""
 
     started_at: float | None
     stored_by_type: dict[str, int]
-    stored_by_scope: dict[str, int]
     changes: dict[str, int]
     topics: tuple[str, ...]
     status: SessionStatus = "active"
@@ -531,11 +548,5 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The request was understood and is not carried out (or not answered): the error, as in `errors.Failure`."""
-
-    code: str
-    message: str
-    retry_possible: bool = False
-    field: str | None = None
-    details: dict[str, str | int] = {}
+class Refused(Failure, frozen=True, tag=True):
+    """The request was understood and is not carried out (or not answered): the error."""

@@ -125,6 +125,14 @@ class NotePattern(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     project_id: str
 
 
+class ProposeMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
+    """Propose that a project's memory goes to the user. One that is proposed, or was refused, is passed over."""
+
+    memory_id: str
+    reason: str
+    score: float | None = None
+
+
 class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """Remove entities that no memory names and that were made before a time (seconds since the epoch)."""
 
@@ -165,7 +173,6 @@ class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit
     status: Literal["completed", "abandoned"]
     ended_at: float
     """The end that was dealt with: a session that has begun again since stays open."""
-    summary: str | None = None
     memories_promoted: int = 0
 
 
@@ -176,17 +183,31 @@ class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     status: Literal["completed", "failed"] = "completed"
 
 
+class RequestConsolidation(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """In a shared lane: ask for consolidation if more than `threshold` active memories have come since the last time.
+    Passed over if it is not so, or a request waits."""
+
+    threshold: int
+
+
+class NoteMaintenance(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """In a shared lane: maintenance has been done."""
+
+
 Edit = (
     AddMemory
     | ReviseMemory
     | AddLink
     | LogPromotion
     | NotePattern
+    | ProposeMemory
     | DropOrphans
     | Prune
     | SaveTopics
     | CloseSession
     | CloseRequest
+    | RequestConsolidation
+    | NoteMaintenance
 )
 
 
@@ -228,7 +249,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of an `ApplyRun`: how many edits were carried out, and what was passed over."""
+    """The outcome of an `ApplyRun`: how many edits were carried out, and what was passed over."""
 
     run_id: str
     edits: int
@@ -240,11 +261,11 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_f
 
 
 class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of an `UndoRun`: the memories that are as before or forgotten now, and those left alone."""
+    """The outcome of an `UndoRun`: the memories that are as before or forgotten now, and those left alone."""
 
     run_id: str
     memories: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     already: bool = False
     found: bool = True
-    """Whether there is such a run; False only if that was allowed."""
+    """True if there is such a run; False only if that was allowed."""

@@ -11,6 +11,8 @@ TurnRole = Literal["user", "assistant", "system", "tool"]
 
 SHELL_SESSION: Final = "session:shell"
 """Who a person in a shell is, in the history of a memory: no session, that would begin, end and hand over."""
+BROWSER_SESSION: Final = "session:browser"
+"""The same for a person in the memory browser."""
 
 
 class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
@@ -35,7 +37,7 @@ class EndSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What somebody said. Times are seconds since the epoch; `token_count` 0 is not counted."""
+    """The words that somebody said. Times are seconds since the epoch; `token_count` 0 is not counted."""
 
     role: TurnRole
     content: str
@@ -64,7 +66,7 @@ class RecordEvents(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
 
 class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What a session is after a `StartSession`, an `EndSession` or a `RecordEvents`."""
+    """The state of a session after a `StartSession`, an `EndSession` or a `RecordEvents`."""
 
     session_id: str
     status: SessionStatus

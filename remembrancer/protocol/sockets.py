@@ -1,8 +1,8 @@
 """ZeroMQ sockets with our frames on them: a `Dealer` asks one peer, a `Router` serves many.
 
 Both are asynchronous context managers, bounded in what they queue, with `linger` set. A frame that does not decode is
-counted, logged and dropped; a peer of another protocol version is told so. Their sockets are Unix sockets: nothing
-leaves this host.
+counted, logged and dropped; a peer of another protocol version is told so. Their sockets are Unix sockets, and nothing
+leaves this host, unless keys are given: then they are TCP under CURVE (RFC 26), and who has no key is nobody.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
 
 import anyio
 import msgspec
@@ -20,13 +20,14 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
+from remembrancer.protocol.control import Alive
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
-    Failure,
     FrameRejected,
     PeerLost,
     PeerUnavailable,
+    RemembrancerError,
     VersionMismatch,
 )
 from remembrancer.protocol.reads import Refused
@@ -34,11 +35,20 @@ from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import PROTOCOL_VERSION, UNDECODABLE, Envelope, decode_envelope, encoder
 
 LINGER_MS: Final = 200
-"""How long a closing socket may still send. Long enough for a last answer on one host, short enough for a stop."""
+"""The time that a closing socket may still send, in milliseconds: long enough for a last answer on one host, short
+enough for a stop."""
 HIGH_WATER_MARK: Final = 20_000
 """Messages that one direction of a socket holds before it refuses more."""
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
+NETWORK_RECONNECT_MS: Final = 250
+NETWORK_RECONNECT_MAX_MS: Final = 4000
+"""The same to another host."""
+NETWORK_HEARTBEAT_MS: Final = 2000
+NETWORK_SILENCE_MS: Final = 8000
+"""A connection to another host on which nothing was heard for so long is broken, whatever TCP believes."""
+NETWORK_HIGH_WATER_MARK: Final = 256
+"""Another host gets as much as it takes: what it leaves lying is little."""
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 BREATHE_AFTER: Final = 64
 """Messages after which a reader lets the rest of its process work, however many more are there."""
@@ -68,25 +78,41 @@ class Speaker:
         )
 
 
-class _Endpoint(Generic[In]):
-    """What both kinds of sockets have in common: their options, their decoding, and their reader."""
+class CurveKeys(NamedTuple):
+    """The keys of one end of a connection that crosses a network, in Z85. `server` is the public key of the end that
+    listens; None: this is that end."""
 
-    def __init__(self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In]) -> None:
+    public: str
+    secret: str
+    server: str | None = None
+
+
+class _Endpoint(Generic[In]):
+    """The part that both kinds of sockets have in common: their options, their decoding, and their reader."""
+
+    def __init__(
+        self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In], keys: CurveKeys | None = None
+    ) -> None:
         self._endpoint = endpoint
+        self._keys = keys
         self._speaker = speaker
         self._decoder = decoder
         self._socket: zmq.Socket[bytes] | None = None
         self._reader: SocketReader | None = None
         self.rejected_frames = 0
 
-    def _make(self, kind: int) -> zmq.Socket[bytes]:
-        if not self._endpoint.startswith("ipc://"):
+    def _make(self, kind: int, context: zmq.Context[Any] | None = None) -> zmq.Socket[bytes]:
+        if self._keys is None and not self._endpoint.startswith("ipc://"):
             raise ConfigurationError(f"{self._endpoint} is no Unix socket: nothing crosses a network in the clear")
-        socket = zmq.Socket(zmq.asyncio.Context.instance(), kind)
+        socket = zmq.Socket(context or zmq.asyncio.Context.instance(), kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
-        socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
-        socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        high_water_mark = HIGH_WATER_MARK if self._keys is None else NETWORK_HIGH_WATER_MARK
+        socket.setsockopt(zmq.SNDHWM, high_water_mark)
+        socket.setsockopt(zmq.RCVHWM, high_water_mark)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        if self._keys is not None:
+            _secure(socket, self._keys)
+            socket.setsockopt(zmq.IPV6, int(self._keys.server is not None or "[" in self._endpoint))
         return socket
 
     async def __aexit__(self, *_: object) -> None:
@@ -114,11 +140,26 @@ class _Endpoint(Generic[In]):
         logger.warning("frame dropped", extra={"reason": reason, "endpoint": self._endpoint})
 
 
+def _secure(socket: zmq.Socket[bytes], keys: CurveKeys) -> None:
+    """Have a socket encrypt, prove who it is, and notice a peer that has gone without a word."""
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public.encode())
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret.encode())
+    if keys.server is None:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+    else:
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
+    socket.setsockopt(zmq.HEARTBEAT_IVL, NETWORK_HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, NETWORK_SILENCE_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TTL, NETWORK_SILENCE_MS)
+
+
 class Dealer(_Endpoint[In]):
     """A connection to one peer: requests with an answer each, and messages without.
 
     `on_message` takes what answers no request; it must not block. The connection mends itself; while it is down,
     `request` and `send` raise at once (`PeerUnavailable`), and the requests in flight end with `PeerLost`.
+    `on_refused` is told, of a connection with keys, that the peer does not let this one in (True), that its handshake
+    failed otherwise (False), or that it speaks another version (the message).
     """
 
     def __init__(
@@ -129,11 +170,17 @@ class Dealer(_Endpoint[In]):
         *,
         on_message: Callable[[In], None] | None = None,
         on_connection: Callable[[bool], None] | None = None,
+        keys: CurveKeys | None = None,
+        on_refused: Callable[[bool | str], None] | None = None,
     ) -> None:
-        super().__init__(endpoint, speaker, decoder)
+        super().__init__(endpoint, speaker, decoder, keys)
         self._on_message = on_message
         self._on_connection = on_connection
-        self._pending: dict[int, asyncio.Future[In]] = {}
+        self._on_refused = on_refused
+        self._pending: dict[int, asyncio.Future[tuple[In, int]]] = {}
+        self.asked_bytes = self.answer_bytes = 0
+        """The sizes of the question and of the answer that `request` has just returned: of another when that has
+        returned meanwhile, so look before you wait for anything."""
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_reader: SocketReader | None = None
         self._up = asyncio.Event()
@@ -142,7 +189,7 @@ class Dealer(_Endpoint[In]):
 
     @property
     def connected(self) -> bool:
-        """Whether the peer has completed the handshake and has not gone since."""
+        """True if the peer has completed the handshake and has not gone since."""
         return self._up.is_set()
 
     async def wait_connected(self, timeout_s: float) -> bool:
@@ -155,11 +202,15 @@ class Dealer(_Endpoint[In]):
         socket = self._make(zmq.DEALER)
         try:
             socket.setsockopt(zmq.IMMEDIATE, 1)
-            socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-            socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-            socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
+            if self._keys is None:
+                socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+                socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+                socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
+            else:  # its keys say who it is: who could name himself could take another's place
+                socket.setsockopt(zmq.RECONNECT_IVL, NETWORK_RECONNECT_MS)
+                socket.setsockopt(zmq.RECONNECT_IVL_MAX, NETWORK_RECONNECT_MAX_MS)
             address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"
-            socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _HANDSHAKE_FAILED)
             monitor = zmq.Socket(zmq.asyncio.Context.instance(), zmq.PAIR)
             monitor.setsockopt(zmq.LINGER, 0)
             monitor.connect(address)
@@ -200,22 +251,25 @@ class Dealer(_Endpoint[In]):
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
         """
         envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
-        future: asyncio.Future[In] = loop.create_future()
+        future: asyncio.Future[tuple[In, int]] = loop.create_future()
         self._pending[envelope.message_id] = future
-        late = DeadlineExceeded(f"no answer within {timeout_s:.1f} s")
-        timer = loop.call_later(timeout_s, lambda: None if future.done() else future.set_exception(late))
+        timer = loop.call_later(timeout_s, _give_up, future, timeout_s)
         try:
-            self._send(envelope, body)
-            return await future
+            asked_bytes = self._send(envelope, body)
+            answer, self.answer_bytes = await future
+            self.asked_bytes = asked_bytes
+            return answer
         finally:
             timer.cancel()
             self._pending.pop(envelope.message_id, None)
 
-    def _send(self, envelope: Envelope, body: Any) -> None:
+    def _send(self, envelope: Envelope, body: Any) -> int:
         if self._socket is None or self._reader is None:
             raise PeerUnavailable("this side has closed the connection")
         try:
-            self._socket.send_multipart([encoder.encode(envelope), encoder.encode(body)], flags=zmq.NOBLOCK)
+            frame = encoder.encode(body)
+            self._socket.send_multipart([encoder.encode(envelope), frame], flags=zmq.NOBLOCK)
+            return len(frame)
         except zmq.Again as error:
             raise PeerUnavailable("the peer is not connected, or takes no more for now") from error
         finally:
@@ -226,17 +280,24 @@ class Dealer(_Endpoint[In]):
             envelope, body = self._decode(frames, 2)
         except (FrameRejected, VersionMismatch) as error:
             self._drop(error.message)
+            if isinstance(error, VersionMismatch) and self._on_refused is not None:
+                self._on_refused(error.message)
             return
         if envelope.in_reply_to is not None:
             future = self._pending.get(envelope.in_reply_to)
             if future is not None and not future.done():
-                future.set_result(body)
+                future.set_result((body, len(frames[-1])))
         elif self._on_message is not None:
             self.heard_trace = envelope.trace
             self._on_message(body)
 
     def _take_event(self, frames: list[bytes]) -> None:
-        if parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        event = parse_monitor_message(frames)["event"]
+        if event & _HANDSHAKE_FAILED:
+            if self._on_refused is not None:
+                self._on_refused(event == zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+            return
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._up.set()
         else:
             self._up.clear()
@@ -250,12 +311,46 @@ class Dealer(_Endpoint[In]):
                 future.set_exception(PeerLost(reason))
 
 
+def _give_up(future: asyncio.Future[Any], timeout_s: float) -> None:
+    if not future.done():
+        future.set_exception(DeadlineExceeded(f"no answer within {timeout_s:.1f} s"))
+
+
+_HANDSHAKE_FAILED: Final = (
+    zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)
+
+
+PULSE: Final = "/pulse"
+"""Follows the routing id of a process in that of the thread which answers its pings."""
+
+
+def answer_pings(endpoint: str, speaker: Speaker) -> None:
+    """Answer each message of the launcher's at `endpoint` with `Alive`, from this thread, for as long as the process
+    lives. What its event loop does is no hindrance, unless it keeps Python's lock as well."""
+    with zmq.Socket(zmq.asyncio.Context.instance(), zmq.DEALER) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+        socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        socket.setsockopt(zmq.IDENTITY, f"{speaker.name}/{speaker.incarnation}{PULSE}".encode())
+        socket.connect(endpoint)
+        alive = encoder.encode(Alive())
+        while True:
+            socket.recv_multipart()
+            socket.send_multipart([encoder.encode(speaker.envelope()), alive])
+
+
 class Peer(msgspec.Struct, frozen=True):
-    """Whom a `Router` can answer: its routing id, its role name and its incarnation."""
+    """Whom a `Router` can answer: its routing id, its role name and its incarnation; of one on another host, the public
+    key that it has proved to be its own."""
 
     routing_id: bytes
     name: str
     incarnation: str
+    key: str = ""
 
 
 class Router(_Endpoint[In]):
@@ -267,10 +362,12 @@ class Router(_Endpoint[In]):
         speaker: Speaker,
         decoder: msgspec.msgpack.Decoder[In],
         handle: Callable[[Peer, Envelope, In], None],
+        keys: CurveKeys | None = None,
     ) -> None:
-        super().__init__(endpoint, speaker, decoder)
+        super().__init__(endpoint, speaker, decoder, keys)
         self._handle = handle
-        self.expired_messages = 0
+        self.on_mismatch: Callable[[Peer, str], None] = lambda peer, reason: None
+        """Told of a peer that speaks another version of the protocol."""
 
     async def __aenter__(self) -> Self:
         socket = self._make(zmq.ROUTER)
@@ -281,7 +378,7 @@ class Router(_Endpoint[In]):
         except BaseException:
             socket.close()
             raise
-        self._socket, self._reader = socket, SocketReader(socket, self._take)
+        self._socket, self._reader = socket, SocketReader(socket, self.take_from)
         return self
 
     def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
@@ -300,25 +397,27 @@ class Router(_Endpoint[In]):
             self._reader.look()
         return True
 
-    def refuse(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
+    def refuse(self, peer: Peer, error: RemembrancerError, *, in_reply_to: int | None) -> bool:
         """Answer a request with an error."""
-        body = Refused(failure.code, failure.message, failure.retry_possible, failure.field, failure.details)
+        body = Refused(error.code, error.message, error.retry_possible, error.field, error.details)
         return self.send(peer, body, in_reply_to=in_reply_to)
 
-    def _take(self, frames: list[bytes]) -> None:
+    def take_from(self, frames: list[bytes], key: str = "") -> None:
+        """Deal with a message, of a peer that has proved that the key is its own."""
         try:
             envelope, body = self._decode(frames, 3)
         except VersionMismatch as error:
             self._drop(error.message)
-            self.refuse(Peer(frames[0], "?", "?"), error.to_failure(), in_reply_to=None)
+            stranger = Peer(frames[0], "?", "?", key)
+            self.refuse(stranger, error, in_reply_to=None)
+            self.on_mismatch(stranger, error.message)
             return
         except FrameRejected as error:
             self._drop(error.message)
             return
         if envelope.expired():
-            self.expired_messages += 1
             return
-        self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
+        self._handle(Peer(frames[0], envelope.sender, envelope.incarnation, key), envelope, body)
 
 
 class SocketReader:
@@ -326,12 +425,13 @@ class SocketReader:
 
     The socket's descriptor becomes readable once when something has happened, and not again before the socket was
     asked what it was. Sending asks as well, and so takes the news away from the reader: whoever sends calls `look`
-    afterwards.
+    afterwards. Without `copy` it gives the library's own frames, which know who has sent them.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], take: Callable[[list[bytes]], None]) -> None:
+    def __init__(self, socket: zmq.Socket[bytes], take: Callable[[Any], None], *, copy: bool = True) -> None:
         self._socket: zmq.Socket[bytes] | None = socket
         self._take = take
+        self._copy = copy
         self._loop = asyncio.get_running_loop()
         self._descriptor = int(socket.getsockopt(zmq.FD))
         self._due: asyncio.Handle | None = None
@@ -364,7 +464,7 @@ class SocketReader:
             if self._socket is None:  # closed by what was taken
                 return
             try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
+                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=self._copy)
             except zmq.Again:
                 return
             except zmq.ZMQError:

@@ -1,17 +1,20 @@
-"""The client of the store, for all who ask it: requests with a deadline, and errors with all their fields."""
+"""The client of the store, for all who ask it: requests with a deadline, errors with all their fields, and the
+knowledge of whether the store answers at all."""
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import anyio
+import msgspec
 
+from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
-    Failure,
     InternalError,
     MemoryUnavailable,
     PeerLost,
@@ -21,16 +24,24 @@ from remembrancer.protocol.errors import (
     from_failure,
 )
 from remembrancer.protocol.reads import Refused
-from remembrancer.protocol.sockets import Dealer
+from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.tracing import current
+from remembrancer.protocol.writes import SubmitBatch
 
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
-"""What a request ends with when the store is not there for it. All may be tried again."""
+"""The errors with which a request ends when the store is not there for it. All may be tried again."""
 RETRY_S: Final = 0.05
-"""How long to wait between two attempts of a patient request."""
+"""The time to wait between two attempts of a patient request."""
 NEWS_RETRY_S: Final = 0.2
 ANSWER_S: Final = 30.0
-"""How long one question of `ask` may take: a page of vectors, hundreds of edits or chunks behind other writes."""
+"""The time that one question of `ask` may take: a page of vectors, hundreds of edits or chunks behind other writes."""
+PAUSES_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Before each of the attempts in a row to reach a store that was lost."""
+DEGRADED_PAUSE_S: Final = 30.0
+"""Between attempts when those were in vain."""
+PROBE_TIMEOUT_S: Final = 0.5
 
+StoreState = Literal["connected", "reconnecting", "away", "degraded"]
 In = TypeVar("In")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -40,34 +51,199 @@ class StoreAway(MemoryUnavailable):
     """The store was away for all the time that a patient request may take."""
 
 
+class StoreHealth:
+    """The state of the store as its client sees it. After one request without an answer in time the store is not
+    usable, until it has answered another.
+
+    `connected`: the store answers. `reconnecting`: there is no connection, or a new one has not been tried yet.
+    `away`: it did not answer in time, or cannot be started. `degraded`: all attempts in a row were in vain.
+    """
+
+    def __init__(self) -> None:
+        self.usable = False
+        """True if the store answered when it was last asked."""
+        self.has_answered = False
+        """True if the store has ever answered this process."""
+        self.attempts = 0
+        """The number of attempts since the store was lost; 0 while it answers."""
+        self.failure: PeerFailed | None = None
+        """Set if the store cannot be started: nothing waits for it then."""
+        self._is_silent = False
+        self._since = time.monotonic()
+        self._next_attempt_at = time.monotonic()
+        self._answered_at = -math.inf
+
+    @property
+    def state(self) -> StoreState:
+        """The state in a word."""
+        if self.usable:
+            return "connected"
+        if self.attempts >= len(PAUSES_S):
+            return "degraded"
+        return "away" if self._is_silent or self.failure is not None else "reconnecting"
+
+    @property
+    def next_attempt_s(self) -> float | None:
+        """In how many seconds it is tried again; None while it answers."""
+        return None if self.usable else max(0.0, self._next_attempt_at - time.monotonic())
+
+    @property
+    def is_reconnecting(self) -> bool:
+        """True if the attempts in a row that are to bring the store back are still being made."""
+        return not self.usable and self.failure is None and self.attempts < len(PAUSES_S)
+
+    @property
+    def is_starting(self) -> bool:
+        """True if the store has never answered yet, and is not known to fail."""
+        return not self.has_answered and self.is_reconnecting
+
+    @property
+    def away_s(self) -> float:
+        """For how long the store has not been usable, in seconds; 0 while it is."""
+        return 0.0 if self.usable else time.monotonic() - self._since
+
+    def explain_away(self) -> str:
+        """Why the store is not usable, for a person."""
+        if self.failure is not None:
+            return f"the store cannot be started: {self.failure.message}"
+        if self.state in ("away", "degraded"):
+            return "the store does not answer"
+        return "the store is starting" if not self.has_answered else "the store is being restarted"
+
+    def has_answered_since(self, moment: float) -> bool:
+        """True if an answer has come after a moment of the monotonic clock."""
+        return self._answered_at >= moment
+
+    def note_answer(self) -> bool:
+        """The store has answered. True if that is news."""
+        self._answered_at = time.monotonic()
+        if self.usable:
+            return False
+        self.usable = self.has_answered = True
+        self._is_silent = False
+        self.attempts = 0
+        self.failure = None
+        logger.info("the store answers")
+        return True
+
+    def note_silence(self) -> None:
+        """A request had no answer in time."""
+        if self.usable:
+            logger.info("the store does not answer")
+            self._since = time.monotonic()
+            self.attempts = 0
+        self.usable = False
+        self._is_silent = True
+
+    def note_connection(self) -> None:
+        """The connection came about, or broke: what was known of the store is old."""
+        if self.usable:
+            logger.info("the connection to the store broke")
+            self._since = time.monotonic()
+        self.usable = self._is_silent = False
+        self.attempts = 0
+
+    def plan_attempt(self) -> float:
+        """The pause before the next attempt, in seconds."""
+        pause_s = PAUSES_S[self.attempts] if self.attempts < len(PAUSES_S) else DEGRADED_PAUSE_S
+        self._next_attempt_at = time.monotonic() + pause_s
+        return pause_s
+
+    def note_attempt(self) -> None:
+        """The store is being tried."""
+        self.attempts += 1
+
+
 class StoreClient(Dealer[In]):
     """A connection to the store. The decoder says which answers its socket gives."""
 
     away_s = 60.0
-    """How long the store may be away for a question of `ask`."""
+    """The time that the store may be away for a question of `ask`."""
 
-    async def exchange(self, body: Any, timeout_s: float) -> In | RemembrancerError:
-        """Ask once; returns the answer, or the error with which the store refuses the request.
+    def __init__(
+        self,
+        endpoint: str,
+        speaker: Speaker,
+        decoder: msgspec.msgpack.Decoder[In],
+        *,
+        on_connection: Callable[[bool], None] | None = None,
+        on_message: Callable[[In], None] | None = None,
+    ) -> None:
+        super().__init__(endpoint, speaker, decoder, on_connection=on_connection, on_message=on_message)
+        self.health = StoreHealth()
+        self._changed = anyio.Event()
+        self._reconnected = anyio.Event()
 
-        Raises:
-            PeerUnavailable, PeerLost, DeadlineExceeded: the store did not answer.
-        """
-        reply = await super().request(body, timeout_s=timeout_s)
-        if isinstance(reply, Refused):
-            return from_failure(Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details))
-        return reply
-
-    async def request(self, body: Any, *, timeout_s: float) -> In:
-        """Ask once.
+    async def request(self, body: Any, timeout_s: float, *, is_long: bool = False) -> In:
+        """Ask once. A request that takes `is_long` by its nature says nothing of the store when it is late.
 
         Raises:
             PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
             RemembrancerError: the store refuses the request, with its reason.
         """
-        answer = await self.exchange(body, timeout_s)
-        if isinstance(answer, RemembrancerError):
-            raise answer
+        asked_at = time.monotonic()
+        trace = current()
+        trace.mark("store to be asked")
+        try:
+            answer = await super().request(body, timeout_s=timeout_s)
+            trace.mark("store's answer taken")
+        except DeadlineExceeded:
+            if not is_long and not self.health.has_answered_since(asked_at):  # else it is one file that is slow
+                self.health.note_silence()
+                self._announce()
+            raise
+        error = from_failure(answer) if isinstance(answer, Refused) else None
+        if isinstance(error, MemoryUnavailable):
+            self.health.note_silence()
+            self._announce()
+        elif self.health.note_answer():
+            self._announce()
+        if error is not None:
+            raise error
         return answer
+
+    async def run(self) -> None:
+        """Keep the connection, and find out when the store answers again. Ends when it is cancelled."""
+        async with self:
+            while True:
+                if self.health.usable:
+                    await self._changed.wait()
+                else:
+                    await self._try()
+
+    async def _try(self) -> None:
+        """One attempt, when its time has come: an empty batch goes the way of every write, and changes nothing."""
+        pause_s = self.health.plan_attempt()
+        reconnected = self._reconnected
+        if pause_s:
+            with anyio.move_on_after(pause_s):
+                await reconnected.wait()
+            if reconnected.is_set() or self.health.usable:
+                return
+        self.health.note_attempt()
+        if not self.connected:
+            return
+        try:
+            await self.request(SubmitBatch(()), PROBE_TIMEOUT_S)
+        except RemembrancerError as error:
+            logger.debug("the store does not answer yet", extra={"code": error.code})
+
+    async def wait_usable(self, timeout_s: float) -> bool:
+        """Wait until the store answers; False when it has not after `timeout_s`, or cannot be started."""
+        with anyio.move_on_after(timeout_s):
+            while not self.health.usable and self.health.failure is None:
+                await self._changed.wait()
+        return self.health.usable
+
+    async def wait_answering(self) -> None:
+        """Wait until the store answers, however long that is."""
+        while not self.health.usable:
+            await self._changed.wait()
+
+    def peer_failed(self, failure: PeerFailed) -> None:
+        """The store cannot be started, and why. Nothing waits for it any more."""
+        self.health.failure = failure
+        self._announce()
 
     async def request_patiently(
         self, body: Any, timeout_s: float, *, away_s: float, on_wait: Callable[[], None] | None = None
@@ -85,7 +261,7 @@ class StoreClient(Dealer[In]):
             wait_s = max(RETRY_S, give_up_at - time.monotonic()) if on_wait is None else RETRY_S
             if await self.wait_connected(wait_s):
                 try:
-                    return await self.request(body, timeout_s=timeout_s)
+                    return await self.request(body, timeout_s)
                 except (*AWAY, QueueFull) as error:
                     why = error.message
                     await anyio.sleep(RETRY_S)
@@ -106,7 +282,7 @@ class StoreClient(Dealer[In]):
             if await self.wait_connected(timeout_s):
                 body = question()
                 try:
-                    return checked(body, await self.request(body, timeout_s=timeout_s), *kinds)
+                    return checked(body, await self.request(body, timeout_s), *kinds)
                 except (*AWAY, QueueFull) as error:
                     logger.debug("no news", extra={"question": type(body).__name__, "code": error.code})
                     await anyio.sleep(NEWS_RETRY_S)
@@ -117,6 +293,17 @@ class StoreClient(Dealer[In]):
             self.send(body)
         except PeerUnavailable:
             logger.info("the store was not told", extra={"message": type(body).__name__})
+
+    def _take_event(self, frames: list[bytes]) -> None:
+        super()._take_event(frames)
+        self.health.note_connection()
+        self._announce()
+        self._reconnected.set()
+        self._reconnected = anyio.Event()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
 
 
 def checked(body: object, answer: object, *kinds: type[T]) -> T:

@@ -1,4 +1,5 @@
-"""Where a call's time went: each process notes moments of a call under the call's trace id, and keeps the last ones.
+"""The time of a call, by its parts: each process notes moments of a call under the call's trace id, and keeps the last
+ones.
 
 The id travels in the envelope. Within a process the trace that is being worked on is a context variable, which tasks
 inherit; a thread is handed the trace itself. Moments are of `time.monotonic`, which Linux and macOS count alike in all
@@ -36,7 +37,7 @@ class Mark(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TraceReport(msgspec.Struct, frozen=True):
-    """What one process noted of a call. `title` is what it was asked for.
+    """The notes of one process about a call. `title` is what it was asked for.
 
     `under_way_s`: how long the call had been under way at the first mark, by the bridge's stamp, which has milliseconds
     and is cut off; None where that is not known.
@@ -50,7 +51,7 @@ class TraceReport(msgspec.Struct, frozen=True):
 
 
 class Trace:
-    """What a process notes of a call while it works on it. Cheap: a mark is an entry of a list.
+    """The notes of a process about a call while it works on it. Cheap: a mark is an entry of a list.
 
     Marks may come from any thread. After `end` nothing is added: what a call leaves behind is not its own time.
     """
@@ -63,7 +64,7 @@ class Trace:
         self.under_way_s: float | None = None
         self._marks: list[tuple[str, float, float | None]] = []
         self.is_open = bool(trace_id)
-        """Whether the call is still being worked on here."""
+        """True if the call is still being worked on here."""
 
     def mark(self, name: str, at: float | None = None) -> None:
         """Note that something has been done by now, or by `at` (of `time.monotonic`)."""
@@ -82,8 +83,8 @@ class Trace:
         self.is_open = False
 
     def report(self) -> TraceReport:
-        """What has been noted so far."""
-        marks = tuple(Mark(*each) for each in self._marks)
+        """The notes so far."""
+        marks = tuple(Mark(*mark) for mark in self._marks)
         return TraceReport(self.id, self.title, marks, not self.is_open, self.under_way_s)
 
 
@@ -128,5 +129,5 @@ class Traces:
         return trace
 
     def reports(self, trace_id: str = "") -> tuple[TraceReport, ...]:
-        """What is kept of a call, or of all of them, oldest first."""
+        """The notes that are kept of a call, or of all of them, oldest first."""
         return tuple(each.report() for each in tuple(self._kept) if not trace_id or each.id == trace_id)

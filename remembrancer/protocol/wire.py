@@ -1,4 +1,4 @@
-"""What travels between the processes: the envelope in a frame of its own before the body, and one union of messages for
+"""The messages between the processes: the envelope in a frame of its own before the body, and one union of messages for
 each direction, its decoder built once."""
 
 from __future__ import annotations
@@ -8,11 +8,15 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.protocol.browsing import BrowserReply, BrowserRequest
+from remembrancer.protocol.code import AwaitCodeWork, CodeReply, CodeRequest, CodeWork
 from remembrancer.protocol.consolidation import (
     ConsolidatorRequest,
     Maintain,
     Maintained,
     NotePresence,
+    ProjectsRead,
+    ReadProjects,
     Reflect,
     Reflected,
     ToConsolidator,
@@ -20,6 +24,8 @@ from remembrancer.protocol.consolidation import (
 from remembrancer.protocol.control import FromLauncher, ToCommand, ToLauncher
 from remembrancer.protocol.errors import FrameRejected, VersionMismatch
 from remembrancer.protocol.files import FileReply, FileRequest, IndexerRequest, ToIndexer
+from remembrancer.protocol.home import HomeReply, HomeRequest
+from remembrancer.protocol.projects import MoveProject, ProjectMoved, ProjectRecognised, RecogniseProject
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
@@ -45,6 +51,7 @@ from remembrancer.protocol.reads import (
     Suggest,
     Suggestions,
 )
+from remembrancer.protocol.sharing import OthersWrote, SharingReply, SharingRequest
 from remembrancer.protocol.work import (
     AskModels,
     ChooseModel,
@@ -53,20 +60,21 @@ from remembrancer.protocol.work import (
     JobFailed,
     ModelsTold,
     PassagesEmbedded,
-    PassagesReranked,
     QueryEmbedded,
-    RerankPassages,
+    UseModel,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
+    WorkerPing,
+    WorkerPong,
     WorkerReady,
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, ImportSessions, SessionsImported, Submit, SubmitBatch
 
 PROTOCOL_VERSION: Final = 1
 UNDECODABLE: Final = (ValueError, RecursionError)
-"""What msgspec raises of bytes that are no message: its own errors and `UnicodeDecodeError` are both ValueErrors, and
-arrays nested thousands deep end in a RecursionError."""
+"""The errors of msgspec for bytes that are no message: its own errors and `UnicodeDecodeError` are both ValueErrors,
+and arrays nested thousands deep end in a RecursionError."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -87,7 +95,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     trace: str = ""
 
     def expired(self, now: float | None = None) -> bool:
-        """Whether the deadline has passed: the work must not be begun."""
+        """True if the deadline has passed: the work must not be begun."""
         return self.deadline is not None and (time.time() if now is None else now) > self.deadline
 
     def remaining_s(self, now: float | None = None) -> float | None:
@@ -131,7 +139,8 @@ def _version_of(frame: bytes) -> int | None:
 def _mismatch(version: int) -> str:
     return (
         f"the peer speaks version {version} of the protocol, this process version {PROTOCOL_VERSION}: "
-        "stop the runtime (remembrancer down) so that all its processes start from one release"
+        "stop the runtime (remembrancer down) so that all its processes start from one release, and give an embedder "
+        "on another host that release"
     )
 
 
@@ -155,12 +164,17 @@ GatewayRequest = (
     | NotePresence
     | AskModels
     | ChooseModel
+    | MoveProject
+    | SharingRequest
+    | RecogniseProject
+    | ReadProjects
+    | BrowserRequest
+    | HomeRequest
     | FileRequest
+    | CodeRequest
 )
-WorkerMessage = (
-    WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded | PassagesReranked
-)
-ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest | IndexerRequest
+WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
+ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest | IndexerRequest | AwaitCodeWork
 ToGateway = (
     Applied
     | BatchApplied
@@ -180,11 +194,21 @@ ToGateway = (
     | Reflected
     | Maintained
     | ModelsTold
+    | ProjectMoved
+    | SharingReply
+    | OthersWrote
+    | ProjectRecognised
+    | ProjectsRead
+    | BrowserReply
+    | HomeReply
     | FileReply
+    | CodeReply
 )
-FromStoreToIndexer = ToIndexer | Refused
+FromStoreToIndexer = ToIndexer | CodeWork | Refused
 FromStoreToConsolidator = ToConsolidator | Applied | Refused
-ToWorker = EmbedPassages | EmbedQuery | RerankPassages | WhoAreYou | Refused
+RemoteWorkerMessage = WorkerMessage | WorkerPong
+"""All that a host may say that is not this one."""
+ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | WorkerPing | UseModel | Refused
 
 encoder: Final = msgspec.msgpack.Encoder()
 to_store: Final = msgspec.msgpack.Decoder(ToStore)
@@ -192,6 +216,7 @@ to_gateway: Final = msgspec.msgpack.Decoder(ToGateway)
 to_consolidator: Final = msgspec.msgpack.Decoder(FromStoreToConsolidator)
 to_indexer: Final = msgspec.msgpack.Decoder(FromStoreToIndexer)
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
+from_remote_worker: Final = msgspec.msgpack.Decoder(RemoteWorkerMessage)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_command: Final = msgspec.msgpack.Decoder(ToCommand)

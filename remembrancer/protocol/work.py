@@ -1,4 +1,4 @@
-"""The work between the store and its workers: credit, jobs, leases, vectors; and the reranking of what was found.
+"""The work between the store and its workers: credit, jobs, leases, vectors.
 
 A worker announces itself, then gives credit: how many passages it will take. The store hands out jobs while there is
 credit; an answer gives its credit back. Queries need no credit and go first. Vectors travel as little-endian float32
@@ -13,7 +13,7 @@ import msgspec
 
 
 class ModelIdentity(msgspec.Struct, frozen=True):
-    """What made a vector. Vectors of two identities are never compared.
+    """The model that made a vector. Vectors of two identities are never compared.
 
     `revision` is the start of the weights' SHA-256, `window_tokens` how many subword tokens the model reads at once.
     """
@@ -33,7 +33,7 @@ class ModelIdentity(msgspec.Struct, frozen=True):
 
     @property
     def is_default(self) -> bool:
-        """Whether it is the default model, in whatever precision."""
+        """True if it is the default model, in whatever precision."""
         return DEFAULT_MODEL in self.key
 
 
@@ -42,7 +42,7 @@ DEFAULT_MODEL: Final = "all-minilm-l6-v2."
 
 
 class CosineScale(msgspec.Struct, frozen=True):
-    """What the cosines of a model say: the mean ones of questions with texts that answer them, and with other texts."""
+    """The scale of a model's cosines: the mean ones of questions with texts that answer them, and with other texts."""
 
     answering: float
     unrelated: float
@@ -129,24 +129,18 @@ class QueryEmbedded(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class RerankPassages(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: how well does each passage answer the query? Answered by `PassagesReranked`.
-
-    The first one has the worker load the reranker. After `answer_by` (seconds since the epoch) nobody waits any more.
-    """
-
-    query_id: int
-    query: str
-    passages: tuple[str, ...]
-    answer_by: float
+class WorkerPing(msgspec.Struct, frozen=True, tag=True):
+    """Store to a worker on another host, which no launcher here watches: are you there? Answered by `WorkerPong`."""
 
 
-class PassagesReranked(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: a score in [0, 1] for each passage, or none with the reason in `error`."""
+class WorkerPong(msgspec.Struct, frozen=True, tag=True):
+    """Worker on another host to store: I am."""
 
-    query_id: int
-    scores: tuple[float, ...]
-    error: str | None = None
+
+class UseModel(msgspec.Struct, frozen=True, tag=True):
+    """Store to a worker on another host: your model is not needed; load this one."""
+
+    choice: ModelChoice
 
 
 class AskModels(msgspec.Struct, frozen=True, tag=True):

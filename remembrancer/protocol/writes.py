@@ -26,11 +26,11 @@ class ProjectRef(msgspec.Struct, frozen=True):
     id: str
     path: str
     sees_user: bool = True
-    """Whether who asks in it sees and changes the user's memories, which belong to all projects."""
+    """True if who asks in it sees and changes the user's memories, which belong to all projects."""
 
 
 class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a memory came from. `label` is what a client calls the conversation."""
+    """The source of a memory. `label` is what a client calls the conversation."""
 
     tool: str | None = None
     file: str | None = None
@@ -56,7 +56,7 @@ MENTIONED_WITH: Final = "mentioned_with"
 
 
 DESCRIBED_AS: Final = "described_as"
-"""How a memory is related to the entity that it describes."""
+"""The relation of a memory to the entity that it describes."""
 
 
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +82,7 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
-    """What a memory is: messages, snapshots, exports and the records' columns are derived from it.
+    """The fields of a memory: messages, snapshots, exports and the records' columns are derived from them.
 
     `session_id` is the session that it belongs to. What is `pinned` is not summed up, archived or promoted by itself.
     """
@@ -98,7 +98,7 @@ class MemoryFields(ShownFields, frozen=True, kw_only=True):
 
 
 class RecordedFields(MemoryFields, frozen=True, kw_only=True):
-    """What a memory is once it is in the records, where it can also be changed and forgotten."""
+    """The fields of a memory once it is in the records, where it can also be changed and forgotten."""
 
     status: Status = "active"
     forgotten_reason: str | None = None
@@ -111,7 +111,7 @@ class RecordedFields(MemoryFields, frozen=True, kw_only=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a memory was after one of its changes. `change` names it: stored, updated, tagged, forgotten and so on.
+    """A memory as it was after one of its changes. `change` names it: stored, updated, tagged, forgotten and so on.
 
     `details` says what else is known of the change: its reason, the fields that differ, the scopes of a promotion.
     """
@@ -155,7 +155,7 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
     promotion_chain: tuple[ChainLink, ...] = ()
     source_project: str | None = None
     accessed_in: tuple[str, ...] = ()
-    """The sessions that it was shown to, so far as they are counted."""
+    """The sessions that have used it, so far as they are counted."""
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
@@ -251,7 +251,8 @@ class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
 
 
 class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Undo a forgetting, or return to what a memory was in an earlier version (as a new version)."""
+    """Undo a forgetting, an invalidation or a refusal that it goes to the user; or return to what a memory was in an
+    earlier version (as a new version)."""
 
     memory_id: str
     version: int | None = None
@@ -259,11 +260,13 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
 
 
 class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Say that a memory is no longer true. `replaced_by` is the id of one of the same file that is true now."""
+    """Say that a memory is no longer true, since `at` (seconds since the epoch; None: since it is said). `replaced_by`
+    is the id of one of the same file that is true now."""
 
     memory_id: str
     reason: str | None = None
     replaced_by: str | None = None
+    at: float | None = None
 
 
 class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
@@ -273,10 +276,15 @@ class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omi
     was_queued: bool = False
 
 
-class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
-    """Take in a whole memory with its id and history: from an export, or from a narrower scope's file."""
+class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Take in a whole memory with its id and history: from an export, or from a narrower scope's file.
+
+    `joins_same`: a memory that has its very text, and says the same, takes in what was said of it and is found by its
+    id as well.
+    """
 
     memory: PortableMemory
+    joins_same: bool = False
 
 
 MemoryChange = (
@@ -290,14 +298,15 @@ MemoryChange = (
     | EraseMemory
     | ImportMemory
 )
-"""What can be done to one memory."""
+"""The changes of one memory."""
 SessionChange = StartSession | EndSession | RecordEvents
 
 
 class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Write into a note: a file below `root`, the working tree of the session. See `memory/notes.py`.
 
-    `ignore` are directories that git is to ignore from the first note on.
+    `ignore` are directories that git is to ignore from the first note on, `places` the files and directories that the
+    workspace's notes are in: the note is really in one of them.
     """
 
     root: str
@@ -306,10 +315,16 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     mode: Literal["append", "replace"] = "append"
     heading: str | None = None
     ignore: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
 
 
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
 """Everything that can be done to the records on somebody's behalf."""
+
+
+def needs_room(change: Change) -> bool:
+    """True if a full file refuses that: to forget and to erase adds a small row, and is never refused."""
+    return not isinstance(change, ForgetMemory | EraseMemory)
 
 
 def memory_id_of(change: Change) -> str | None:
@@ -360,7 +375,7 @@ class SessionsImported(msgspec.Struct, frozen=True, tag=True):
 
 
 class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of a `StoreMemory`: the memory's id, which is another than was asked for if its text was known.
+    """The outcome of a `StoreMemory`: the memory's id, which is another than was asked for if its text was known.
 
     `duplicates` are ids of other memories with the very same content, oldest first; `missing` those of what it was to
     be related to and that is not there.
@@ -373,10 +388,12 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     duplicates: tuple[str, ...] = ()
     already_known: bool = False
     missing: tuple[str, ...] = ()
+    updated_fields: tuple[str, ...] = ()
+    """The fields of a memory whose text was known that are other than before."""
 
 
 class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of an `UpdateMemory`: which fields differ from before (none: no new version was made).
+    """The outcome of an `UpdateMemory`: which fields differ from before (none: no new version was made).
 
     `missing` are ids of what it was to be related to and that is not there.
     """
@@ -389,7 +406,7 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of a `TagMemory`: all tags that the memory has now."""
+    """The outcome of a `TagMemory`: all tags that the memory has now."""
 
     memory_id: str
     tags: tuple[str, ...]
@@ -397,7 +414,7 @@ class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
 
 
 class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of a `ForgetMemory`. `already` says that it was forgotten before; its first reason stands then."""
+    """The outcome of a `ForgetMemory`. `already` says that it was forgotten before; its first reason stands then."""
 
     memory_id: str
     reason: str | None = None
@@ -405,7 +422,7 @@ class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True,
 
 
 class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of a `PromoteMemory`."""
+    """The outcome of a `PromoteMemory`."""
 
     memory_id: str
     previous_scope: Scope
@@ -415,7 +432,7 @@ class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 
 class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of a `RestoreMemory`: the version that it made, and the fields that differ from before."""
+    """The outcome of a `RestoreMemory`: the version that it made, and the fields that differ from before."""
 
     memory_id: str
     version: int
@@ -424,7 +441,7 @@ class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 
 class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of an `InvalidateMemory`: until when it was valid, and why no longer. `already`: it was so before."""
+    """The outcome of an `InvalidateMemory`: until when it was valid, and why no longer. `already`: it was so before."""
 
     memory_id: str
     valid_until: float
@@ -434,22 +451,24 @@ class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=Tru
 
 
 class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of an `EraseMemory`. `said_by` are memories that were derived from it, and may say what it said."""
+    """The outcome of an `EraseMemory`. `said_by` are memories that were derived from it, and may say what it said;
+    `also_erased` are those that were made of it by themselves, and said it."""
 
     memory_id: str
     already: bool = False
     said_by: tuple[str, ...] = ()
+    also_erased: tuple[str, ...] = ()
 
 
 class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of an `ImportMemory`. `present`: this id is there already and was left as it is."""
+    """The outcome of an `ImportMemory`. `present`: this id is there already and was left as it is."""
 
     memory_id: str
     outcome: Literal["imported", "present"]
 
 
 class NoteWritten(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of a `WriteNote`: the lines put in, the text taken away, and what git ignores from now on."""
+    """The outcome of a `WriteNote`: the lines put in, the text taken away, and what git ignores from now on."""
 
     path: str
     lines: int
@@ -474,16 +493,25 @@ Result = (
 )
 
 
+class NearMemory(msgspec.Struct, frozen=True):
+    """A memory that is near another one, and the beginning of its text."""
+
+    memory_id: str
+    begins: str
+
+
 class Applied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: committed, durably. `replayed` says that an earlier request had done it.
 
-    `embedding_error` says of a text that is to be embedded why that cannot be done at the moment of this answer.
+    `embedding_error` says of a text that is to be embedded why that cannot be done at the moment of this answer. `near`
+    are memories that have words of one that was stored, as far as they were found by then, the best first.
     """
 
     operation_id: str
     result: Result
     replayed: bool = False
     embedding_error: str | None = None
+    near: tuple[NearMemory, ...] = ()
 
 
 class Rejected(msgspec.Struct, frozen=True):

@@ -1,10 +1,10 @@
-"""What tools need of the process that they run in: the contract, and what comes of asking and writing."""
+"""The services that tools need of the process that they run in: the contract, and what comes of asking and writing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -17,8 +17,11 @@ from remembrancer.protocol.reads import (
     Recalled,
     RecalledMemory,
 )
+from remembrancer.protocol.store_client import StoreHealth
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
-from remembrancer.protocol.writes import ErasedResult, Operation, PortableMemory, ProjectRef, Result
+from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, PortableMemory, ProjectRef, Result
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Away(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What came of a question: an answer of the store, its last one to this question (`from_cache`), or None.
+    """The outcome of a question: an answer of the store, its last one to this question (`from_cache`), or None.
 
     The notices say what is missing; the store's own are in its reply. `away` says why the store had no part in it: a
     caller that answers from what is known without it words its own notice (`MemoryService.explain`).
@@ -63,7 +66,7 @@ class Written(msgspec.Struct, frozen=True):
     """A write that is durable. `result` is None when it is queued: the store has yet to apply it.
 
     `degraded`: the store is away (and not only busy with older writes). `embedding_error` is the store's word on why
-    what was written cannot be embedded now.
+    what was written cannot be embedded now, `near` what it found beside what was stored.
     """
 
     operation: Operation
@@ -71,22 +74,18 @@ class Written(msgspec.Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
     degraded: bool = False
     embedding_error: str | None = None
+    near: tuple[NearMemory, ...] = ()
 
 
-class ServiceHealth(msgspec.Struct, frozen=True):
-    """How the way to the store is, and the write queue. `why_away` is for a person; `attempts` is 0 while it works."""
+class QueueHealth(msgspec.Struct, frozen=True):
+    """The state of the write queue: how many operations wait, and how many were set aside."""
 
-    usable: bool
-    is_reconnecting: bool
-    attempts: int
-    next_attempt_s: float | None
-    why_away: str
-    queue_depth: int
-    queue_rejected: int
-    queue_stuck: dict[str, str]
+    depth: int
+    rejected: int
+    stuck: dict[str, str]
     """The lanes (a project's id, or `user`) whose oldest queued write is refused at the moment, and why."""
-    queue_damage: str | None
-    """What was found wrong with the queue's file at the start."""
+    damage: str | None
+    """The damage that was found in the queue's file at the start."""
 
 
 class MemoryService(Protocol):
@@ -98,7 +97,8 @@ class MemoryService(Protocol):
 
     settings: Settings
     home: str
-    """What the status shows as its place while the store is away."""
+    """The place that the status shows while the store is away."""
+    store_health: StoreHealth
 
     async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
         """The store's answer, or its last one to this question with all changes that are known since, or none."""
@@ -106,11 +106,13 @@ class MemoryService(Protocol):
     async def recall(self, request: Recall, received_at: float) -> tuple[Recalled, bool]:
         """The memories that match, and whether something is missing from them."""
 
-    async def require(self, request: GatewayRequest, timeout_s: float) -> ToGateway:
-        """The store's answer to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded` without it."""
+    async def require(self, request: GatewayRequest, kind: type[T], timeout_s: float) -> T:
+        """The store's answer, of that type, to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded`
+        without it."""
 
     def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
-        """What that session may see of recent and queued writes, then what it was shown last; without the forgotten."""
+        """The recent and queued memories that a session may see, then those that it was shown last; without the
+        forgotten."""
 
     def look_for(self, request: GetMemory) -> Known | None:
         """One memory, forgotten or not, as far as it is known without the store."""
@@ -137,14 +139,31 @@ class MemoryService(Protocol):
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""
 
-    def shown(self, caller: Caller, memory_ids: Sequence[str], *, count: bool = False) -> None:
-        """These memories were found for somebody (none: nothing was). `count`: as an access of each, too."""
+    def shown(
+        self,
+        caller: Caller,
+        memory_ids: Sequence[str],
+        *,
+        count: bool = False,
+        used: Sequence[str] = (),
+        tool: str = "",
+        question: str = "",
+    ) -> None:
+        """These memories were found for somebody (none: nothing was), by a `tool` that was asked the `question`: the
+        record of what was shown to whom has it, where a tool is named. `count`: as an access of each, too. `used`:
+        those that were asked for by their ids, or answer so surely that they were of use."""
+
+    def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
+        """A tool that only reads has given this answer: the record of what was shown has its size and its time."""
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """The store has these, which may change what resources say."""
 
     def take_refused(self, caller: Caller) -> list[Notice]:
-        """What a session has to be told once: writes of its own that were queued and refused later."""
+        """The session's own writes that were queued and refused later; each is told once."""
 
-    def health(self) -> ServiceHealth:
-        """How the way to the store is."""
+    def queue_health(self) -> QueueHealth:
+        """The state of the write queue."""
+
+    async def browser_url(self) -> str:
+        """The address of the memory browser, which is opened if it is not. Raises `MemoryUnavailable`: it cannot be."""

@@ -36,7 +36,7 @@ class Consolidator:
 
     @property
     def gone(self) -> PeerGone:
-        """What the launcher says when it has died."""
+        """The launcher's message when it has died."""
         return PeerGone("consolidator", self.speaker.incarnation)
 
     async def ask(self, request: Any, kind: type[Answer], timeout_s: float = WAIT_S) -> Answer:
@@ -59,17 +59,17 @@ class Consolidator:
             assert time.monotonic() < give_up_at, "no job came"
 
     async def no_job(self, *done: int) -> None:
-        """There is nothing to do now: not even when the store has looked once more."""
-        assert isinstance(await self.ask(AwaitJob(done), object, timeout_s=2.5), NoJob)
+        """There is nothing to do now: not even when the store, which looks often, has looked once more."""
+        assert isinstance(await self.ask(AwaitJob(done), object, timeout_s=1.0), NoJob)
 
     async def report(self, report: JobReport) -> None:
         self.dealer.send(report)
 
-    async def close_session(self, job: SessionEndJob, summary: str = "") -> None:
+    async def close_session(self, job: SessionEndJob) -> None:
         """Deal with the end of a session, as briefly as can be."""
         session = job.session
         assert session.ended_at is not None
-        edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at, summary or None)
+        edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
         run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))
         await self.ask(Submit(Operation(run.run_id, job.project, "", time.time(), run)), Applied)
 

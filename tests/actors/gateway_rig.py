@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import anyio
 import msgspec
@@ -17,6 +17,8 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
@@ -30,8 +32,13 @@ from remembrancer.protocol.reads import (
     DescribeStore,
     EmbeddingState,
     EmbeddingSummary,
+    FollowLinks,
     GatherContext,
     GetMemory,
+    GraphFound,
+    LinksFound,
+    Listed,
+    ListMemories,
     MemoryShown,
     NoteAccess,
     Noted,
@@ -41,15 +48,18 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
     Refused,
     Scores,
+    SearchGraph,
     StoreDescription,
 )
 from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
     Change,
+    NearMemory,
     Operation,
     PortableMemory,
     Rejected,
@@ -65,11 +75,31 @@ NEAR = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 PATIENT = Settings(write_budget_s=30.0, read_budget_s=30.0, call_budget_s=60.0)
 """Where the store answers: however long that takes on a busy machine, no answer is given without it."""
 QUICK = Settings(write_budget_s=1.0, read_budget_s=1.0, call_budget_s=4.0)
-"""Where the store is away or hangs, and that is what the test is about."""
+"""Where the store is away or hangs, and that is what the test is about. One that answers has the time of `PATIENT`."""
+AWAY = msgspec.structs.replace(QUICK, call_budget_s=1.0, reflect_budget_s=0.5)
+"""Where no store comes in the whole test: what waits for its start waits in vain."""
+
+_answering: set[str] = set()
+"""The addresses of the played stores that are open and do not hang."""
+
+
+class _Budgets:
+    """The settings of a gateway which waits long for a played store that answers: its own are for one that does not."""
+
+    def __init__(self, settings: Settings, endpoint: str) -> None:
+        self._settings = settings
+        self._endpoint = endpoint
+
+    def __getattr__(self, name: str) -> Any:
+        is_patient = name in ("write_budget_s", "read_budget_s", "call_budget_s") and self._endpoint in _answering
+        return getattr(PATIENT if is_patient else self._settings, name)
 
 
 class PlayedStore:
-    """The store's records in this process, which outlive it, behind a socket. Can hang, refuse, or answer nonsense."""
+    """The store's records in this process, which outlive it, behind a socket. Can hang, refuse, or answer nonsense.
+
+    It refuses at once what it does not play: nobody waits for it.
+    """
 
     def __init__(self, paths: RuntimePaths) -> None:
         self.applied: dict[str, Operation] = {}
@@ -79,7 +109,8 @@ class PlayedStore:
         """The starts and ends of sessions, in order, each once."""
         self.present: list[NotePresence] = []
         self.ahead: list[GatherContext] = []
-        self.hangs = False
+        self._hangs = False
+        self._endpoint = paths.store_endpoint
         self.refuses: Refused | None = None
         self.refuses_writes: Refused | None = None
         self.rejects: set[str] = set()
@@ -87,6 +118,9 @@ class PlayedStore:
         self.answers_nonsense = False
         self.notices: tuple[Notice, ...] = ()
         self.embedding_error: str | None = None
+        self.near_by_words: tuple[NearMemory, ...] = ()
+        self.near_by_meaning: tuple[NearMemory, ...] = ()
+        self._gateway: Peer | None = None
         self.records = SqliteRecords(paths.home / "played.db", "played", time.time)
         self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
 
@@ -94,25 +128,41 @@ class PlayedStore:
     async def open(self) -> AsyncIterator[Self]:
         try:
             async with anyio.create_task_group() as self._tasks, self._router:
+                self.hangs = self._hangs
                 yield self
         finally:
+            _answering.discard(self._endpoint)
             self.records.close()
+
+    async def leave(self) -> None:
+        """Break the connection to whoever waits for an answer."""
+        await self._router.aclose()
+
+    @property
+    def hangs(self) -> bool:
+        """True while it answers nothing."""
+        return self._hangs
+
+    @hangs.setter
+    def hangs(self, hangs: bool) -> None:
+        self._hangs = hangs
+        (_answering.discard if hangs else _answering.add)(self._endpoint)
 
     @property
     def memories(self) -> dict[str, PortableMemory]:
-        """What it has, by id."""
+        """The memories that it has, by id."""
         ids = dict.fromkeys(memory_id_of(each.change) for each in self.applied.values())
         found = {each: self.records.portable(each, None) for each in ids if each is not None}
         return {memory_id: memory for memory_id, memory in found.items() if memory is not None}
 
     @property
     def submitted(self) -> list[str]:
-        """What came on its own, not from the queue."""
+        """The operations that came on their own, not from the queue."""
         return [content_of(each.operation) for each in self.requests if isinstance(each, Submit)]
 
     @property
     def contents(self) -> list[str]:
-        """What was stored, in order."""
+        """The stored contents, in order."""
         operations = self.applied.values()
         return [operation.change.content for operation in operations if isinstance(operation.change, StoreMemory)]
 
@@ -122,10 +172,22 @@ class PlayedStore:
 
     @property
     def life(self) -> list[Change]:
-        """What sessions began and ended, in order."""
+        """The beginnings and ends of sessions, in order."""
         return [operation.change for operation in self.lived.values()]
 
+    def tell(self, operations: Sequence[Operation]) -> None:
+        """Other machines have done this to what is shared."""
+        assert self._gateway is not None
+        self._router.send(self._gateway, OthersWrote(tuple(operations)))
+
+    async def hang(self, client: RawClient) -> None:
+        """Answer nothing from now on. What the gateway has asked before by itself is answered, and was read."""
+        await until(lambda: self.ahead)
+        await client.call("get_memory_status")
+        self.hangs = True
+
     def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
+        self._gateway = peer
         match message:
             case Submit(operation=Operation(change=StartSession() | EndSession())):
                 pass
@@ -157,16 +219,23 @@ class PlayedStore:
             case Recall():
                 return self._recall(message)
             case AwaitEmbedding(memory_id=memory_id):
-                return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,))
+                return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,), near=self.near_by_meaning)
             case GatherContext(sections=sections):
                 return ContextGathered(tuple(ContextSection(name, ()) for name in sections))
             case DescribeStore():
                 return description(len(self.memories))
             case GetMemory(memory_id=memory_id):
                 return self._show(memory_id)
+            case ListMemories():
+                return Listed(tuple(self._view.listed(message)))
+            case FollowLinks():
+                linked = self._view.follow(message.memory_ids, message.session_id, message.depth, message.limit)
+                return LinksFound(tuple(linked.values()))
             case NoteAccess():
                 return Noted()
-        raise AssertionError(message)
+            case SearchGraph():
+                return GraphFound(())
+        return Refused("memory_unavailable", f"this store does not play {type(message).__name__}")
 
     def _apply(self, operation: Operation) -> Applied | Refused:
         (outcome,) = self.records.apply([operation])
@@ -177,7 +246,7 @@ class PlayedStore:
             self.lived.setdefault(operation.operation_id, operation)
         elif not outcome.reply.replayed:
             self.applied[operation.operation_id] = operation
-        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error)
+        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error, near=self.near_by_words)
 
     def _apply_all(self, operations: tuple[Operation, ...]) -> BatchApplied:
         applied: list[str] = []
@@ -190,6 +259,10 @@ class PlayedStore:
                 applied.append(outcome.operation_id)
         return BatchApplied(tuple(applied), tuple(rejected))
 
+    @property
+    def _view(self) -> View:
+        return View([Source(self.records, None)])
+
     def _show(self, memory_id: str) -> MemoryShown | Refused:
         memory = self.memories.get(memory_id)
         if memory is None:
@@ -198,8 +271,9 @@ class PlayedStore:
 
     def _recall(self, question: Recall) -> Recalled:
         visible = [each for each in self.memories.values() if question.include_forgotten or not each.forgotten_at]
-        memories = tuple(as_answer(each) for each in visible)[: question.limit]
-        return Recalled(memories, len(memories), 2, question.strategy, 1.0, self.notices)
+        found = tuple(as_answer(each) for each in visible)
+        memories, left_out = found[: question.limit], found[question.limit :][: question.left_out]
+        return Recalled(memories, len(memories), 2, question.strategy, 1.0, self.notices, left_out=left_out)
 
 
 async def _send(router: Router[ToStore], peer: Peer, body: Any, in_reply_to: int) -> None:
@@ -219,7 +293,7 @@ def as_answer(memory: PortableMemory) -> RecalledMemory:
         type=memory.type,
         scope=memory.scope,
         importance=memory.importance,
-        scores=Scores(0.876543, 0.9, memory.importance, 1.0, vector=0.9, keyword=None),
+        scores=Scores(0.876543, 0.9, memory.importance, 1.0, shares={"meaning": 0.87}),
         tags=memory.tags,
         created_at=1_700_000_000.0,
         access_count=3,
@@ -236,7 +310,6 @@ def description(total: int) -> StoreDescription:
         database_bytes=4096,
         database_path="/data/memory.db",
         uptime_s=12.5,
-        schema_version=1,
         memories_this_session=total,
         session_started_at=1_700_000_000.0,
     )
@@ -372,6 +445,7 @@ class Rig:
         async with anyio.create_task_group() as tasks:
             self.gateway = GatewayActor(spec)
             await tasks.start(_run, self.gateway)
+            self.gateway.access.settings = cast("Settings", _Budgets(self.settings, self.paths.store_endpoint))
             if meets_store and self._store_listens():
                 await self.until_store_answers()
             yield self.gateway

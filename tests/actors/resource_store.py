@@ -36,7 +36,7 @@ class ResourceStore(PlayedStore):
                 own = [memory for memory in self.memories.values() if memory.session_id == session_id]
                 topics = tuple(Counter(tag for memory in own for tag in memory.tags))
                 by_type: Counter[str] = Counter(memory.type for memory in own)
-                return SessionDescription(STARTED_AT, dict(by_type), {}, {}, topics)
+                return SessionDescription(STARTED_AT, dict(by_type), {}, topics)
             case SearchGraph(project=project):
                 return self._graph(project)
             case GatherContext():

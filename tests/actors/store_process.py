@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import re
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
 import anyio
 import msgspec
@@ -18,8 +20,20 @@ import numpy as np
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.config.settings import Settings, model_choices
-from remembrancer.protocol.control import PeerFailed, PeerGone, Ping, Pong, Ready, Role, StartFailed, Stop, ToLauncher
-from remembrancer.protocol.errors import Failure, from_failure
+from remembrancer.config.worker_keys import Invitation
+from remembrancer.protocol.control import (
+    PeerFailed,
+    PeerGone,
+    Ping,
+    Pong,
+    Ready,
+    Role,
+    StartFailed,
+    Stop,
+    StoreHealth,
+    ToLauncher,
+)
+from remembrancer.protocol.errors import Failure, PeerUnavailable, from_failure
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -32,7 +46,7 @@ from remembrancer.protocol.reads import (
     Refused,
     StoreDescription,
 )
-from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
+from remembrancer.protocol.sockets import CurveKeys, Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, ToGateway, ToWorker, to_gateway, to_launcher, to_worker
 from remembrancer.protocol.work import (
     EmbedPassages,
@@ -44,30 +58,39 @@ from remembrancer.protocol.work import (
     PassageJob,
     PassagesEmbedded,
     QueryEmbedded,
+    UseModel,
     WhoAreYou,
     WorkerFailed,
-    WorkerLeaving,
+    WorkerPing,
+    WorkerPong,
     WorkerReady,
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
 from tests.actors.patient_dealer import PatientDealer
 from tests.forked import ForkedProcess, run_actor
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
+from tests.patience import PATIENCE_S
 
-REQUEST_S = 20.0
+REQUEST_S = PATIENCE_S
 """What the store is given for an answer."""
-START_S = 60.0
+START_S = PATIENCE_S
 Answer = TypeVar("Answer")
+
+
+class HasSpec(Protocol):
+    """A child, as it was started."""
+
+    spec: LaunchSpec
 
 
 class Launched:
     """A child process and the end of the pipe that it lives by."""
 
-    def __init__(self, role: Role, home: Path, settings: Settings) -> None:
+    def __init__(self, role: Role, home: Path, settings: Settings, constants: Mapping[str, float]) -> None:
         self.spec = LaunchSpec(
             role=role, name=role, incarnation=new_ulid(), home=str(home), settings=settings, threads=2
         )
-        self.process = ForkedProcess(run_actor, role)
+        self.process = ForkedProcess(run_actor, role, constants)
         self.process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
 
     async def kill(self) -> None:
@@ -110,7 +133,7 @@ class Launcher:
                 self._news = anyio.Event()
                 await self._news.wait()
 
-    async def tell(self, child: Launched, message: Ping | Stop | PeerGone | PeerFailed) -> None:
+    async def tell(self, child: HasSpec, message: Ping | Stop | PeerGone | PeerFailed) -> None:
         """Send to a child that has said something already."""
         assert self._router.send(self._peers[child.spec.incarnation], message)
 
@@ -220,21 +243,33 @@ class Worker:
         identity: ModelIdentity = IDENTITY,
         choice: ModelChoice = CHOICE,
         holds: bool = False,
+        endpoint: str | None = None,
+        keys: CurveKeys | None = None,
+        speaker: Speaker | None = None,
     ) -> None:
-        self.speaker = Speaker(name, new_ulid())
+        self.speaker = speaker or Speaker(name, new_ulid())
         self.credit = credit
         self.identity = identity
         self.choice = choice
         self.jobs: list[PassageJob] = []
         """All jobs that it was ever given."""
         self.questions: list[str] = []
-        self.asked: list[WhoAreYou | Refused] = []
+        self.asked: list[WhoAreYou | UseModel | Refused] = []
+        self.pings = 0
+        self.is_deaf = False
+        """Answers no ping."""
+        self.shut_out: list[bool | str] = []
         self.holds = holds
         """Takes jobs and does not answer them."""
         self.refuses: Callable[[str], bool] = lambda text: False
         self.garbles: Callable[[bytes], bytes] = lambda vectors: vectors
         self.dealer: Dealer[ToWorker] = Dealer(
-            RuntimePaths(home).store_endpoint, self.speaker, to_worker, on_message=self._hear
+            endpoint or RuntimePaths(home).store_endpoint,
+            self.speaker,
+            to_worker,
+            on_message=self._hear,
+            keys=keys,
+            on_refused=self.shut_out.append,
         )
         self._outbox: asyncio.Queue[object] = asyncio.Queue()
         self._sending: asyncio.Task[None] | None = None
@@ -249,7 +284,11 @@ class Worker:
                 self.questions.append(text)
                 vector = vector_of(text, self.identity.model).tobytes()
                 self._outbox.put_nowait(QueryEmbedded(query_id, self.garbles(vector)))
-            case WhoAreYou() | Refused():
+            case WorkerPing():
+                self.pings += 1
+                if not self.is_deaf:
+                    self._outbox.put_nowait(WorkerPong())
+            case WhoAreYou() | UseModel() | Refused():
                 self.asked.append(message)
 
     def answer(self, jobs: tuple[PassageJob, ...] | list[PassageJob]) -> None:
@@ -264,7 +303,7 @@ class Worker:
             passages = tuple(Passage(*span) for span in spans)
             self._outbox.put_nowait(PassagesEmbedded(job.job_id, passages, self.garbles(vectors.tobytes())))
 
-    def say(self, message: WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | QueryEmbedded) -> None:
+    def say(self, message: object) -> None:
         self._outbox.put_nowait(message)
 
     def announce(self) -> None:
@@ -275,7 +314,9 @@ class Worker:
 
     async def _send(self) -> None:
         while True:
-            self.dealer.send(await self._outbox.get())
+            message = await self._outbox.get()
+            with contextlib.suppress(PeerUnavailable):  # the store that comes back gives its jobs anew
+                self.dealer.send(message)
 
     async def __aenter__(self) -> Worker:
         await self.dealer.__aenter__()
@@ -294,7 +335,13 @@ class StoreRig:
     """A home with a store in it, which may be killed and started again, and its peers."""
 
     def __init__(
-        self, home: Path, launcher: Launcher, gateway: Gateway, stack: AsyncExitStack, settings: Settings
+        self,
+        home: Path,
+        launcher: Launcher,
+        gateway: Gateway,
+        stack: AsyncExitStack,
+        settings: Settings,
+        constants: Mapping[str, float],
     ) -> None:
         self.home = home
         self.paths = RuntimePaths(home)
@@ -303,11 +350,12 @@ class StoreRig:
         self.settings = settings
         self.store: Launched
         self._stack = stack
+        self._constants = constants
         self._launched: list[Launched] = []
 
     def launch(self, role: Role) -> Launched:
         """Start a process, which is killed at the end if it still runs."""
-        child = Launched(role, self.home, self.settings)
+        child = Launched(role, self.home, self.settings, self._constants)
         self._launched.append(child)
         return child
 
@@ -334,19 +382,50 @@ class StoreRig:
         await self.gateway.until(lambda now: now.embedding.workers > before)
         return worker
 
+    async def remote_worker(self, invitation: Invitation, **options: Any) -> Worker:
+        """A worker on another host that has announced itself."""
+        remote = (await self.health()).remote
+        assert remote is not None, remote
+        options.setdefault("keys", invitation.keys)
+        worker = await self._stack.enter_async_context(
+            Worker(self.home, invitation.name, endpoint=remote.address, **options)
+        )
+        worker.announce()
+        return worker
+
+    async def health(self) -> StoreHealth:
+        """The store's answer to the launcher's ping."""
+        await self.launcher.tell(self.store, Ping())
+        health = (await self.launcher.expect(Pong)).health
+        assert isinstance(health, StoreHealth)
+        return health
+
     def log(self) -> str:
-        """What the store has logged."""
+        """The store's log."""
         return (self.paths.logs / "store.log").read_text()
 
     async def end(self) -> None:
+        """Kill what still runs. What has ended by itself is said, with the end of its log."""
+        died = []
         for child in self._launched:
-            if child.process.poll() is None:
+            code = child.process.poll()
+            if code is None:
                 await child.kill()
+            elif not child.process.stdin.closed:
+                child.process.stdin.close()
+                died.append(f"the {child.spec.role} ended by itself, with {code}:\n{self.log()[-5000:]}")
+        assert not died, "\n".join(died)
 
 
 @asynccontextmanager
-async def store_rig(home: Path, *, started: bool = True, settings: Settings = SETTINGS) -> AsyncIterator[StoreRig]:
-    """A home, its launcher's and its gateway's sockets, and (if `started`) its store."""
+async def store_rig(
+    home: Path,
+    *,
+    started: bool = True,
+    settings: Settings = SETTINGS,
+    constants: Mapping[str, float] = MappingProxyType({}),
+) -> AsyncIterator[StoreRig]:
+    """A home, its launcher's and its gateway's sockets, and (if `started`) its store. `constants`: see `run_actor`."""
     paths = RuntimePaths(home)
     for directory in (paths.run, paths.logs):
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -354,7 +433,7 @@ async def store_rig(home: Path, *, started: bool = True, settings: Settings = SE
         launcher = await stack.enter_async_context(Launcher(home))
         gateway = Gateway(home)
         await stack.enter_async_context(gateway.dealer)
-        rig = StoreRig(home, launcher, gateway, stack, settings)
+        rig = StoreRig(home, launcher, gateway, stack, settings, dict(constants))
         stack.push_async_callback(rig.end)
         if started:
             await rig.start()

@@ -23,6 +23,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
+from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import NEAR, PATIENT, QUICK, PlayedStore, Rig
 from tests.patience import until
 
@@ -99,16 +100,16 @@ async def test_tags_forgetting_restoring_and_promotion_answer_as_the_design_says
         identity = (await client.store("x", scope="session", tags=["a"]))["memory_id"]
 
         answer = await client.call("tag_memory", memory_id=identity, add=["b", "c"], remove="a")
-        assert answer == {"memory_id": identity, "tags": ["b", "c"]}
+        assert answer == {"note": DATA, "memory_id": identity, "tags": ["b", "c"]}
         assert last(store).change == TagMemory(identity, ("b", "c"), ("a",))
 
         answer = await client.call("promote_memory", memory_id=identity, target_scope="project", reason="of use")
         expected: dict[str, Any] = {"previous_scope": "session", "new_scope": "project", "reason": "of use"}
-        assert answer == {"memory_id": identity, **expected}
+        assert answer == {"note": DATA, "memory_id": identity, **expected}
         assert last(store).change == PromoteMemory(identity, "project", "of use")
 
         answer = await client.call("forget_memory", memory_id=identity, reason="outdated")
-        assert answer == {"memory_id": identity, "status": "forgotten", "reason": "outdated"}
+        assert answer == {"note": DATA, "memory_id": identity, "status": "forgotten", "reason": "outdated"}
         assert last(store).change == ForgetMemory(identity, "outdated")
         answer = await client.call("forget_memory", memory_id=identity, reason="again")
         assert answer["reason"] == "outdated"
@@ -215,7 +216,9 @@ async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
     times = {name: answer.pop(name) for name in ("created_at", "updated_at", "forgotten_at")}
     assert all(time.startswith("20") and time.endswith("Z") for time in times.values())
     history = answer.pop("history")
+    assert answer.pop("sessions_used") == 1, "by the one that has changed it"
     assert answer == {
+        "note": DATA,
         "id": identity,
         "content": "Java 21",
         "type": "semantic",
@@ -332,7 +335,7 @@ async def test_a_memory_is_explained(rig: Rig) -> None:
             | {"reason": "importance", "score": 0.7, "source_session": "s", "merged_into": NEAR}
         ],
         "source_project": "p_0123456789ab",
-        "sessions_accessed": 2,
+        "sessions_used": 2,
         "observed_in_projects": ["p_0123456789ab"],
         "why": ["Stored by session s."],
     }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from remembrancer.protocol.reads import Refused
-from remembrancer.protocol.session_life import StartSession
-from remembrancer.protocol.writes import Operation, memory_id_of
+from remembrancer.config.project import project_of
+from remembrancer.protocol.reads import Recall, Refused
+from remembrancer.protocol.writes import memory_id_of
+from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig
 from tests.patience import until
 
@@ -51,10 +54,10 @@ async def test_changes_without_a_store_are_queued_and_answered_with_what_is_know
             "re_embedded": True,
             "embedding": "pending",
         }
-        assert await change("tag_memory", add=["x"], remove=["sea"]) == {"tags": ["new", "x"]}
-        promotion = {"previous_scope": "session", "new_scope": "project", "reason": None}
+        assert await change("tag_memory", add=["x"], remove=["sea"]) == {"note": DATA, "tags": ["new", "x"]}
+        promotion = {"note": DATA, "previous_scope": "session", "new_scope": "project", "reason": None}
         assert await change("promote_memory", target_scope="project") == promotion
-        assert await change("forget_memory", reason="why") == {"status": "forgotten", "reason": "why"}
+        assert await change("forget_memory", reason="why") == {"note": DATA, "status": "forgotten", "reason": "why"}
         assert await change("restore_memory") == {"status": "active"}
         assert gateway.health().queue_depth == 5
 
@@ -186,7 +189,7 @@ async def test_a_memory_on_its_way_to_the_store_is_shown_all_the_same(rig: Rig) 
     async with rig.running(), rig.session() as client:
         identity = (await client.store("older"))["memory_id"]
         async with PlayedStore(rig.paths).open() as store:
-            store.refuses_writes = Refused("storage_full", "the disk is full", retry_possible=True)
+            store.refuses_writes = Refused("file_locked", "another program has locked it", retry_possible=True)
             await until(lambda: "older" in store.submitted)
             answer = await client.call("get_memory", memory_id=identity)
             assert (answer["content"], answer["degraded"]) == ("older", True)
@@ -194,11 +197,97 @@ async def test_a_memory_on_its_way_to_the_store_is_shown_all_the_same(rig: Rig) 
             assert (await client.call("get_memory", memory_id=NEAR))["error"] == "not_found"
 
 
+async def test_a_memory_is_shown_with_its_queued_changes_while_the_store_answers(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+        changed, gone = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(2)]
+        store.refuses_writes = Refused("journal_away", "the journal is away", retry_possible=True)
+        assert warned(await client.call("update_memory", memory_id=changed, content="new")) == ["queued"]
+        assert warned(await client.call("tag_memory", memory_id=changed, add=["t"])) == ["queued"]
+        assert warned(await client.call("forget_memory", memory_id=gone)) == ["queued"]
+
+        answer = await client.call("get_memory", memory_id=changed)
+        assert (answer["content"], answer["tags"], answer["version"]) == ("new", ["t"], 3)
+        assert warned(answer) == ["partial_results"]
+        assert (await client.call("get_memory", memory_id=changed, version=1))["content"] == "harbour 0"
+        read = await client.request("resources/read", uri=f"memory://memory/{changed}")
+        assert json.loads(read["result"]["contents"][0]["text"])["content"] == "new"
+        assert (await client.call("get_memory", memory_id=gone))["status"] == "forgotten"
+
+        store.refuses_writes = None
+        await until(lambda: gateway.health().queue_depth == 0)
+        answer = await client.call("get_memory", memory_id=changed)
+        assert (answer["content"], answer["tags"], answer["version"]) == ("new", ["t"], 3)
+        assert warned(answer) == []
+
+
+async def test_a_list_has_queued_changes_in_their_places_on_every_page(rig: Rig) -> None:
+    chosen = {"REMEMBRANCER_TOOLSETS": "memory,admin,nodes"}
+    async with (
+        PlayedStore(rig.paths).open() as store,
+        rig.running() as gateway,
+        rig.session(environment=chosen) as client,
+    ):
+        kept, changed, gone, tagged = [
+            (await client.store(f"harbour {n}", tags=["sea"] if n else [], importance=0.5))["memory_id"]
+            for n in range(4)
+        ]
+        store.refuses_writes = Refused("journal_away", "the journal is away", retry_possible=True)
+        await client.call("update_memory", memory_id=changed, content="new", importance=0.9)
+        await client.call("tag_memory", memory_id=tagged, add=["t"], remove=["sea"])
+        await client.call("forget_memory", memory_id=gone)
+        made = (await client.store("harbour 4", tags=["t"], importance=0.6))["memory_id"]
+
+        async def pages(limit: int, **arguments: Any) -> list[str]:
+            found: list[str] = []
+            while True:
+                page = await client.call("list_memories", limit=limit, offset=len(found), **arguments)
+                if not page["memories"]:
+                    return found
+                found += [each["id"] for each in page["memories"]]
+
+        async def seen() -> list[Any]:
+            linked = await client.call("recall", tags=["sea"])
+            return [
+                [await pages(limit) for limit in (1, 2, 10)],
+                await pages(2, order="important"),
+                await pages(2, tags=["t"]),
+                await pages(2, tags=["sea"]),
+                [(each["id"], each["content"], each["links"]) for each in linked["nodes"]],
+            ]
+
+        expected = [
+            [[made, tagged, changed, kept]] * 3,
+            [changed, made, tagged, kept],
+            [made, tagged],
+            [changed],
+            [(changed, "new", [])],
+        ]
+        assert await seen() == expected
+        assert warned(await client.call("list_memories")) == ["partial_results"]
+        store.refuses_writes = None
+        await until(lambda: gateway.health().queue_depth == 0)
+        assert await seen() == expected
+        assert warned(await client.call("list_memories")) == []
+
+
+async def test_what_a_recall_left_out_is_shown_with_its_queued_changes(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+        _, changed, gone = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(3)]
+        store.refuses_writes = Refused("journal_away", "the journal is away", retry_possible=True)
+        await client.call("update_memory", memory_id=changed, content="the new harbour")
+        await client.call("forget_memory", memory_id=gone)
+        project = project_of(rig.paths.home)
+        question = Recall("session:test", project=project, query="harbour", limit=1, left_out=5)
+        found, is_degraded = await gateway.access.recall(question, time.time())
+        assert is_degraded
+        assert [(each.id, each.content) for each in found.left_out] == [(changed, "the new harbour")]
+
+
 async def test_a_question_that_times_out_says_so_and_the_next_does_not_wait(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         identity = (await client.store("The harbour is deep"))["memory_id"]
         await client.call("recall_memories", query="harbour")
-        store.hangs = True
+        await store.hang(client)
         answer = await client.call("recall_memories", query="harbour")
         assert [memory["content"] for memory in answer["memories"]] == ["The harbour is deep"]
         assert (warned(answer), answer["degraded"]) == (["query_timeout"], True)
@@ -210,33 +299,28 @@ async def test_a_question_that_times_out_says_so_and_the_next_does_not_wait(rig:
 async def test_a_memory_of_which_nothing_is_known_times_out_with_that_error(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         await client.store("x")
-        store.hangs = True
+        await store.hang(client)
         answer = await client.call("get_memory", memory_id=NEAR)
         assert (answer["error"], answer["degraded"], answer["retry_possible"]) == ("query_timeout", True, True)
 
 
-async def test_whoever_listens_hears_of_writes_when_they_are_queued_and_when_they_are_applied(rig: Rig) -> None:
-    heard: list[tuple[str, bool]] = []
+async def test_writes_are_noted_when_they_are_queued_and_when_they_are_applied(rig: Rig) -> None:
     seen: list[tuple[str, int]] = []
-
-    def hear(operation: Operation, is_applied: bool) -> None:
-        if not isinstance(operation.change, StartSession):
-            heard.append((memory_id_of(operation.change) or "", is_applied))
-
-    def fail(*_: object) -> None:
-        raise RuntimeError("a listener's own trouble")
-
     async with rig.running() as gateway, rig.session() as client:
-        gateway.events.on_write.extend([fail, hear])
-        gateway.events.on_recall.extend([fail, lambda caller, ids: seen.append((caller.session_id, len(ids)))])
+
+        def noted() -> list[tuple[str, str]]:
+            writes = sorted(gateway.access.writes.since(0) or [], key=lambda each: each.number)
+            return [(memory_id_of(each.operation.change) or "", each.stage) for each in writes]
+
+        gateway.access.on_recall.append(lambda caller, ids: seen.append((caller.session_id, len(ids))))
         identity = (await client.store("x"))["memory_id"]
         await client.call("tag_memory", memory_id=identity, add=["y"])
-        assert heard == [(identity, False)] * 2
+        assert [each for each in noted() if each[0]] == [(identity, "queued")] * 2
         async with PlayedStore(rig.paths).open():
             await until(lambda: gateway.health().queue_depth == 0)
-            assert heard[2:] == [(identity, True)] * 2
+            assert [each for each in noted() if each[0]][2:] == [(identity, "applied")] * 2
             await client.call("forget_memory", memory_id=identity)
-            assert heard[4:] == [(identity, True)]
+            assert [each for each in noted() if each[0]][4:] == [(identity, "applied")]
             await client.call("recall_memories", query="x", include_forgotten=True)
             await client.call("recall_memories", query="x")
         assert seen == [("session:test", 1), ("session:test", 0)]

@@ -15,12 +15,13 @@ from remembrancer.actors.store import committer as committer_module
 from remembrancer.actors.store.committer import MAX_GROUP, MAX_GROUPS_IN_A_ROW, MAX_WAITING, Committer
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.protocol.errors import InternalError, InvalidInput, MemoryUnavailable, QueueFull
+from remembrancer.protocol.errors import FileLocked, InternalError, InvalidInput, MemoryUnavailable, QueueFull
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, memory_id_of, store_operation
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
+NAME = "p_0123456789ab"
 
 
 class WatchedRecords(SqliteRecords):
@@ -29,19 +30,19 @@ class WatchedRecords(SqliteRecords):
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(path, name, lambda: REQUESTED_AT)
         self.groups: list[list[str]] = []
-        self.fail = False
+        self.fault: Exception | None = None
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         self.groups.append([operation.operation_id for operation in operations])
-        if self.fail:
-            raise RuntimeError("a fault in the records")
+        if self.fault is not None:
+            raise self.fault
         return super().apply(operations)
 
 
 @asynccontextmanager
 async def writing(path: Path, *names: str) -> AsyncIterator[tuple[Committer, list[WatchedRecords]]]:
     committer = Committer()
-    files = [WatchedRecords(path / name / "memory.db", name) for name in names or ("p_0123456789ab",)]
+    files = [WatchedRecords(path / name / "memory.db", name) for name in names or (NAME,)]
     try:
         yield committer, files
     finally:
@@ -56,7 +57,7 @@ class Held:
     def __init__(self, committer: Committer) -> None:
         self._free = threading.Event()
         self._begun = threading.Event()
-        self.done = committer.run(self._work)
+        self.done = committer.run(NAME, self._work)
 
     def _work(self) -> None:
         self._begun.set()
@@ -99,22 +100,59 @@ async def test_a_group_has_its_limit_and_a_submission_is_never_split(tmp_path: P
         assert [len(group) for group in records.groups] == sizes
 
 
-async def test_a_group_is_of_one_file_and_the_files_keep_their_order(tmp_path: Path) -> None:
-    async with writing(tmp_path, "a", "b") as (committer, [one, two]):
+async def test_a_file_that_is_held_holds_no_other(tmp_path: Path) -> None:
+    async with writing(tmp_path, NAME, "b") as (committer, [one, two]):
         gate = await held(committer)
         places = [one, one, two, one]
         futures = [committer.submit(each, [store_operation(f"op{n}", f"text {n}")]) for n, each in enumerate(places)]
+        assert isinstance((await futures[2])[0].reply, Applied)
+        assert await committer.run("b", lambda: "ran") == "ran"
+        assert [future.done() for future in futures] == [False, False, True, False]
         gate.let_go()
         for future in futures:
             await future
-        assert (one.groups, two.groups) == ([["op0", "op1"], ["op3"]], [["op2"]])
+        assert (one.groups, two.groups) == ([["op0", "op1", "op3"]], [["op2"]])
+
+
+async def test_the_thread_of_a_file_that_nobody_writes_ends_and_another_one_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer_module, "IDLE_S", 0.01)
+    async with writing(tmp_path) as (committer, [records]):
+        for number in range(3):
+            outcome = (await committer.submit(records, [store_operation(f"op{number}", f"text {number}")]))[0]
+            assert isinstance(outcome.reply, Applied)
+            await until(lambda: not any(each.name == f"writer {NAME}" for each in threading.enumerate()))
+        assert committer.commits == committer.commits_of(NAME) == 3
+
+
+async def test_groups_that_nothing_waited_behind_cost_an_operation_no_turn(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        for number in range(MAX_GROUPS_IN_A_ROW):
+            await committer.submit(records, [store_operation(f"op{number}", f"text {number}")])
+        gate = asyncio.Event()
+        free, apply, loop = threading.Event(), records.apply, asyncio.get_running_loop()
+
+        def held_apply(operations: Sequence[Operation]) -> list[Outcome]:
+            loop.call_soon_threadsafe(gate.set)
+            assert free.wait(PATIENCE_S)
+            return apply(operations)
+
+        records.apply = held_apply  # type: ignore[method-assign]
+        first = committer.submit(records, [store_operation("first", "the first text")])
+        await gate.wait()
+        second = committer.submit(records, [store_operation("second", "the second text")])
+        groups_before = committer.run(NAME, lambda: len(records.groups))
+        free.set()
+        await asyncio.gather(first, second)
+        assert await groups_before == MAX_GROUPS_IN_A_ROW + 2, "it was submitted after both"
 
 
 async def test_operations_pass_other_work_which_gets_its_turn_all_the_same(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
         groups_before: list[int] = []
         gate = await held(committer)
-        work = [committer.run(lambda: groups_before.append(len(records.groups))) for _ in range(2)]
+        work = [committer.run(NAME, lambda: groups_before.append(len(records.groups))) for _ in range(2)]
         rounds = 2 * MAX_GROUPS_IN_A_ROW + 1
         futures = [
             committer.submit(records, [store_operation(f"{r}.{n}", f"{r} {n}") for n in range(MAX_GROUP)])
@@ -155,12 +193,23 @@ async def test_an_operation_that_cannot_be_applied_does_not_hurt_those_beside_it
 
 async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_path: Path) -> None:
     async with writing(tmp_path) as (committer, [records]):
-        records.fail = True
+        records.fault = RuntimeError("a fault in the records")
         outcomes = await committer.submit(records, [store_operation("a", "x"), store_operation("b", "y")])
         assert [type(each.reply) for each in outcomes] == [InternalError, InternalError]
         with pytest.raises(ZeroDivisionError):
-            await committer.run(lambda: 1 // 0)
-        records.fail = False
+            await committer.run(NAME, lambda: 1 // 0)
+        records.fault = None
+        outcomes = await committer.submit(records, [store_operation("a", "x")])
+        assert isinstance(outcomes[0].reply, Applied)
+
+
+async def test_a_commit_to_a_file_that_is_taken_away_meanwhile_may_be_tried_again(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        records.fault = FileLocked("it was taken away")
+        outcomes = await committer.submit(records, [store_operation("a", "x"), store_operation("b", "y")])
+        assert [each.reply for each in outcomes] == [records.fault, records.fault]
+        assert records.fault.retry_possible
+        records.fault = None
         outcomes = await committer.submit(records, [store_operation("a", "x")])
         assert isinstance(outcomes[0].reply, Applied)
 
@@ -180,7 +229,7 @@ async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(
     async with writing(tmp_path) as (committer, [records]):
         gate = await held(committer)
         futures = [committer.submit(records, [store_operation(f"op{n}", f"text {n}")]) for n in range(5)]
-        ran = committer.run(lambda: "ran")
+        ran = committer.run(NAME, lambda: "ran")
         closing = asyncio.create_task(asyncio.to_thread(committer.close))
         gate.let_go()
         await closing
@@ -189,5 +238,5 @@ async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(
         with pytest.raises(MemoryUnavailable):
             committer.submit(records, [store_operation("late", "x")])
         with anyio.fail_after(PATIENCE_S), pytest.raises(MemoryUnavailable):
-            await committer.run(lambda: "late")
+            await committer.run(NAME, lambda: "late")
         await asyncio.to_thread(committer.close)

@@ -14,10 +14,11 @@ import msgspec
 import pytest
 
 from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
-from remembrancer.actors.consolidator.promoting import promote_to_user
+from remembrancer.actors.consolidator.derived_memories import name_of
+from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings, promotion_rules
-from remembrancer.memory.handovers import HANDOVER
+from remembrancer.memory.handovers import is_session_record
 from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
@@ -28,14 +29,23 @@ from remembrancer.protocol.consolidation import (
     Reflected,
     SessionRead,
 )
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import GetMemory, MemoryShown, NoteAccess, Noted
+from remembrancer.protocol.reads import DescribeStore, GetMemory, MemoryShown, NoteAccess, Noted, StoreDescription
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, ProjectRef, UpdateMemory
+from remembrancer.protocol.writes import (
+    Applied,
+    EntityRef,
+    ForgetMemory,
+    Operation,
+    ProjectRef,
+    PromoteMemory,
+    UpdateMemory,
+)
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
@@ -87,11 +97,11 @@ class Workplace:
 
     async def memories(self, project: ProjectRef | None = PROJECT, **fields: Any) -> dict[str, Material]:
         found = await all_memories(self.link, ReadMemories(project, **fields))
-        return {memory.id: memory for memory in found if HANDOVER not in memory.tags}
+        return {memory.id: memory for memory in found if not is_session_record(memory.kind)}
 
     async def handovers(self) -> list[Material]:
         found = await all_memories(self.link, ReadMemories(PROJECT))
-        return [memory for memory in found if HANDOVER in memory.tags and memory.status == "active"]
+        return [memory for memory in found if is_session_record(memory.kind) and memory.status == "active"]
 
     async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
         return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id), MemoryShown)
@@ -147,7 +157,9 @@ async def test_a_memory_that_is_worth_it_goes_into_the_project_at_the_end_of_its
         assert read.entry is not None
         assert (read.entry.status, read.entry.memories_promoted) == ("completed", 1)
         assert read.entry.summary is not None
-        assert CONVENTION in read.entry.summary
+        assert CONVENTION in read.entry.summary, "it was promoted"
+        assert "coffee" not in read.entry.summary
+        assert "flag" not in read.entry.summary
 
 
 @pytest.mark.parametrize("how", ["forgotten", "reworded"])
@@ -336,32 +348,95 @@ async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> N
         assert len(await place.memories()) == len(await place.memories(OTHER_PROJECT)) == 1
 
 
-async def test_what_three_sessions_used_goes_to_the_user_and_what_another_project_knows_is_merged_into_it(
-    home: Path,
-) -> None:
-    text = "prefer small commits with a reason in each message over a large commit at the end"
-    again = "prefer small commits with a reason in each message over a large commit at the end, always"
+PREFERENCE = "Ilse prefers small commits with a reason in each message over a large commit at the end"
+DEPLOYS = "Production is deployed on Mondays at 09:30"
+
+
+async def proposals(place: Workplace, project: ProjectRef = PROJECT) -> dict[str, str]:
+    """The memories that are proposed to go to the user, and why."""
+    told = await place.rig.gateway.ask(DescribeStore(project, SESSION), StoreDescription)
+    return {each.memory_id: each.reason for each in told.proposals}
+
+
+async def used_in_three_sessions(place: Workplace, memory_id: str) -> None:
+    for session_id in ("session:a", "session:b", "session:c"):
+        await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,), (memory_id,)), Noted)
+    await place.until(memory_id, sessions_used=3)
+
+
+async def test_what_two_projects_say_of_the_user_goes_to_him_and_can_be_taken_back(home: Path) -> None:
     async with workplace(home) as place:
-        fields = {"scope": "project", "kind": "preference", "importance": 0.8, "confidence": 0.8}
-        one = await place.note(text, **fields)
-        two = await place.note(again, project=OTHER_PROJECT, **fields)
-        for project, memory_id in ((PROJECT, one), (OTHER_PROJECT, two)):
-            await place.start("session:last", project)
-            for session_id in ("session:a", "session:b", "session:c"):
-                await place.rig.gateway.ask(NoteAccess(project, session_id, (memory_id,)), Noted)
-            await place.until(memory_id, project, sessions_accessed=3)
-            await place.end("session:last", project)
-        assert one not in await place.memories()
-        assert (await place.memories(OTHER_PROJECT))[two].status == "promoted"
+        fields = {"scope": "project", "kind": "preference", "importance": 0.5, "confidence": 0.8}
+        one = await place.note(PREFERENCE, **fields)
+        await place.start("session:last", PROJECT)
+        await place.end("session:last", PROJECT)
+        assert await place.memories(None) == {}, "one project alone has said it"
+        assert await proposals(place) == {one: "it speaks of the user, and names nothing of the project"}
+        two = await place.note(f"{PREFERENCE}!", project=OTHER_PROJECT, **fields)
+        await place.start("session:last", OTHER_PROJECT)
+        await place.end("session:last", OTHER_PROJECT)
         shared = await place.memories(None)
-        assert list(shared) == [one]
-        assert shared[one].confidence == 0.9
-        shown = await place.show(one)
-        assert shown.observed_in == (PROJECT.id, OTHER_PROJECT.id)
-        assert [(step.action, step.source_project) for step in shown.memory.promotion_chain] == [
-            ("promoted", PROJECT.id),
-            ("merged", OTHER_PROJECT.id),
-        ]
+        assert list(shared) == [two]
+        assert shared[two].confidence == 0.9
+        assert (await place.memories())[one].status == "promoted"
+        assert await proposals(place, OTHER_PROJECT) == {}
+        shown = await place.show(two, OTHER_PROJECT)
+        assert shown.observed_in == (OTHER_PROJECT.id, PROJECT.id)
+        reason = f"the project {name_of(PROJECT)} says the same, and it speaks of the user"
+        assert shown.memory.promotion_chain[0].reason == reason
+
+        back = PromoteMemory(two, "project", "not everywhere")
+        with pytest.raises(InvalidInput, match="another project"):
+            await place.rig.gateway.submit(change_operation("elsewhere", back))
+        await place.rig.gateway.submit(change_operation("back", back, project=OTHER_PROJECT))
+        assert await place.memories(None) == {}
+        (again,) = (await place.memories(OTHER_PROJECT)).values()
+        assert (again.id, again.scope, again.status) == (two, "project", "active")
+        await place.start("session:later", OTHER_PROJECT)
+        await place.end("session:later", OTHER_PROJECT)
+        assert await place.memories(None) == {}, "for good"
+        assert any("refused" in reason for reason in (await place.show(two, OTHER_PROJECT)).reasons)
+
+
+async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when_somebody_says_so(home: Path) -> None:
+    async with workplace(home) as place:
+        fields = {"scope": "project", "kind": "convention", "importance": 0.9, "confidence": 0.9}
+        kept = await place.note(DEPLOYS, **fields)
+        taken = await place.note("Commit messages are in the imperative", **fields)
+        shown = await place.note("Branches are named after their tickets", **fields)
+        for session_id in ("session:a", "session:b", "session:c"):
+            await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (shown,)), Noted)
+        await used_in_three_sessions(place, kept)
+        await used_in_three_sessions(place, taken)
+        await place.start("session:last")
+        await place.end("session:last")
+        assert await place.memories(None) == {}
+        assert set(await proposals(place)) == {kept, taken}, "to have been shown is no use"
+        assert all("it was used in 3 sessions" in reason for reason in (await proposals(place)).values())
+        await place.rig.gateway.submit(change_operation("refuse", PromoteMemory(kept, "project")))
+        await place.rig.gateway.submit(change_operation("accept", PromoteMemory(taken, "user")))
+        assert list(await place.memories(None)) == [taken]
+        assert await proposals(place) == {}
+        await place.start("session:later")
+        await place.end("session:later")
+        assert await proposals(place) == {}
+
+
+async def test_what_a_project_has_said_in_other_words_or_refused_supports_nothing(home: Path) -> None:
+    async with workplace(home) as place:
+        fields = {"scope": "project", "kind": "preference"}
+        mine = await place.note(PREFERENCE, **fields)
+        await place.note("Ilse wants answers in Dutch", **fields)
+        await place.start("session:last")
+        await place.end("session:last")
+        await place.rig.gateway.submit(change_operation("refuse", PromoteMemory(mine, "project")))
+        await place.note(PREFERENCE, project=OTHER_PROJECT, **fields)
+        await place.note("Ilse wants answers in German", project=OTHER_PROJECT, **fields)
+        await place.start("session:last", OTHER_PROJECT)
+        await place.end("session:last", OTHER_PROJECT)
+        assert await place.memories(None) == {}
+        assert len(await proposals(place)) == 1
+        assert len(await proposals(place, OTHER_PROJECT)) == 2
 
 
 async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(home: Path) -> None:
@@ -519,17 +594,12 @@ async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_an
             memory_id = await rig.gateway.store(
                 f"{text}, always", project=project, kind="preference", importance=0.8, confidence=0.8
             )
-            for session_id in ("session:a", "session:b", "session:c"):
-                await rig.gateway.ask(NoteAccess(project, session_id, (memory_id,)), Noted)
             await rig.gateway.until_embedded(project)
-            async with Dying(home, 0) as link:
-                place = Workplace(rig, link)
-                await place.until(memory_id, project, sessions_accessed=3)
             async with Dying(home, deaths) as link:
                 with contextlib.suppress(Died):
-                    await promote_to_user(link, project, rules, time.time)
+                    await propose_to_user(link, project, rules, time.time)
             async with Dying(home, 0) as link:
-                await promote_to_user(link, project, rules, time.time)
+                await propose_to_user(link, project, rules, time.time)
                 assert (await Workplace(rig, link).memories(project))[memory_id].status == "promoted"
         async with Dying(home, 0) as link:
             place = Workplace(rig, link)

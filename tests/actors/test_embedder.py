@@ -218,6 +218,24 @@ async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home:
         await store.expect(PassagesEmbedded)
 
 
+async def test_a_model_that_takes_long_to_load_is_reported_and_used_when_it_is_there(home: Path) -> None:
+    may_load = threading.Event()
+
+    def load() -> Engine:
+        may_load.wait()
+        return load_onnx("all-MiniLM-L6-v2", 2)
+
+    actor = EmbedderActor(spec_of(home, model_load_timeout_s=0.01), load)
+    async with store_at(home) as store, worker_in(home, actor) as worker:
+        try:
+            failed = await store.expect(WorkerFailed)
+            assert "still being loaded after 0.01 s" in failed.message
+        finally:
+            may_load.set()
+        await store.expect(WorkerReady)
+        assert worker.health().error is None
+
+
 class Brittle:
     """The default model, which fails over any text that holds a certain word."""
 
@@ -226,7 +244,7 @@ class Brittle:
     def __init__(self) -> None:
         self._engine = load_onnx("all-MiniLM-L6-v2", 2)
         self.tokenizer = self._engine.tokenizer
-        self.passage_budget = self._engine.passage_budget
+        self.passage_budget, self.passage_tokens = self._engine.passage_budget, self._engine.passage_tokens
 
     @property
     def identity(self) -> ModelIdentity:

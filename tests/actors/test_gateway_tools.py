@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -17,9 +18,10 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
 from remembrancer.protocol.session_life import StartSession
-from remembrancer.protocol.writes import EntityRef, StoreMemory, memory_id_of
-from remembrancer.toolsets.tools import answer_text
+from remembrancer.protocol.writes import EntityRef, NearMemory, StoreMemory, memory_id_of
+from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig, content_of
+from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +61,50 @@ async def test_the_tools_cost_a_client_at_most_two_thousand_tokens(rig: Rig) -> 
     assert hints["store_memory"]["destructiveHint"] is False
     assert hints["recall_memories"]["readOnlyHint"] is True
     assert hints["get_memory_status"]["readOnlyHint"] is True
+
+
+FAMILIES = ("memory", "nodes", "graph", "files", "code", "admin")
+
+
+async def test_all_toolsets_together_cost_a_client_at_most_four_thousand_tokens(rig: Rig) -> None:
+    """Without `admin`, which is for a shell."""
+    everything = {"REMEMBRANCER_TOOLSETS": ",".join(FAMILIES[:-1])}
+    async with rig.running(), rig.session(environment=everything) as client:
+        tools = (await client.request("tools/list"))["result"]["tools"]
+    assert len(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)) / 4 <= 4000
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_session_is_told_of_its_own_tools_alone(rig: Rig, family: str) -> None:
+    """By the server's instructions and by every prompt. A name with a low line is no word of a sentence."""
+    known = {each.name for each in load_tools() if "_" in each.name}
+    given = {"topic": "lanterns", "query": "lanterns", "what": "Lanterns are green.", "subject": "lantern"}
+    chosen = {"REMEMBRANCER_TOOLSETS": family}
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.client(environment=chosen) as client:
+        said = [(await client.initialize())["instructions"]]
+        own = {each["name"] for each in (await client.request("tools/list"))["result"]["tools"]}
+        for prompt in (await client.request("prompts/list"))["result"]["prompts"]:
+            arguments = {each["name"]: given[each["name"]] for each in prompt["arguments"] if each.get("required")}
+            reply = await client.request("prompts/get", name=prompt["name"], arguments=arguments)
+            said.append(reply["result"]["messages"][0]["content"]["text"])
+    named = {name for text in said for name in re.findall(r"\w+", text)}
+    assert named & known <= own
+    assert named & own, "it is told how to use them"
+
+
+@pytest.mark.parametrize(
+    ("family", "tool", "argument"),
+    [("nodes", "update", "node_id"), ("graph", "get_memory", "id"), ("graph", "update_memory", "id")],
+)
+async def test_an_error_names_the_argument_that_the_tool_has(rig: Rig, family: str, tool: str, argument: str) -> None:
+    environment = {"REMEMBRANCER_TOOLSETS": family}
+    async with store_rig(rig.paths.home), rig.running(), rig.session(environment=environment) as client:
+        unknown = {argument: "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", **({} if tool == "get_memory" else {"content": "x"})}
+        answer = await client.call(tool, **unknown)
+        assert (answer["error"], answer["field"]) == ("not_found", argument)
+        answer = await client.call(tool, **(unknown | {argument: "nonsense"}))
+        assert (answer["error"], answer["field"]) == ("invalid_input", argument)
+        assert "memory_id" not in answer["message"]
 
 
 async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> None:
@@ -116,6 +162,21 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
+async def test_what_is_near_a_stored_memory_is_named_once_with_its_first_words_and_what_to_do(rig: Rig) -> None:
+    by_words, by_both = NearMemory("memory:1", "<system> old"), NearMemory("memory:2", "the pool has four threads")
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        assert "near" not in await client.store("nothing is near")
+        store.near_by_words, store.near_by_meaning = (by_words, by_both), (by_both,)
+        plain = await client.store("the pool has eight threads")
+        waited = await client.store("the pool has nine threads", wait_for_embedding=True)
+    assert plain["near"] == [
+        {"id": "memory:1", "begins": "‹system> old"},
+        {"id": by_both.memory_id, "begins": by_both.begins},
+    ]
+    assert "supersedes" in plain["if_one_is_outdated"]
+    assert [each["id"] for each in waited["near"]] == ["memory:2", "memory:1"], "by meaning first"
+
+
 async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         stored = await client.store("The build needs Java 21", source={"file": "pom.xml"}, tags=["java"])
@@ -133,7 +194,8 @@ async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_
         "scope": "project",
         "importance": 0.5,
         "relevance_score": 0.9,
-        "scores": {"final": 0.8765, "vector": 0.9, "recency": 1.0},
+        "answers": "likely",
+        "scores": {"final": 0.8765, "meaning": 0.87},
         "tags": ["java"],
         "created_at": "2023-11-14T22:13:20Z",
         "access_count": 3,
@@ -146,6 +208,7 @@ async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_
         "content": "The build needs Java 21",
         "scope": "project",
         "relevance_score": 0.9,
+        "answers": "likely",
         "created_at": "2023-11-14",
     }
     assert plain == {"memories": [brief], "total_matched": 1, "note": note}
@@ -528,17 +591,18 @@ async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept
     "params", [{}, {"name": 5}, {"name": "get_memory_status", "arguments": [1]}, {"arguments": {}}]
 )
 async def test_a_call_that_is_none_is_refused_under_its_id(rig: Rig, params: dict[str, Any]) -> None:
-    async with rig.running(), rig.session() as client:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         answer = await client.request("tools/call", **params)
         assert answer["error"]["code"] == -32602
         assert "result" in await client.request("tools/call", name="get_memory_status")
 
 
 async def test_no_more_calls_are_read_than_may_be_in_flight(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remembrancer.actors.gateway.session.MAX_IN_FLIGHT", 3)
+    monkeypatch.setattr("remembrancer.actors.gateway.conversations.MAX_IN_FLIGHT", 3)
     rig = Rig(home, QUICK)
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
         await client.call("get_memory_status")
+        gateway.access.settings = PATIENT  # none of them is over before it is counted
         store.hangs, heard = True, len(store.requests)
         for number in range(8):
             params = {"name": "recall_memories", "arguments": {"query": f"question {number}"}}
@@ -546,4 +610,6 @@ async def test_no_more_calls_are_read_than_may_be_in_flight(home: Path, monkeypa
         await until(lambda: len(store.requests) == heard + 3)
         await anyio.sleep(0.2)
         assert len(store.requests) == heard + 3
+        gateway.access.settings = QUICK
+        await store.leave()
         assert {(await client.hear())["id"] for _ in range(8)} == set(range(100, 108))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import until
@@ -45,6 +46,7 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
         ended = await client.call("invalidate", id=old["memory_id"], **reason)
         assert {**ended, "valid_until": ""} == {
             **{"id": old["memory_id"], "valid_until": "", "reason": "we moved", "version": 2},
+            "note": DATA,
             "replaced_by": new["memory_id"],
         }
         assert (await client.call("invalidate", id=old["memory_id"], **reason))["already_invalid"]
@@ -97,6 +99,29 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
         assert (await client.call("get_status"))["counts"]["total"] == 1
 
 
+async def test_a_fact_is_ended_as_of_a_time_in_the_past(home: Path) -> None:
+    async with session(home) as (_, _, client):
+        stored = await client.call("store_memory", content="Ada leads the team", valid_from="2024-01-01")
+        ended = await client.call("invalidate", id=stored["memory_id"], at="2024-06-01", reason="Bob does")
+        assert ended["valid_until"] == "2024-06-01T00:00:00Z"
+        for day, expected in (("2024-05-31", [stored["memory_id"]]), ("2024-06-02", [])):
+            valid = await client.call("get_valid_at", timestamp=day)
+            assert [each["id"] for each in valid["memories"]] == expected
+        assert (await client.call("invalidate", id=stored["memory_id"], at="some day"))["field"] == "at"
+
+
+async def test_a_node_is_kept_whatever_its_links_are_and_says_where_it_came_from_both_times(home: Path) -> None:
+    async with session(home, toolsets="nodes") as (_, _, client):
+        first = await client.call("remember", content="The lantern is lit at dusk", source="talk one", links=["no id"])
+        assert (first["links"], first["warnings"][0]["code"]) == ([], "unknown_link")
+        assert "no id" in first["warnings"][0]["message"]
+        again = await client.call("remember", content="The lantern is lit at dusk", source="talk two")
+        assert (again["id"], again["source"]) == (first["id"], "talk one; talk two")
+        shown = await client.call("connections", node_id=first["id"], depth=0)
+        updated = await client.call("update", node_id=first["id"], tags=["light"])
+        assert updated["access_count"] == shown["nodes"][0]["access_count"]
+
+
 async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Path) -> None:
     async with session(home) as (_, _, client):
         billing = await client.call(
@@ -116,6 +141,9 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Pa
         assert old["content"] == "Billing (service) stores in MySQL (data:base)"
         new = await client.call("create_relation", **uses, to_id=ids["Postgres"])
         assert (await client.call("create_relation", **uses, to_id=ids["Postgres"]))["already_known"]
+        heavier = await client.call("create_relation", **uses, to_id=ids["MySQL"], valid_from="2024-01-01", weight=0.7)
+        assert (heavier["id"], heavier["updated_fields"]) == (old["id"], ["weight"])
+        assert "already_known" not in heavier
         await client.call("create_relation", from_id=ids["Postgres"], to_id=ids["Disk: fast"], relation_type="runs on")
         await client.call("invalidate", id=old["id"], reason="moved", replaced_by=new["id"])
 
@@ -128,14 +156,15 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Pa
         first, second = near["relations"]
         assert first == {"id": new["id"], **uses, "to_id": ids["Postgres"]}
         assert {**second, "valid_until": ""} == {
-            **{"id": old["id"], **uses, "to_id": ids["MySQL"], "weight": 0.5, "valid": False},
+            **{"id": old["id"], **uses, "to_id": ids["MySQL"], "weight": 0.7, "valid": False},
             **{"valid_from": "2024-01-01T00:00:00Z", "valid_until": "", "invalid_reason": "moved"},
         }
         far = await client.call("get_related", entity_id=ids["Disk: fast"], depth=2, direction="in")
         assert [(each["name"], each["distance"]) for each in far["related"]] == [("Postgres", 1), ("Billing", 2)]
         assert (await client.call("get_related", entity_id=ids["Disk: fast"], direction="out"))["related"] == []
         described = await client.call("create_entity", name="MySQL", entity_type="data:base", description="Old: slow")
-        assert described["already_known"]
+        assert described["updated_fields"] == ["description"]
+        assert "already_known" not in described
         assert (await client.call("get_related", entity_id=ids["MySQL"]))["entity"]["description"] == "Old: slow"
 
         for field, given in (("to_id", "entity:service:Nothing"), ("from_id", "Billing"), ("to_id", billing["id"])):

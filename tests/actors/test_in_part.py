@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,10 @@ import pytest
 
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import Readable, answered
-from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -50,7 +52,8 @@ class Files:
         return self.only(*self.open)
 
     def only(self, *names: str, error: RemembrancerError | None = None) -> Readable:
-        return Readable(tuple(self.open[name] for name in names), lambda name, _: self.noted.append(name), error)
+        view = View(Source(self.open[name]) for name in names)
+        return Readable(view, lambda name, _: self.noted.append(name), error)
 
     def close(self) -> None:
         for records in self.open.values():
@@ -64,9 +67,10 @@ def files(tmp_path: Path) -> Iterator[Files]:
     made.close()
 
 
-async def contents(files: Sequence[Records]) -> list[str]:
-    """What is in the files."""
-    return [each.content for records in files for each in records.load([1], Filters(SESSION)).values()]
+async def contents(view: View) -> list[str]:
+    """The contents of the files."""
+    refs = [ref for its in view.first(Filters(SESSION), "latest", 1) for ref in its]
+    return [each.content for each in view.load(refs, Filters(SESSION)).values()]
 
 
 @pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
@@ -87,11 +91,11 @@ async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
 async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
     files: Files, damaged: str, whole: str
 ) -> None:
-    async def show(wanted: str, among: Sequence[Records]) -> str:
-        for records in among:
-            if any(each.id == wanted for each in records.load([1], Filters(SESSION)).values()):
-                return records.name
-        raise unknown_memory(wanted)
+    async def show(wanted: str, view: View) -> str:
+        found = view.portable(wanted, SESSION, PROJECT.id)
+        if found is None:
+            raise unknown_memory(wanted)
+        return view.lane_of(found[0])[0].name
 
     files.damage(damaged)
     shown, _ = await answered(files.both(), partial(show, files.ids[whole]))

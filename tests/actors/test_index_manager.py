@@ -14,7 +14,6 @@ import anyio
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import EmbeddedMemory, SavedEmbeddings
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
@@ -22,6 +21,7 @@ from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex, VectorIndex
 from remembrancer.protocol.work import Passage
 from tests.actors.store_process import IDENTITY, vector_of
+from tests.contracts.records_factories import near_duplicates
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
 from tests.patience import PATIENCE_S, until
 
@@ -101,7 +101,7 @@ def embedded(records: SqliteRecords, first: int, count: int) -> SavedEmbeddings:
 
 
 def found(manager: IndexManager, records: SqliteRecords, number: int) -> bool:
-    """Whether a memory is the nearest to its own text, by a file that is whole."""
+    """True if a memory is the nearest to its own text, by a file that is whole."""
     passages = manager.searchable(records.name)
     return (
         passages is not None and passages.search(vector_of(f"word{number} of the chronicle"), 1)[0].memory == number + 1

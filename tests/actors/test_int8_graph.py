@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.engine import default_tokenizer
 from remembrancer.actors.embedder.int8_graph import (
-    INT8,
     LARGEST_WEIGHT,
     add_biases_in_products,
     attend_to_all,
     compute_gelu_at_once,
     int8_graph,
-    read_model,
     unfold_only_what_is_looked_up,
     use_integer_products,
 )
+from remembrancer.actors.embedder.onnx_file import INT8, read_model
 
 TEXTS = (
     "The database listens on port 5433.",
@@ -45,7 +44,7 @@ def expected(packaged: bytes) -> list[NDArray[np.float32]]:
 
 
 def hidden_states(content: bytes) -> list[NDArray[np.float32]]:
-    """What the last layer makes of each token of each text, the texts one by one."""
+    """The last layer's states of each token of each text, the texts one by one."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])

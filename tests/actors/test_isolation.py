@@ -6,7 +6,6 @@ afterwards what it was before.
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -21,9 +20,10 @@ import pytest
 
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
-from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
+from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -476,10 +476,11 @@ async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who:
 
 
 async def test_the_next_gateway_gives_nothing_away_of_what_the_last_one_queued(home: Path, tmp_path: Path) -> None:
-    rig = Rig(home, QUICK)
+    rig = Rig(home, AWAY)
     house = {"session": VICTIM, "directory": str(tmp_path)}
     async with rig.running(), rig.session(**house) as victim:
         queued = await victim.call("store_memory", **secret("session"))
+    rig.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)  # for each of many questions
     async with rig.running(), rig.session(**OTHER, directory=str(tmp_path)) as intruder:
         await ask_everything(intruder)
         await ask_by_id(intruder, queued["memory_id"])
@@ -561,7 +562,7 @@ async def over_http(house: House, project: Path, *, sees_user: bool) -> AsyncIte
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
     headers["X-Remembrancer-Toolsets"] = TOOLSETS["REMEMBRANCER_TOOLSETS"]
     url = f"http://127.0.0.1:{house.rig.settings.http_port}"
-    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=PATIENCE_S) as client:
         web = WebClient(client)
         about = {"name": "intruder", "version": "1"}
         await web.request("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=about)
@@ -570,10 +571,7 @@ async def over_http(house: House, project: Path, *, sees_user: bool) -> AsyncIte
 
 @pytest.fixture
 async def web_house(home: Path, tmp_path: Path) -> AsyncIterator[House]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    async with open_house(home, tmp_path, http_port=port) as house:
+    async with open_house(home, tmp_path, http_port=free_port()) as house:
         yield house
 
 

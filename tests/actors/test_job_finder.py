@@ -28,6 +28,22 @@ pytestmark = pytest.mark.anyio
 T = TypeVar("T")
 
 
+class NoLanes:
+    """Nothing is shared here."""
+
+    def time_of(self, lane: str) -> float:
+        raise AssertionError(lane)
+
+    async def take_lease(self, lane: str) -> bool:
+        raise AssertionError(lane)
+
+    async def lease_holder(self, lane: str) -> str | None:
+        raise AssertionError(lane)
+
+    async def give_back_lease(self, lane: str) -> None:
+        raise AssertionError(lane)
+
+
 class Finding:
     """Real files with a finder, and what it did."""
 
@@ -48,6 +64,8 @@ class Finding:
             self.read,
             self.note_news,
             self.count_accesses,
+            NoLanes(),
+            lambda: True,
         )
 
     async def read(self, work: Callable[[], T]) -> T:
@@ -69,7 +87,7 @@ class Finding:
         return outcome.reply
 
     def commits(self) -> tuple[int, ...]:
-        """What changes in each file with every commit, whoever makes it."""
+        """A figure for each file that changes with every commit, whoever makes it."""
         found = []
         for path in (self.paths.user_database, self.paths.project_database(PROJECT.id)):
             with closing(sqlite3.connect(path)) as connection:

@@ -55,7 +55,7 @@ async def consolidating(rig: StoreRig, handlers: Mapping[type[Any], Handler]) ->
 
 
 async def count(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
-    """How many memories the project has, in pages of one."""
+    """The number of the project's memories, in pages of one."""
     found = await all_memories(store, ReadMemories(job.request.project, limit=1))
     return Reflected(analyzed=len(found))
 

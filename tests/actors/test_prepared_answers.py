@@ -1,4 +1,4 @@
-"""What the bridge answers before a gateway is there is what the gateway answers."""
+"""The bridge's answers before a gateway is there are the gateway's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
 
 
 async def test_the_prepared_answers_are_the_gateways_own(home: Path) -> None:
-    """When the gateway has changed, this writes the file anew and fails: look at the difference and commit it."""
+    """This writes the file anew and fails when the gateway has changed: look at the difference and commit it."""
     given: dict[str, dict[str, Any]] = {}
     async with Rig(home, Settings()).running():
         for version in (*HANDSHAKE_PROTOCOL_VERSIONS, "1999-01-01"):

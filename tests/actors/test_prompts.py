@@ -17,7 +17,7 @@ from remembrancer.actors.gateway.prompts import (
     recall_text,
     search_text,
 )
-from tests.actors.gateway_rig import PATIENT, QUICK, Rig
+from tests.actors.gateway_rig import AWAY, PATIENT, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 
@@ -34,7 +34,7 @@ def rig(home: Path) -> Rig:
 @pytest.fixture
 def quick_rig(home: Path) -> Rig:
     """For a store that hangs or is away."""
-    return Rig(home, QUICK)
+    return Rig(home, AWAY)
 
 
 async def text_of(client: Client, prompt: str, **arguments: str) -> str:

@@ -63,6 +63,17 @@ def test_whatever_speaks_openais_api_says_itself_how_many_dimensions_it_has(prov
     assert all(set(request) == {"model", "input", "encoding_format"} for request in provider.requests)
 
 
+@pytest.mark.parametrize(
+    ("name", "model", "tokens"),
+    [("voyage", None, 510), ("openai", "text-embedding-3-large", 510), ("openai", "nomic-embed-text", 96)],
+)
+def test_models_that_read_thousands_of_tokens_are_given_paragraphs(
+    provider: FakeProvider, name: str, model: str | None, tokens: int
+) -> None:
+    with engine_of(provider, name, model) as engine:
+        assert engine.passage_tokens == tokens
+
+
 def test_a_local_server_needs_no_key_and_a_provider_does(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

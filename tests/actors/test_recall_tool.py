@@ -8,9 +8,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from mcp_types import TextContent
 
+from remembrancer.memory.features import NAMES
 from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.toolsets.memory.answers import LIKELY, PERHAPS
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.sdk_client import sdk_client
 from tests.actors.store_process import store_rig
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +53,7 @@ async def test_the_text_of_an_answer_has_the_promised_size_and_shows_what_was_as
         long = await client.store(f"{filler * 60}The lantern is painted green. {filler * 60}")
         for number in range(5):
             await client.store(f"{number}: the lantern has {number} lamps. {filler * 3}")
-        arguments = {"query": "lantern painted green", "max_tokens": max_tokens}
+        arguments = {"query": "green lantern lamps", "max_tokens": max_tokens}
         reply = await client.request("tools/call", name="recall_memories", arguments=arguments)
         text = reply["result"]["content"][0]["text"]
         answer = json.loads(text)
@@ -81,8 +85,57 @@ async def test_the_signals_are_shown_only_when_asked_for(rig: Rig) -> None:
         (plain,) = (await client.call("recall_memories", query="lantern"))["memories"]
         (full,) = (await client.call("recall_memories", query="lantern", detail=True))["memories"]
         assert "scores" not in plain
-        assert {"keyword", "recency"} <= set(full["scores"])
-        assert set(plain) == {"id", "content", "scope", "relevance_score", "created_at"}
+        assert full["scores"]["final"] == pytest.approx(
+            sum(full["scores"].values()) - full["scores"]["final"], abs=0.01
+        )
+        assert {"words", "bm25"} <= set(full["scores"])
+        assert set(plain) == {"id", "content", "scope", "relevance_score", "answers", "created_at"}
+
+
+async def test_each_result_says_in_a_word_how_surely_it_answers_and_the_instructions_say_what_the_words_mean(
+    rig: Rig,
+) -> None:
+    words = {"likely": (LIKELY, 1.0), "perhaps": (PERHAPS, LIKELY), "hardly": (0.0, PERHAPS)}
+    async with store_rig(rig.paths.home), rig.running(), sdk_client(rig, "legacy") as client:
+        for content in (
+            "The lantern is green.",
+            "The harbour is dredged in May.",
+            "A ferry leaves for the island at six.",
+        ):
+            await client.call_tool("store_memory", {"content": content})
+        reply = await client.call_tool("recall_memories", {"query": "Which colour does the lantern have?"})
+        (text,) = reply.content
+        assert isinstance(text, TextContent)
+        memories = json.loads(text.text)["memories"]
+        assert memories
+        for memory in memories:
+            least, most = words[memory["answers"]]
+            assert least <= memory["relevance_score"] <= most
+        (sentence,) = (part for part in (client.instructions or "").split(". ") if "`answers`" in part)
+        assert all(word in sentence for word in words)
+
+
+async def test_the_shares_of_the_score_say_why_a_memory_came_third(rig: Rig) -> None:
+    async with session(rig) as client:
+        for content in (
+            "The lantern at the pier is painted green.",
+            "The lantern at the pier is painted once a year.",
+            "The lantern is painted by hand.",
+            "The ferry is late.",
+        ):
+            await client.store(content)
+        answer = await client.call("recall_memories", query="lantern painted green pier", detail=True)
+        scores = [memory["scores"] for memory in answer["memories"]]
+        assert len(scores) >= 3
+        first, third = scores[0], scores[2]
+        shares = [name for name in {**first, **third} if name != "final"]
+        assert set(shares) <= set(NAMES)
+        lost = {name: first.get(name, 0.0) - third.get(name, 0.0) for name in shares}
+        assert sum(lost.values()) == pytest.approx(first["final"] - third["final"], abs=0.02)
+        assert max(lost, key=lambda name: lost[name]) in {"words", "bm25"}  # by words alone here: there is no model
+        for each in scores:
+            told = [abs(share) for name, share in each.items() if name != "final"]
+            assert told == sorted(told, reverse=True)
 
 
 async def test_an_empty_answer_says_what_could_be_done_and_one_that_is_not_does_not(rig: Rig) -> None:

@@ -34,7 +34,6 @@ from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 NOT_FOUND = {"legacy": -32002, "2026-07-28": -32602}
-REFERENCE = {"type": "ref/prompt", "name": "recall"}
 NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
@@ -70,7 +69,7 @@ async def subscribe(client: Client, *uris: str) -> None:
 
 
 class Heard:
-    """What a client of the handshake was told of. `updated` has the URIs in order."""
+    """The notifications that a client of the handshake got. `updated` has the URIs in order."""
 
     def __init__(self) -> None:
         self.updated: list[str] = []
@@ -384,7 +383,7 @@ async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
 
 
 async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) -> None:
-    """What changed while there was no gateway is not known to the new one."""
+    """A change while there was no gateway is not known to the new one."""
     conversation = Conversation(1.0, 1.0)
     request = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": PREFERENCES}}
     conversation.from_client(json.dumps(request).encode(), 0.0, 0)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from remembrancer.actors.gateway import session_registry
+from remembrancer.actors.gateway import attendance, conversations
+from remembrancer.actors.gateway.recognition import Recognition
 from remembrancer.config.project import project_of
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
@@ -39,6 +42,20 @@ async def test_a_session_starts_when_its_client_is_there_and_ends_when_it_says_s
             await client.say_end()
         await until(lambda: len(store.life) == 2)
         assert store.life[1] == EndSession(SESSION, "completed")
+
+
+async def test_what_is_still_to_be_found_out_of_a_session_holds_up_its_first_answer_alone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(Recognition, "former_place", never)
+    calls, began = 20, anyio.current_time()
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        for _ in range(calls):
+            assert "error" not in await client.call("get_memory_status")
+    assert anyio.current_time() - began < calls * conversations.FOUND_OUT_S
 
 
 async def test_a_lost_bridge_ends_nothing_and_its_return_begins_the_session_again(rig: Rig) -> None:
@@ -98,7 +115,7 @@ async def test_a_connection_that_says_nothing_starts_no_session(rig: Rig) -> Non
 
 
 async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_registry, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(attendance, "FIRST_WAIT_S", 0.05)
     async with quick_rig.running() as gateway:
         async with quick_rig.session() as client:
             await until(lambda: gateway.health().queue_depth == 1)
@@ -112,7 +129,7 @@ async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, mon
 async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_registry, "PRESENCE_S", 0.02)
+    monkeypatch.setattr(attendance, "PRESENCE_S", 0.02)
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         async with rig.session() as client, rig.session(bridge="11" * 16, session="session:other"):
             await client.call("get_memory_status")
@@ -125,14 +142,18 @@ async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
         await until(lambda: gateway.health().sessions == 0)
 
 
-async def test_the_store_hears_of_an_arrival_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_registry, "PRESENCE_S", 3600.0)
+async def test_the_store_hears_at_once_who_comes_and_that_nobody_is_left(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attendance, "PRESENCE_S", 3600.0)
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         for number, name in enumerate((SESSION, "session:other"), start=1):
             async with rig.session(bridge=f"{number}{number}" * 16, session=name):
-                await until(lambda number=number: len(store.present) == number)  # type: ignore[misc]
+                await until(lambda number=number: len(store.present) == 2 * number - 1)  # type: ignore[misc]
+                assert [each for _, each in store.present[-1].sessions] == [name]
             await until(lambda: gateway.health().sessions == 0)
-            assert [each for _, each in store.present[-1].sessions] == [name]
+            await until(lambda number=number: len(store.present) == 2 * number)  # type: ignore[misc]
+            assert store.present[-1].sessions == ()
 
 
 async def test_an_ordered_stop_ends_no_session_but_tells_of_those_that_have_ended(rig: Rig) -> None:
@@ -202,7 +223,7 @@ async def test_what_is_ready_is_dropped_when_something_is_written_that_may_belon
 
 
 def is_ready(rig: Rig, session_id: str = SESSION) -> Callable[[], bool]:
-    """Whether the answer to a session's first question is there."""
+    """True if the answer to a session's first question is there."""
     project = project_of(rig.paths.home)
     question = to_gather(GetMemoryContextArguments(), project, session_id)
-    return lambda: rig.gateway.access.prepared.is_ready(question)
+    return lambda: rig.gateway.access.prepared.is_ready(question, time.time())

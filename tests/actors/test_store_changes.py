@@ -18,6 +18,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import (
     Applied,
+    BatchApplied,
     Change,
     EntityRef,
     ForgetMemory,
@@ -31,6 +32,7 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoredResult,
     RestoreMemory,
+    SubmitBatch,
     TaggedResult,
     TagMemory,
     UpdatedResult,
@@ -204,14 +206,19 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
     memory_id = await rig.gateway.store("a lantern", scope="session")
     operations = [change_operation(f"tag{n}", TagMemory(memory_id, (f"t{n}",))) for n in range(20)]
     operations.insert(10, change_operation("promote", PromoteMemory(memory_id, "user")))
+    operations.insert(16, change_operation("take back", PromoteMemory(memory_id, "project")))
     first = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
     again = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
     assert not any(each.replayed for each in first)
     assert all(each.replayed for each in again)
     assert [each.result for each in again] == [each.result for each in first]
+    batch = await rig.gateway.ask(
+        SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)), BatchApplied
+    )
+    assert batch == BatchApplied(("new", *(operation.operation_id for operation in operations)), ())
     shown = (await show(rig, memory_id)).memory
-    assert set(shown.tags) == {f"t{n}" for n in range(20)}
-    assert (shown.scope, shown.version, len(shown.history)) == ("user", 22, 22)
+    assert set(shown.tags) == {"new", *(f"t{n}" for n in range(20))}
+    assert (shown.scope, shown.version, len(shown.history)) == ("project", 24, 24)
 
 
 async def test_a_memory_is_imported_where_it_belongs_or_left_where_it_is(rig: StoreRig) -> None:
@@ -240,6 +247,12 @@ async def test_a_memory_is_imported_where_it_belongs_or_left_where_it_is(rig: St
 # Vectors
 
 
+async def meaning_of(rig: StoreRig, memory_id: str, query: str) -> float:
+    """The part of a memory's score that likeness of meaning adds: some four points where it says the same."""
+    answer = await rig.gateway.recall(query, strategy="vector")
+    return next(each.scores.shares.get("meaning", 0.0) for each in answer.memories if each.id == memory_id)
+
+
 async def test_an_updated_memory_is_found_by_what_it_is_and_not_by_what_it_was(rig: StoreRig) -> None:
     await rig.worker()
     memory_id = await rig.gateway.store("a brass lantern on the shelf")
@@ -250,7 +263,7 @@ async def test_an_updated_memory_is_found_by_what_it_is_and_not_by_what_it_was(r
     assert result.re_embedded
     assert (await rig.gateway.embedding_of(memory_id)).embedded
     assert (await rig.gateway.found("seven green bottles", strategy="vector"))[0] == memory_id
-    assert memory_id not in await rig.gateway.found("a brass lantern on the shelf", strategy="vector")
+    assert await meaning_of(rig, memory_id, "a brass lantern on the shelf") < 1.0
     assert (await show(rig, memory_id)).embedded
 
 
@@ -268,7 +281,7 @@ async def test_vectors_of_the_old_text_that_come_late_are_neither_kept_nor_repor
     worker.answer(worker.jobs[1:])
     assert (await waiting).embedded
     assert (await rig.gateway.found("seven green bottles", strategy="vector")) == [memory_id]
-    assert memory_id not in await rig.gateway.found("a brass lantern", strategy="vector")
+    assert await meaning_of(rig, memory_id, "a brass lantern") < 1.0
 
 
 async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of_the_last(rig: StoreRig) -> None:
@@ -277,7 +290,7 @@ async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of
 
     async def rewrite(place: int) -> None:
         for turn in range(6):
-            update = UpdateMemory(ids[place], f"bottle {place} of turn {turn}")
+            update = UpdateMemory(ids[place], f"bottle {place} of turn {'abcdef'[turn]}")
             await do(rig, f"op{place}.{turn}", update, UpdatedResult)
 
     async with anyio.create_task_group() as tasks:
@@ -285,7 +298,7 @@ async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of
             tasks.start_soon(rewrite, place)
     await rig.gateway.until_embedded()
     for place, memory_id in enumerate(ids):
-        assert (await rig.gateway.found(f"bottle {place} of turn 5", strategy="vector"))[0] == memory_id
+        assert (await rig.gateway.found(f"bottle {place} of turn f", strategy="vector"))[0] == memory_id
         assert (await show(rig, memory_id)).embedded
     path = rig.paths.project_database(PROJECT.id)
     assert len(passages_recorded(path)) == 8

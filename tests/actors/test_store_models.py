@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -11,6 +12,7 @@ import anyio
 import msgspec
 import pytest
 
+from remembrancer.actors.store.vectors.embedding_queue import MAX_ATTEMPTS
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
 from tests.actors.store_process import CHOICE, IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
@@ -276,3 +278,25 @@ async def test_the_fallback_answers_for_the_provider_and_the_local_model_for_bot
         await answers(openai, without=(voyage,))
         await answers(voyage)
         assert [len(worker.jobs) for worker in workers.values()] == [MANY] * 3, "each has embedded everything once"
+
+
+async def test_a_text_that_the_next_model_refuses_is_given_up_and_the_change_completes(rig: StoreRig) -> None:
+    await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER) as new:
+        new.refuses = lambda text: text.startswith("word3 ")
+        new.announce()
+        await rig.gateway.until(lambda now: now.embedding.model == BETTER.model)
+        asked = Counter(job.text for job in new.jobs)
+        refused = next(text for text in asked if new.refuses(text))
+        assert asked.pop(refused) == MAX_ATTEMPTS
+        assert set(asked.values()) == {1}
+        assert (await rig.gateway.describe()).embedding.dead_letters == 1
+        assert not (await rig.gateway.embedding_of(ids[3])).embedded
+        await assert_found_by_meaning(rig, ids)
+        new.refuses = lambda text: False
+        new.announce()
+        await rig.gateway.until(lambda now: not now.embedding.dead_letters)
+        await rig.gateway.until_embedded()
+        assert (await rig.gateway.embedding_of(ids[3])).embedded, "another worker had another chance"

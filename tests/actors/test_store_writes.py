@@ -245,7 +245,7 @@ def spoil(path: Path, how: str) -> bytes:
     path.parent.mkdir(parents=True, exist_ok=True)
     if how == "newer":
         with closing(sqlite3.connect(path)) as connection:
-            connection.executescript("CREATE TABLE future (x); PRAGMA user_version = 99;")
+            connection.executescript("CREATE TABLE future (x); PRAGMA user_version = 99000000;")
     else:
         path.write_bytes(b"no database at all, but a note\n" * 300)
     return path.read_bytes()

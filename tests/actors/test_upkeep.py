@@ -1,4 +1,4 @@
-"""What keeps the records small and true, on a real store: at the end of a session, and in maintenance."""
+"""The upkeep of the records, on a real store: at the end of a session, and in maintenance."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_all_promotions_of_a_memory_are_told_in_whichever_file_it_is(home:
         memory_id = await place.note("commit messages are sentences", importance=0.8, confidence=0.8)
         await place.end()
         change = PromoteMemory(memory_id, "user", "of use everywhere")
-        await place.rig.gateway.submit(change_operation("p", change))
+        await place.rig.gateway.submit(change_operation("p", change, requested_at=time.time()))
 
         def said(entry: Promotion) -> tuple[str, str]:
             return entry.from_scope, entry.to_scope

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION, WriteQueue
+from remembrancer.actors.gateway.write_queue import SCHEMA, WriteQueue
 from remembrancer.commands import queue as queue_command
-from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, SchemaTooNew, StorageFull
+from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, StorageFull
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
 
 pytestmark = pytest.mark.anyio
@@ -156,11 +157,14 @@ async def test_a_newer_release_s_queue_is_left_alone(tmp_path: Path) -> None:
     async with opened(path) as queue:
         await queue.append(operation(1))
     with sqlite3.connect(path) as database:
-        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+        database.execute(f"PRAGMA user_version = {SCHEMA.latest + 1}")
     database.close()
-    with pytest.raises(SchemaTooNew, match="update Remembrancer"):
-        async with opened(path):
-            pass
+    before = path.read_bytes()
+    async with opened(path) as queue:
+        assert "newer release" in (queue.problem or "")
+        with pytest.raises(MemoryUnavailable, match="newer release"):
+            await queue.append(operation(2))
+    assert path.read_bytes() == before
 
 
 async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> None:
@@ -172,11 +176,40 @@ async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> N
     assert len([each async for each in anyio.Path(tmp_path).glob("queue.damaged-*")]) == 1
 
 
-async def test_a_directory_in_its_place_is_an_error_that_says_so(tmp_path: Path) -> None:
-    (tmp_path / "queue.db").mkdir()
-    with pytest.raises(MemoryUnavailable, match="cannot be opened"):
-        async with opened(tmp_path / "queue.db"):
-            pass
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
+async def test_what_is_no_file_in_its_place_is_said_and_done_without_until_it_is_gone(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "queue.db"
+    make(path)
+    async with opened(path) as queue:
+        assert "no file: move it away" in (queue.problem or "")
+        with pytest.raises(MemoryUnavailable, match="move it away"):
+            await queue.append(operation(1))
+        path.rename(tmp_path / "away")
+        await queue.open()
+        await queue.append(operation(1))
+        assert (queue.problem, queue.depth) == (None, 1)
+
+
+@pytest.mark.parametrize("how", ["deleted", "cut", "replaced"])
+async def test_a_file_that_is_taken_away_while_it_is_open_is_made_again_with_what_was_in_it(
+    tmp_path: Path, how: str
+) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+        if how == "cut":
+            os.truncate(path, 0)
+        else:
+            path.unlink()
+        if how == "replaced":
+            path.write_bytes(b"not a database at all, but long enough to look like one" * 100)
+        await queue.append(operation(2))
+        assert queue.damage is not None
+    async with opened(path) as again:
+        assert operation(2) in await again.head(10, 10_000)
+        assert how != "deleted" or operation(1) in await again.head(10, 10_000)
 
 
 async def test_each_file_has_a_lane_and_forgetting_passes_what_is_not_about_its_memory(tmp_path: Path) -> None:
@@ -237,10 +270,24 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
         assert [each["message"] for each in listed["set_aside"]] == ["gone", "gone"]
         assert queue_command.main(["export", operation(1).operation_id]) == 0
         assert json.loads(capsys.readouterr().out)["operation"]["change"]["content"] == "content 1"
-        assert queue_command.main(["retry", operation(0).operation_id]) == 0
-        assert queue_command.main(["drop", "nothing"]) == 2
-        assert queue_command.main(["drop", "--all"]) == 0
-        await queue.refresh()
+    assert queue_command.main(["retry", operation(0).operation_id]) == 0
+    assert queue_command.main(["drop", "nothing"]) == 2
+    assert queue_command.main(["drop", "--all"]) == 0
+    async with opened(path) as queue:
+        assert (queue.depth, queue.rejected) == (2, 0)
+
+
+async def test_what_is_set_aside_is_queued_again_or_deleted_by_the_queue_itself(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        ids = []
+        for number in range(3):
+            await queue.append(operation(number))
+            ids.append(operation(number).operation_id)
+        await queue.settle([], [Rejected(each, "not_found", "gone") for each in ids[:2]])
+        assert await queue.take_back([ids[0], ids[2], "unknown"], deletes=False) == 1
+        assert (queue.depth, queue.rejected) == (2, 1)
+        assert [each.operation_id for each in await queue.head(9, 10**6)] == [ids[2], ids[0]]
+        assert await queue.take_back([ids[1]], deletes=True) == 1
         assert (queue.depth, queue.rejected) == (2, 0)
 
 

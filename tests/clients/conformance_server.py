@@ -1,4 +1,5 @@
-"""What the conformance suite asks for by name, behind the gateway's own HTTP transport and sessions."""
+"""The tools, resources and prompts that the conformance suite asks for by name, behind the gateway's own HTTP transport
+and sessions."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ import msgspec
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
+from remembrancer.actors.gateway.attendance import SessionRegistry
+from remembrancer.actors.gateway.conversations import CallTool
 from remembrancer.actors.gateway.http_server import HttpServer
-from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.tracing import Traces
 from remembrancer.toolsets.tools import load_tools
@@ -258,12 +260,31 @@ class _NoRecords:
     def left(self, _: object) -> None: ...
 
 
-@asynccontextmanager
-async def served(home: Path) -> AsyncIterator[str]:
-    """Its address, while it serves."""
-    settings = msgspec.structs.replace(Settings(), http_port=0)
+async def _tell_nobody(_lane: str, _session: str) -> None:
+    """No session is shared with other hosts."""
+
+
+def http_server(
+    home: Path,
+    call_tool: CallTool | None = None,
+    settings: Settings | None = None,
+    tell_end: Callable[[str, str], Awaitable[None]] = _tell_nobody,
+) -> HttpServer:
+    """One that anybody may come to."""
+    settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
-    door = HttpServer(home, settings, "conformance", build(), None, load_tools(), registry, Traces(), list)
+    parts = (build(), call_tool, load_tools(), registry, Traces(), list, tell_end)
+    return HttpServer(home, settings, "conformance", *parts, no_token=True)
+
+
+@asynccontextmanager
+async def served(
+    home: Path,
+    settings: Settings | None = None,
+    tell_end: Callable[[str, str], Awaitable[None]] = _tell_nobody,
+) -> AsyncIterator[str]:
+    """Its address, while it serves."""
+    door = http_server(home, settings=settings, tell_end=tell_end)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(door.serve)
         while door.url is None:  # noqa: ASYNC110 - it listens in the next moment

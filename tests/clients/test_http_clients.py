@@ -19,10 +19,10 @@ from mcp.client.stdio import stdio_client
 
 from tests.clients.conformance_server import served
 from tests.clients.test_inspector import CLIENTS, INSPECTOR, TOOLS
+from tests.patience import PATIENCE_S
 from tests.processes.http_door import VERSION, Door
 
 pytestmark = [
-    pytest.mark.timeout(300),
     pytest.mark.anyio,
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),  # the suite asks for logging
 ]
@@ -50,7 +50,7 @@ def node_environment(home: Path) -> dict[str, str]:
     return {"PATH": f"{CLIENTS}:{os.environ['PATH']}", "HOME": str(home)}
 
 
-async def node(home: Path, *arguments: str, timeout_s: float = 200) -> subprocess.CompletedProcess[str]:
+async def node(home: Path, *arguments: str, timeout_s: float = 4 * PATIENCE_S) -> subprocess.CompletedProcess[str]:
     return await asyncio.to_thread(
         lambda: subprocess.run(
             arguments, capture_output=True, text=True, timeout=timeout_s, check=False, env=node_environment(home)
@@ -68,7 +68,7 @@ async def checked(home: Path, results: Path, url: str, *options: str) -> dict[st
 
 
 def outcome_in(results: Path) -> dict[str, list[tuple[str, str]]]:
-    """What the suite has left, one directory for a scenario."""
+    """The results that the suite has left, one directory for a scenario."""
     found = {}
     for file in results.rglob("checks.json"):
         scenario = file.parent.name.removeprefix("server-").rpartition("-2")[0]
@@ -86,9 +86,9 @@ async def test_every_scenario_of_the_conformance_suite_passes_on_the_transport(h
 
 
 @needs("conformance")
-@pytest.mark.usefixtures("patient", "few_processes")
+@pytest.mark.usefixtures("few_processes")
 async def test_every_scenario_for_a_server_of_other_tools_passes(door: Door, tmp_path: Path) -> None:
-    await asyncio.to_thread(door.start)
+    await asyncio.to_thread(lambda: door.start(no_token=True))
     for name in FITTING:
         outcome = await checked(door.home, tmp_path / name, door.url, "--scenario", name)
         statuses = {status for checks in outcome.values() for _, status in checks}
@@ -97,7 +97,7 @@ async def test_every_scenario_for_a_server_of_other_tools_passes(door: Door, tmp
 
 
 @needs("mcp-remote")
-@pytest.mark.usefixtures("patient", "few_processes")
+@pytest.mark.usefixtures("few_processes")
 async def test_mcp_remote_carries_a_client_on_stdio_to_the_server(door: Door) -> None:
     token = door.token("remote", "--project", str(door.home))
     await asyncio.to_thread(door.start)
@@ -113,7 +113,7 @@ async def test_mcp_remote_carries_a_client_on_stdio_to_the_server(door: Door) ->
 
 
 @needs("mcp-inspector")
-@pytest.mark.usefixtures("patient", "few_processes")
+@pytest.mark.usefixtures("few_processes")
 async def test_the_inspector_calls_a_tool_over_http(door: Door) -> None:
     token = door.token("inspector", "--project", str(door.home))
     await asyncio.to_thread(door.start)
@@ -133,7 +133,7 @@ async def test_the_inspector_calls_a_tool_over_http(door: Door) -> None:
 
 async def test_a_stream_that_was_cut_off_goes_on_from_the_last_event_that_was_seen(home: Path) -> None:
     """Not in the suite: its own scenario of this speaks a protocol in which no stream can be resumed."""
-    async with served(home) as url, httpx.AsyncClient(timeout=60) as client:
+    async with served(home) as url, httpx.AsyncClient(timeout=PATIENCE_S) as client:
         client.headers["Accept"] = "application/json, text/event-stream"
         client.headers["MCP-Protocol-Version"] = VERSION
         about = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}

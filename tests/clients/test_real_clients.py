@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,9 +20,10 @@ from typing import Any
 import pytest
 
 from tests.clients.test_inspector import CLIENTS, TOOLS
-from tests.runtime import Runtime, command
+from tests.runtime import Runtime, command, until
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
+REPOSITORY = Path(__file__).parents[2]
 SERVER = "mcp__remembrancer"
 ANSWER_S = 120.0
 FACT = "The staging cluster is upgraded on Thursdays."
@@ -30,7 +32,7 @@ ARGUMENTS = json.dumps({"content": FACT, "scope": "project", "type": "semantic"}
 Json = dict[str, Any]
 Events = list[Json]
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.anyio]
 
 
 def needs(client: str) -> pytest.MarkDecorator:
@@ -54,7 +56,9 @@ class Script:
                 request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 script.requests.append(request)
                 events = script._answer(request)
-                body = "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events).encode()
+                named = [f"event: {each['type']}\n" if "type" in each else "" for each in events]
+                lines = [f"{name}data: {json.dumps(each)}\n\n" for name, each in zip(named, events, strict=True)]
+                body = "".join(lines).encode()
                 self.send_response(200)
                 self.send_header("Content-Type", "text/event-stream")
                 self.send_header("Content-Length", str(len(body)))
@@ -75,11 +79,14 @@ class Script:
             server.server_close()
 
 
-def claude_says(request: Json) -> Events:
-    """An answer of the Messages API (https://platform.claude.com/docs/en/build-with-claude/streaming)."""
-    if offered_by_claude(request) and "tool_result" not in json.dumps(request["messages"]):
-        block = {"type": "tool_use", "id": "toolu_1", "name": f"{SERVER}__store_memory", "input": {}}
-        delta, reason = {"type": "input_json_delta", "partial_json": ARGUMENTS}, "tool_use"
+def claude_says(request: Json, *facts: str, server: str = SERVER) -> Events:
+    """An answer of the Messages API (https://platform.claude.com/docs/en/build-with-claude/streaming): one fact more is
+    stored than there are results of tools, and then all is done."""
+    stored = json.dumps(request["messages"]).count('"tool_result"')
+    if offered_by_claude(request, server) and stored < len(facts):
+        arguments = json.dumps({"content": facts[stored], "scope": "project", "type": "semantic"})
+        block = {"type": "tool_use", "id": f"toolu_{stored}", "name": f"{server}__store_memory", "input": {}}
+        delta, reason = {"type": "input_json_delta", "partial_json": arguments}, "tool_use"
     else:
         block, delta, reason = {"type": "text", "text": ""}, {"type": "text_delta", "text": "Done."}, "end_turn"
     usage = {"input_tokens": 1, "output_tokens": 1}
@@ -108,10 +115,22 @@ def codex_says(request: Json) -> Events:
     ]
 
 
-def offered_by_claude(request: Json) -> set[str]:
+def gemini_says(_: Json) -> Events:
+    """An answer of the Gemini API (https://ai.google.dev/api/generate-content)."""
+    return [{"candidates": [{"content": {"role": "model", "parts": [{"text": "Done."}]}, "finishReason": "STOP"}]}]
+
+
+def qwen_says(_: Json) -> Events:
+    """An answer of the Chat Completions API (https://platform.openai.com/docs/api-reference/chat-streaming)."""
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "scripted"}
+    deltas: list[tuple[Json, str | None]] = [({"role": "assistant", "content": "Done."}, None), ({}, "stop")]
+    return [{**chunk, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]} for delta, reason in deltas]
+
+
+def offered_by_claude(request: Json, server: str = SERVER) -> set[str]:
     """Our tools in a request of Claude Code's."""
     names = [tool["name"] for tool in request.get("tools", ())]
-    return {name.removeprefix(f"{SERVER}__") for name in names if name.startswith(SERVER)}
+    return {name.removeprefix(f"{server}__") for name in names if name.startswith(server)}
 
 
 def offered_by_codex(request: Json) -> set[str]:
@@ -125,6 +144,7 @@ def environ(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     for variable in [name for name in os.environ if name.startswith(("ANTHROPIC_", "OPENAI_", "CODEX_"))]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "10")  # a busy machine takes its time
     (tmp_path / "app").mkdir()
     yield dict(os.environ)
     command("down", home=home)
@@ -145,22 +165,29 @@ def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess
     return done
 
 
-@needs("claude")
-def test_claude_code_started_cold_has_our_tools_in_its_first_request_and_stores(
-    home: Path, environ: dict[str, str]
-) -> None:
-    run(environ, COMMAND, "setup", "claude-code", "--user", "--no-check", "--command", COMMAND)
-    script = Script(claude_says)
+def claude(
+    environ: dict[str, str], prompt: str, *options: str, facts: tuple[str, ...] = (), server: str = SERVER
+) -> list[Json]:
+    """Run Claude Code with a prompt and a model that stores facts. What it asks the model, with its tools."""
+    script = Script(lambda request: claude_says(request, *facts, server=server))
     with script.served() as address:
         own = {
             "ANTHROPIC_BASE_URL": address,
             "ANTHROPIC_API_KEY": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         }
-        allowed = ("--allowedTools", f"{SERVER}__store_memory")
-        done = run(environ | own, str(CLIENTS / "claude"), "-p", "Remember when staging is upgraded.", *allowed)
+        allowed = ("--allowedTools", f"{server}__store_memory")
+        done = run(environ | own, str(CLIENTS / "claude"), "-p", prompt, *options, *allowed)
     assert "Done." in done.stdout
-    turns = [request for request in script.requests if request.get("tools")]
+    return [request for request in script.requests if request.get("tools")]
+
+
+@needs("claude")
+def test_claude_code_started_cold_has_our_tools_in_its_first_request_and_stores(
+    home: Path, environ: dict[str, str]
+) -> None:
+    run(environ, COMMAND, "setup", "claude-code", "--no-check", "--command", COMMAND)
+    turns = claude(environ, "Remember when staging is upgraded.", facts=(FACT,))
     assert offered_by_claude(turns[0]) == TOOLS
     (result,) = [
         block
@@ -172,27 +199,182 @@ def test_claude_code_started_cold_has_our_tools_in_its_first_request_and_stores(
     check_stored(json.dumps(result), home)
 
 
-@needs("codex")
-def test_codex_started_cold_has_our_tools_in_its_first_request_and_stores(home: Path, environ: dict[str, str]) -> None:
+def codex(environ: dict[str, str], prompt: str, *options: str) -> list[Json]:
+    """Run Codex with a prompt and a model that stores a fact. What it asks the model."""
     script = Script(codex_says)
     with script.served() as address:
         provider = {"name": "scripted", "base_url": f"{address}/v1", "wire_api": "responses"}
-        configuration = Path(environ["HOME"], ".codex", "config.toml")
-        configuration.parent.mkdir()
         lines = [f"{key} = {json.dumps(value)}" for key, value in provider.items()]
         head = 'model = "scripted"\nmodel_provider = "scripted"\n[model_providers.scripted]\n'
-        configuration.write_text(head + "\n".join(lines))
-        run(environ, COMMAND, "setup", "codex", "--no-check", "--command", COMMAND)
-        prompt = "Remember when staging is upgraded."
-        done = run(environ, str(CLIENTS / "codex"), "exec", "--skip-git-repo-check", prompt)
+        configuration = Path(environ["HOME"], ".codex", "config.toml")
+        ours = configuration.read_text()
+        configuration.write_text(head + "\n".join(lines) + "\n" + ours)
+        done = run(environ, str(CLIENTS / "codex"), "exec", "--skip-git-repo-check", *options, prompt)
     assert "Done." in done.stdout
-    assert offered_by_codex(script.requests[0]) == TOOLS
-    (result,) = [each for each in script.requests[-1]["input"] if each["type"] == "function_call_output"]
+    return script.requests
+
+
+@needs("codex")
+def test_codex_started_cold_has_our_tools_in_its_first_request_and_stores(home: Path, environ: dict[str, str]) -> None:
+    run(environ, COMMAND, "setup", "codex", "--no-check", "--command", COMMAND)
+    requests = codex(environ, "Remember when staging is upgraded.")
+    assert offered_by_codex(requests[0]) == TOOLS
+    (result,) = [each for each in requests[-1]["input"] if each["type"] == "function_call_output"]
     check_stored(json.dumps(result), home)
 
 
+@needs("codex")
+async def test_the_hooks_of_codex_tell_of_its_session_and_give_it_what_is_remembered(
+    home: Path, environ: dict[str, str]
+) -> None:
+    run(environ, COMMAND, "setup", "codex", "--hooks", "--no-check", "--command", COMMAND)
+    run(environ, COMMAND, "add", DEPLOY)
+    requests = codex(environ, "When is production deployed?", "--dangerously-bypass-hook-trust")
+    assert DEPLOY in json.dumps(requests[0]["input"])
+    await until(taken_in(home))
+    said = turns_of(home)
+    assert "When is production deployed?" in said
+    assert "Done." in said
+
+
+def choose(environ: dict[str, str], directory: str, chosen: str) -> None:
+    """Choose the way in which a client is let in by its model, which a person does at its first start."""
+    settings = Path(environ["HOME"], directory, "settings.json")
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"security": {"auth": {"selectedType": chosen}}}))
+
+
+@pytest.mark.parametrize(
+    ("client", "program", "directory", "says", "chosen", "options"),
+    [
+        pytest.param(
+            *("gemini-cli", "gemini", ".gemini", gemini_says, "gemini-api-key", ["-m", "gemini-2.5-flash"]),
+            marks=needs("gemini"),
+        ),
+        pytest.param(
+            *("qwen-code", "qwen", ".qwen", qwen_says, "openai", ["--auth-type", "openai"]), marks=needs("qwen")
+        ),
+    ],
+)
+async def test_the_hooks_of_other_command_lines_tell_of_a_session_and_give_it_what_is_remembered_once(
+    home: Path,
+    environ: dict[str, str],
+    client: str,
+    program: str,
+    directory: str,
+    says: Callable[[Json], Events],
+    chosen: str,
+    options: list[str],
+) -> None:
+    choose(environ, directory, chosen)
+    run(environ, COMMAND, "setup", client, "--hooks", "--no-check", "--command", COMMAND)
+    run(environ, COMMAND, "add", DEPLOY)
+    script = Script(says)
+    with script.served() as address:
+        own = {
+            **{"GOOGLE_GEMINI_BASE_URL": address, "GEMINI_API_KEY": "none", "GEMINI_CLI_TRUST_WORKSPACE": "true"},
+            **{"OPENAI_BASE_URL": f"{address}/v1", "OPENAI_API_KEY": "none", "OPENAI_MODEL": "scripted"},
+        }
+        done = run(environ | own, str(CLIENTS / program), "-p", "When is production deployed?", *options)
+    assert "Done." in done.stdout
+    assert any(DEPLOY in json.dumps(request) for request in script.requests)
+    await until(taken_in(home))
+    assert {"When is production deployed?", "1 from memory with UserPromptSubmit"} <= set(turns_of(home))
+    assert list((home / "hooks" / "running").glob("given-*")), "the next prompt is not the first"
+
+
+DEPLOY = "Production is deployed on Tuesdays at 14:00 by the release train."
+DATABASE = "The customer database is PostgreSQL 15 in the Frankfurt region."
+FLAKY = "Flaky end-to-end tests are quarantined in tests/quarantine and not deleted."
+
+
+@needs("claude")
+async def test_a_later_session_of_claude_code_is_given_once_what_bears_on_its_prompts_and_nothing_else(
+    home: Path, environ: dict[str, str]
+) -> None:
+    run(environ, COMMAND, "setup", "claude-code", "--hooks", "--no-check", "--command", COMMAND)
+    first = claude(environ, "Remember how we work here.", facts=(DEPLOY, DATABASE, FLAKY))
+    assert given(first, "UserPromptSubmit") == set(), "nothing is known yet"
+    await until(Runtime(home).is_drained)
+
+    turns = claude(environ, "When is production deployed?")
+    assert given(turns, "SessionStart") == set()
+    assert DEPLOY in given(turns, "UserPromptSubmit")
+    told = len(contexts(turns, "UserPromptSubmit"))
+    for prompt in ("write a haiku about autumn", "thanks, looks good", "Say again when production is deployed."):
+        turns = claude(environ, prompt, "--continue")
+        assert len(contexts(turns, "UserPromptSubmit")) == told == 1, prompt
+    turns = claude(environ, "What do we do with flaky tests?", "--continue")
+    assert FLAKY in given(turns, "UserPromptSubmit")
+
+
+PLUGIN = "mcp__plugin_remembrancer_remembrancer"
+
+
+@needs("claude")
+async def test_the_plugin_is_valid_and_installed_from_its_own_folder_serves_and_tells(
+    home: Path, environ: dict[str, str]
+) -> None:
+    client = str(CLIENTS / "claude")
+    environ["PATH"] = f"{Path(COMMAND).parent}:{environ['PATH']}"
+    path = run(environ, COMMAND, "claude-plugin-path").stdout.strip()
+    for part in (path, f"{path}/.claude-plugin/plugin.json", str(REPOSITORY)):
+        run(environ, client, "plugin", "validate", "--strict", part)
+    run(environ, client, "plugin", "marketplace", "add", path)
+    run(environ, client, "plugin", "install", "remembrancer@remembrancer")
+    (plugin,) = json.loads(run(environ, client, "plugin", "list", "--json").stdout)
+    assert (plugin["id"], plugin["enabled"]) == ("remembrancer@remembrancer", True)
+
+    turns = claude(environ, "/remembrancer:remember when we deploy", facts=(DEPLOY,), server=PLUGIN)
+    assert offered_by_claude(turns[0], PLUGIN) == TOOLS
+    assert "when we deploy" in json.dumps(turns[0]["messages"])
+    assert "store_memory" in json.dumps(turns[0]["messages"])
+    assert "long-term-memory" in json.dumps(turns[0])
+    await until(Runtime(home).is_drained)
+    assert DEPLOY in given(claude(environ, "When is production deployed?", server=PLUGIN), "UserPromptSubmit")
+
+
+def given(turns: list[Json], event: str) -> set[str]:
+    """Which facts the hooks of an event have given in a conversation, whose last turn has all of it."""
+    texts = contexts(turns, event)
+    return {fact for fact in (DEPLOY, DATABASE, FLAKY) if any(fact in text for text in texts)}
+
+
+def contexts(turns: list[Json], event: str) -> list[str]:
+    """What the hooks of an event have given in a conversation."""
+    parts = [
+        block["text"]
+        for message in turns[-1]["messages"]
+        for block in _blocks(message["content"])
+        if block["type"] == "text" and f"{event} hook additional context" in block["text"]
+    ]
+    return [part.split(f"{event} hook additional context", 1)[1].split(" hook additional context")[0] for part in parts]
+
+
+def _blocks(content: str | list[Json]) -> list[Json]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def taken_in(home: Path) -> Callable[[], Awaitable[bool]]:
+    """A condition: the gateway has taken in all events of hooks."""
+
+    async def are_taken_in() -> bool:
+        return not list((home / "hooks").glob("*.json"))
+
+    return are_taken_in
+
+
+def turns_of(home: Path) -> list[str]:
+    """What was said in the sessions of the projects."""
+    said: list[str] = []
+    for path in Runtime(home).databases():
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as records:
+            said += [text for (text,) in records.execute("SELECT content FROM turns ORDER BY turn_number")]
+    return said
+
+
 def check_stored(result: str, home: Path) -> None:
-    """What the model was answered, and what is on disk."""
+    """Check the model's answer, and the memory on disk."""
     assert "memory_id" in result, result
     assert '"error"' not in result.replace("\\", ""), result
     (memory,) = Runtime(home).contents().items()

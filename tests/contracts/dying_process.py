@@ -16,7 +16,7 @@ APPLIED = 17
 
 
 def carry_out_and_die(path: Path, statements: int) -> None:
-    """What the process does: it lives for so many statements, and ends with `APPLIED` where that was enough."""
+    """Run the process: it lives for so many statements, and ends with `APPLIED` where that was enough."""
     left = statements
     records = SqliteRecords(path, PROJECT.id, time.time)
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.moves import Move
+from remembrancer.actors.store.records.contract import USER, Outcome
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.actors.store.records.transfer import Move
-from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromoteMemory
+from remembrancer.memory.edits import Edits
+from remembrancer.memory.planner import Planner
+from remembrancer.protocol.writes import Operation, PromoteMemory, Result
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
 
 STEPS = ("begun", "received", "ended")
@@ -26,14 +29,12 @@ class Mortal(SqliteRecords):
 
     step = ""
 
-    def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
-        return self._die_after("begun", super().begin_move(operation))
+    def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+        return self._die_after("begun", super().prepare(operation, step))
 
-    def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
-        return self._die_after("received", super().receive_move(operation, memory))
-
-    def end_move(self, operation: Operation, reply: Applied | None) -> tuple[int, ...]:
-        return self._die_after("ended", super().end_move(operation, reply))
+    def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
+        done = super().complete(operation, step)
+        return self._die_after("received" if self.name == USER else "ended", done)
 
     def _die_after(self, step: str, result: T) -> T:
         if step == self.step:
@@ -52,7 +53,7 @@ def main() -> None:
     def clock() -> float:
         return REQUESTED_AT
 
-    move = Move(Mortal(Path(project), PROJECT.id, clock), Mortal(Path(user), "user", clock))
+    move = Move(Mortal(Path(project), PROJECT.id, clock), Mortal(Path(user), USER, clock), PROJECT.id)
     move.apply([promotion(memory_id, name)])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.writes import Operation, WriteNote
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
 
@@ -20,11 +21,12 @@ PATH = "memory/log.md"
 
 def note_operation(name: str, root: Path, content: str, **fields: Any) -> Operation:
     """The operation that the process applies."""
-    return change_operation(name, WriteNote(str(root), fields.pop("path", PATH), content, **fields))
+    places = Settings().notes_paths
+    return change_operation(name, WriteNote(str(root), fields.pop("path", PATH), content, places=places, **fields))
 
 
 def write_and_die(database: Path, root: Path, name: str, content: str, step: int) -> None:
-    """What the process does: it is killed before that step, or ends with `SURVIVED` where it has fewer."""
+    """Run the process: it is killed before that step, or ends with `SURVIVED` where it has fewer."""
     left = step
 
     def mortal(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -40,7 +42,7 @@ def write_and_die(database: Path, root: Path, name: str, content: str, step: int
     records = SqliteRecords(database, PROJECT.id, lambda: REQUESTED_AT)
     for each in CALLS:
         setattr(os, each, mortal(getattr(os, each)))
-    for each in ("begin_note", "end_note", "forget_note"):
+    for each in ("prepare", "complete"):
         setattr(records, each, mortal(getattr(records, each)))
     NoteFiles(records).apply([note_operation(name, root, content, ignore=("memory/",))])
     os._exit(SURVIVED)

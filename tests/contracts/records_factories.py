@@ -7,12 +7,13 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol, cast
 
-from remembrancer.actors.store.records.contract import Records, WaitingWork
+from remembrancer.actors.store.records.contract import Filters, Records, WaitingWork
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.consolidation import ReadUpkeep
 from remembrancer.protocol.runs import Prune
+from tests.contracts.records_in_memory import CAPABILITIES, MemoryRecords, Tables
 from tests.operations import PROJECT, REQUESTED_AT
 
 
@@ -38,8 +39,14 @@ class RecordsFactory(Protocol):
         """Close whatever was opened."""
 
 
+ALL: Final = CAPABILITIES | {"background", "events", "graph", "limits", "names", "stems"}
+"""Everything that a test of the contract may need of records."""
+
+
 class SqliteFactory:
     """A SQLite file in a directory."""
+
+    capabilities = ALL
 
     def __init__(self, directory: Path) -> None:
         self.clock = Clock()
@@ -56,6 +63,23 @@ class SqliteFactory:
             records.close()
 
 
+class MemoryFactory:
+    """Dicts that are kept as long as the test."""
+
+    capabilities = CAPABILITIES
+
+    def __init__(self, _directory: Path) -> None:
+        self.clock = Clock()
+        self._tables = Tables()
+
+    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> Records:
+        assert limit_bytes is None, "a test that needs limits says so"
+        return cast(Records, MemoryRecords(self._tables, PROJECT.id, self.clock, session_limit=session_limit))
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
 def leave_half_made(path: Path) -> None:
     """Leave a database as `kill -9` does while it is made: a page or more, and the journal that takes them back."""
     begun = path.with_name("begun.db")
@@ -69,7 +93,7 @@ def leave_half_made(path: Path) -> None:
     begun.unlink()
 
 
-FACTORIES: list[type[SqliteFactory]] = [SqliteFactory]
+FACTORIES: list[type[SqliteFactory] | type[MemoryFactory]] = [SqliteFactory, MemoryFactory]
 
 
 def texts_of(records: Records, numbers: Sequence[int]) -> dict[int, str]:
@@ -78,11 +102,17 @@ def texts_of(records: Records, numbers: Sequence[int]) -> dict[int, str]:
 
 
 def work_of(records: Records, threshold: int = 500, *, score: float = 0.0, limit: int = 200) -> WaitingWork:
-    """What the records have for the consolidator."""
+    """The records' work for the consolidator."""
     return records.waiting_work(threshold, score, limit)
 
 
 def upkeep_of(records: Records, orphans_before: float, edit: Prune | None) -> tuple[int, int]:
-    """How many entities no memory names, and how many rows there are to be pruned."""
+    """The number of entities that no memory names, and of rows to be pruned."""
     found = records.materials(ReadUpkeep(None, orphans_before, edit))
     return found.orphans, found.prunable
+
+
+def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:
+    """Ids of the near-duplicates of a memory that a session may see."""
+    found = records.load([number], Filters(session_id, include_forgotten=True)).get(number)
+    return () if found is None else found.near_duplicates

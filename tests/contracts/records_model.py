@@ -1,4 +1,4 @@
-"""What the records should hold after any operations: their contract, said once more in other words.
+"""A model of the records after any operations: their contract, said once more in other words.
 
 `Model.apply` answers an operation as the records should; `check` compares everything that can be asked of records with
 what the model says. Both can be driven by whatever applies operations: one process, or a store that is killed.
@@ -58,6 +58,7 @@ class Remembered:
     versions: list[Snapshot] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     embedded: bool = False
+    came_from_project: bool = False
 
     @property
     def now(self) -> Snapshot:
@@ -105,7 +106,7 @@ class Model:
         self.aliases: dict[str, str] = {}
 
     def apply(self, operation: Operation) -> Result | Refusal:
-        """What the records should answer. The session may see what it changes, or there is no such memory."""
+        """The answer that the records should give. The session may see what it changes, or there is no such memory."""
         if operation.operation_id in self.answers:
             return self.answers[operation.operation_id]
         answer = self._answer(operation)
@@ -158,7 +159,7 @@ class Model:
             known = self.memories[memory_id]
             if known.now.scope == change.scope and not known.now.valid_until:
                 had = known.now.related_entities
-                known.become(
+                fields = known.become(
                     "stored again",
                     importance=max(known.now.importance, change.importance),
                     confidence=max(known.now.confidence, change.confidence),
@@ -174,6 +175,7 @@ class Model:
                     len(known.now.related_entities) - len(had),
                     tuple(each for each in same[:5] if each != memory_id),
                     already_known=True,
+                    updated_fields=tuple(fields),
                 )
         first = Snapshot(
             content=change.content,
@@ -233,9 +235,14 @@ class Model:
 
     def _promote(self, memory: Remembered, change: PromoteMemory) -> PromotedResult | Refusal:
         before = memory.now.scope
+        if before == "user" and change.target_scope == "project" and memory.came_from_project:
+            memory.become("taken back", scope="project")
+            memory.came_from_project = False
+            return PromotedResult(change.memory_id, before, "project", len(memory.versions), change.reason)
         if BREADTH.index(change.target_scope) <= BREADTH.index(before):
             return InvalidInput
         memory.become("promoted", scope=change.target_scope)
+        memory.came_from_project = change.target_scope == "user"
         return PromotedResult(change.memory_id, before, change.target_scope, len(memory.versions), change.reason)
 
 

@@ -36,10 +36,12 @@ def stored() -> list[Operation]:
     ]
 
 
-def run_operation(name: str, *edits: Edit, run_id: str = "run", part: int = 0, **fields: Any) -> Operation:
+def run_operation(
+    name: str, *edits: Edit, run_id: str = "run", part: int = 0, at: float = REQUESTED_AT, **fields: Any
+) -> Operation:
     """An operation that carries out a run, or a part of one. `name` is its identity."""
     given = {"place": "project", "kind": "consolidation", "method": "summarize_cluster"} | fields
-    return Operation(name, PROJECT, "", REQUESTED_AT, ApplyRun(run_id=run_id, edits=edits, part=part, **given))
+    return Operation(name, PROJECT, "", at, ApplyRun(run_id=run_id, edits=edits, part=part, **given))
 
 
 def undo_operation(name: str, run_id: str = "run", *, session_id: str = SESSION) -> Operation:

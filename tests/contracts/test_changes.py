@@ -1,4 +1,4 @@
-"""What every `Records` promises of the changes of a memory that is there: each is a version, made once."""
+"""The promises of every `Records` about changes beside the model of `test_records_state`: bounds, errors, imports."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     Filters,
     NearDuplicate,
-    Outcome,
     PassageFilter,
     Records,
 )
@@ -46,7 +44,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import RecordsFactory, near_duplicates
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -97,9 +95,12 @@ class Changes:
 operation_of = Changes()
 
 
-def do(records: Records, change: Change, kind: type[ResultT], session_id: str = SESSION) -> ResultT:
+def do(
+    records: Records, change: Change, kind: type[ResultT], session_id: str = SESSION, *, at: float = REQUESTED_AT
+) -> ResultT:
     """Apply a change; its result, which has to be of this kind."""
-    reply = records.apply([operation_of(change, session_id)])[0].reply
+    operation = msgspec.structs.replace(operation_of(change, session_id), requested_at=at)
+    reply = records.apply([operation])[0].reply
     assert isinstance(reply, Applied), reply
     assert isinstance(reply.result, kind)
     return reply.result
@@ -143,88 +144,6 @@ def embed(records: Records, number: int, text: str, *vectors: list[float]) -> li
 
 
 # Updating
-
-
-def test_an_update_changes_what_it_names_and_nothing_else(factory: RecordsFactory, records: Records) -> None:
-    before = shown(records)
-    factory.clock.now += 60
-    result = do(
-        records,
-        UpdateMemory(
-            ID,
-            content="a second candle",
-            importance=0.75,
-            add_tags=("green", "red"),
-            remove_tags=("blue", "never there"),
-            metadata={"why": {"deep": [1, None]}, "n": 1},
-            add_entities=(INDEX, STORE),
-            remove_entities=("launcher",),
-        ),
-        UpdatedResult,
-    )
-    after = shown(records)
-    assert result == UpdatedResult(ID, ("content", "importance", "tags", "metadata", "related_entities"), True, 2)
-    assert (after.content, after.importance, after.tags) == ("a second candle", 0.75, ("red", "green"))
-    assert after.metadata == {"why": {"deep": [1, None]}, "n": 1}
-    assert after.related_entities == (STORE, INDEX)
-    assert (after.version, after.updated_at, after.created_at) == (2, REQUESTED_AT + 60, before.created_at)
-    assert (after.type, after.scope, after.source, after.session_id) == (
-        before.type,
-        before.scope,
-        before.source,
-        before.session_id,
-    )
-    assert hits(records, "candle") == [number_of(records)]
-    assert hits(records, "lantern") == []
-    assert hits(records, "green") == [number_of(records)]
-    assert hits(records, "blue") == []
-    assert records.matching(Filters(SESSION, tags=("green",)), 10) == [number_of(records)]
-    assert records.matching(Filters(SESSION, tags=("blue",)), 10) == []
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        (UpdateMemory(ID, importance=0.5), "importance"),
-        (UpdateMemory(ID, add_tags=("new",)), "tags"),
-        (UpdateMemory(ID, metadata={"a": 1}), "metadata"),
-        (UpdateMemory(ID, remove_entities=("store",)), "related_entities"),
-    ],
-)
-def test_vectors_stay_when_the_content_does(records: Records, change: UpdateMemory, field: str) -> None:
-    number = number_of(records)
-    passages = embed(records, number, "the first lantern")
-    assert do(records, change, UpdatedResult) == UpdatedResult(ID, (field,), False, 2)
-    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == passages
-    assert records.is_embedded(MODEL, number)
-    assert records.pending() == []
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        UpdateMemory(ID),
-        UpdateMemory(
-            ID, "the first lantern", 0.25, ("red",), ("unknown",), {"unknown": None}, (STORE,), ("nothing of the sort",)
-        ),
-        TagMemory(ID, ("blue",), ("unknown",)),
-    ],
-)
-def test_what_changes_nothing_makes_no_version(records: Records, change: Change) -> None:
-    before = everything(records)
-    reply = records.apply([operation_of(change)])[0].reply
-    assert isinstance(reply, Applied)
-    assert isinstance(reply.result, (UpdatedResult, TaggedResult))
-    assert reply.result.version == 1
-    assert everything(records) == before
-
-
-def test_metadata_is_merged_key_by_key_and_none_takes_a_key_away(records: Records) -> None:
-    do(records, UpdateMemory(ID, metadata={"a": {"x": 1}, "b": 2, "c": True}), UpdatedResult)
-    do(records, UpdateMemory(ID, metadata={"a": {"y": 2}, "b": None}), UpdatedResult)
-    assert shown(records).metadata == {"a": {"y": 2}, "c": True}
-    assert do(records, UpdateMemory(ID, metadata={"c": 1}), UpdatedResult).updated_fields == ("metadata",), "not true"
-    assert do(records, UpdateMemory(ID, metadata={"c": 1}), UpdatedResult).updated_fields == ()
 
 
 def test_a_memory_has_bounds(records: Records) -> None:
@@ -285,59 +204,13 @@ def test_a_new_content_has_none_of_the_old_ones_vectors_and_near_duplicates(reco
     assert near_duplicates(records, two, SESSION) == (), "what was compared is not there any more"
 
 
-def test_vectors_of_a_text_that_has_been_changed_since_are_not_kept(records: Records) -> None:
-    number = number_of(records)
-    do(records, UpdateMemory(ID, content="a candle"), UpdatedResult)
-    vectors = np.array([[1, 0, 0, 0]], dtype=np.float32)
-    old = EmbeddedMemory(number, digest_of("the first lantern"), (Passage(0, 1),), vectors)
-    saved = records.save_embeddings(MODEL, [old])
-    assert (saved.kept.numbers, saved.outdated) == ([], [number])
-    assert records.pending() == [number]
-    assert not records.is_embedded(MODEL, number)
-    assert embed(records, number, "a candle") != []
-    assert records.is_embedded(MODEL, number)
-
-
-# Entities
-
-
-def test_entities_are_removed_by_name_or_else_by_what_the_name_means(records: Records) -> None:
-    alike = EntityRef("vector-index", "module", "about")
-    do(records, UpdateMemory(ID, add_entities=(INDEX, alike)), UpdatedResult)
-    do(records, UpdateMemory(ID, remove_entities=("vector-index",)), UpdatedResult)
-    assert shown(records).related_entities == (STORE, LAUNCHER, INDEX), "the exact name alone"
-    do(records, UpdateMemory(ID, remove_entities=("VectorIndex", "STORE")), UpdatedResult)
-    assert shown(records).related_entities == (LAUNCHER,)
-
-
-def test_an_entity_that_no_memory_names_any_more_is_gone_and_others_stay(records: Records) -> None:
-    other = store_operation("other", "x", related_entities=(STORE,))
-    records.apply([other])
-    assert records.counts(None).entities == 2
-    do(records, UpdateMemory(ID, remove_entities=("Store", "launcher")), UpdatedResult)
-    assert (records.counts(None).entities, records.counts(None).relationships) == (1, 1)
-    do(records, UpdateMemory(ID, add_entities=(LAUNCHER, LAUNCHER)), UpdatedResult)
-    assert (records.counts(None).entities, records.counts(None).relationships) == (2, 2)
-
-
-# Tags
-
-
-def test_tags_are_added_and_taken_away(records: Records) -> None:
-    result = do(records, TagMemory(ID, ("green", "green", "red"), ("blue",)), TaggedResult)
-    assert result == TaggedResult(ID, ("red", "green"), 2)
-    assert shown(records).tags == ("red", "green")
-    assert shown(records).history[-1].change == "tagged"
-
-
 # Forgetting and restoring
 
 
-def test_a_forgotten_memory_is_hidden_and_the_first_reason_stands(factory: RecordsFactory, records: Records) -> None:
-    factory.clock.now += 5
-    assert do(records, ForgetMemory(ID, "outdated"), ForgottenResult) == ForgottenResult(ID, "outdated")
-    factory.clock.now += 5
-    again = do(records, ForgetMemory(ID, "another reason"), ForgottenResult)
+def test_a_forgotten_memory_is_hidden_and_the_first_reason_stands(records: Records) -> None:
+    forgotten = do(records, ForgetMemory(ID, "outdated"), ForgottenResult, at=REQUESTED_AT + 5)
+    assert forgotten == ForgottenResult(ID, "outdated")
+    again = do(records, ForgetMemory(ID, "another reason"), ForgottenResult, at=REQUESTED_AT + 10)
     assert again == ForgottenResult(ID, "outdated", already=True)
     memory = shown(records)
     assert (memory.forgotten_at, memory.forgotten_reason, memory.version) == (REQUESTED_AT + 5, "outdated", 2)
@@ -345,44 +218,6 @@ def test_a_forgotten_memory_is_hidden_and_the_first_reason_stands(factory: Recor
     assert hits(records, "lantern", Filters(SESSION, include_forgotten=True)) == [number_of(records)]
     assert (records.counts(None).total, records.counts(None).forgotten) == (0, 1)
     assert memory.related_entities == (STORE, LAUNCHER)
-
-
-@pytest.mark.parametrize("change", [UpdateMemory(ID, "x"), TagMemory(ID, ("x",)), PromoteMemory(ID, "user")])
-def test_a_forgotten_memory_is_not_changed_before_it_is_restored(records: Records, change: Change) -> None:
-    do(records, ForgetMemory(ID), ForgottenResult)
-    error = refusal(records, change)
-    assert isinstance(error, InvalidInput)
-    assert "restore" in error.message
-    assert do(records, RestoreMemory(ID, reason="a mistake"), RestoredResult) == RestoredResult(ID, 3, ("status",))
-    assert hits(records, "lantern") == [number_of(records)]
-    assert (shown(records).forgotten_at, shown(records).forgotten_reason) == (None, None)
-    assert shown(records).history[-1].details["reason"] == "a mistake"
-
-
-def test_a_memory_returns_to_what_it_was_in_an_earlier_version(records: Records) -> None:
-    do(records, UpdateMemory(ID, "a candle", 0.9, ("x",), ("red",), {"a": 1}, (INDEX,), ("launcher",)), UpdatedResult)
-    do(records, ForgetMemory(ID), ForgottenResult)
-    embed(records, number_of(records), "a candle")
-    result = do(records, RestoreMemory(ID, 1), RestoredResult)
-    fields = ("content", "importance", "tags", "metadata", "related_entities", "status")
-    assert result == RestoredResult(ID, 4, fields, re_embedded=True)
-    memory = shown(records)
-    assert (memory.content, memory.importance, memory.tags) == ("the first lantern", 0.25, ("red", "blue"))
-    assert (memory.metadata, memory.related_entities, memory.forgotten_at) == ({}, (STORE, LAUNCHER), None)
-    assert records.pending() == [number_of(records)]
-    again = do(records, RestoreMemory(ID, 1), RestoredResult)
-    assert again == RestoredResult(ID, 4, ()), "it is that already"
-    do(records, RestoreMemory(ID, 2), RestoredResult)
-    assert (shown(records).content, shown(records).metadata) == ("a candle", {"a": 1})
-
-
-def test_a_version_does_not_bring_back_the_scope_that_it_had(records: Records) -> None:
-    own = store_operation("own", "x", scope="session")
-    records.apply([own])
-    do(records, PromoteMemory(memory_id_of(own), "project"), PromotedResult)
-    do(records, UpdateMemory(memory_id_of(own), "y"), UpdatedResult)
-    do(records, RestoreMemory(memory_id_of(own), 1), RestoredResult)
-    assert (shown(records, memory_id_of(own)).scope, shown(records, memory_id_of(own)).content) == ("project", "x")
 
 
 def test_what_cannot_be_restored_names_what_can(records: Records) -> None:
@@ -412,11 +247,6 @@ def test_a_promoted_memory_is_the_projects_and_its_session_is_still_known(record
     assert records.counts(None).by_scope == {"project": 2}
 
 
-def test_a_memory_is_not_promoted_to_the_scope_that_it_has(records: Records) -> None:
-    error = refusal(records, PromoteMemory(ID, "project"))
-    assert (type(error), error.field) == (InvalidInput, "target_scope")
-
-
 # Once, in order, and nobody else's
 
 CHANGES: list[Change] = [
@@ -428,35 +258,8 @@ CHANGES: list[Change] = [
 ]
 
 
-def prepared(records: Records, change: Change) -> None:
-    """Bring the memory to where the change does something."""
-    if isinstance(change, RestoreMemory):
-        do(records, UpdateMemory(ID, "another text"), UpdatedResult)
-
-
 def names(change: object) -> str:
     return type(change).__name__
-
-
-@pytest.mark.parametrize("change", CHANGES[:4], ids=names)
-def test_a_change_is_applied_once_and_answered_alike_ever_after(
-    factory: RecordsFactory, records: Records, change: Change
-) -> None:
-    prepared(records, change)
-    operation = operation_of(change)
-    first, twice = records.apply([operation, operation])
-    assert isinstance(first.reply, Applied)
-    assert twice.reply == msgspec.structs.replace(first.reply, replayed=True)
-    after = shown(records)
-    do(records, RestoreMemory(ID, 1), RestoredResult)
-    do(records, TagMemory(ID, ("later",)), TaggedResult)
-    later = everything(records)
-    records.close()
-    again = factory.open().apply([operation])[0]
-    assert again == Outcome(msgspec.structs.replace(first.reply, replayed=True))
-    assert everything(factory.open()) == later
-    assert after.version == len(after.history)
-    assert later[0] != after
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=names)
@@ -486,32 +289,22 @@ def test_a_refused_change_has_not_used_up_its_id(records: Records) -> None:
     assert records.outcome_of(operation.operation_id) == msgspec.structs.replace(reply, replayed=True)
 
 
-def test_a_change_may_follow_the_store_of_its_memory_in_one_group(records: Records) -> None:
-    stored = store_operation("new", "a candle")
-    changes: list[Change] = [UpdateMemory(memory_id_of(stored), "a torch"), TagMemory(memory_id_of(stored), ("x",))]
-    replies = [each.reply for each in records.apply([stored, *map(operation_of, changes)])]
-    assert all(isinstance(reply, Applied) for reply in replies)
-    assert (shown(records, memory_id_of(stored)).content, shown(records, memory_id_of(stored)).tags) == (
-        "a torch",
-        ("x",),
-    )
-
-
-def test_history_has_each_version_as_it_was_and_only_grows(factory: RecordsFactory, records: Records) -> None:
+def test_history_has_each_version_as_it_was_and_only_grows(records: Records) -> None:
     seen: list[tuple[HistoryEntry, ...]] = [shown(records).history]
-    for change in (
+    changes_asked: tuple[Change, ...] = (
         UpdateMemory(ID, "a candle", metadata={"a": 1}),
         TagMemory(ID, ("x",)),
         ForgetMemory(ID, "outdated"),
         RestoreMemory(ID),
         RestoreMemory(ID, 1),
-    ):
-        factory.clock.now += 1
-        records.apply([operation_of(change, OTHER_SESSION)])
+    )
+    for at, change in enumerate(changes_asked, start=int(REQUESTED_AT) + 1):
+        records.apply([msgspec.structs.replace(operation_of(change, OTHER_SESSION), requested_at=at)])
         history = shown(records).history
         assert history[:-1] == seen[-1], "what was said stays said"
         now, last = shown(records), history[-1]
-        assert (last.version, last.changed_at, last.session_id) == (now.version, factory.clock.now, OTHER_SESSION)
+        assert (last.version, last.changed_at, last.session_id) == (now.version, at, OTHER_SESSION)
+        assert now.updated_at == at
         assert (last.record.content, last.record.tags, last.record.metadata) == (now.content, now.tags, now.metadata)
         assert last.record.forgotten == (now.forgotten_at is not None)
         seen.append(history)

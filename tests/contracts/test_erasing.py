@@ -1,4 +1,5 @@
-"""What is erased is gone for good, from answers, history and every byte of the file, and does not come back."""
+"""The promises about erasing: an erased memory is gone from answers, history and every byte of the file, and does not
+come back."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import Filters, Phrase, Records
-from remembrancer.actors.store.records.transfer import Move
+from remembrancer.memory.sentences import quotable
+from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, Edit, NewMemory, ReviseMemory
+from remembrancer.protocol.session_life import SHELL_SESSION, EndSession, RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
@@ -17,12 +21,13 @@ from remembrancer.protocol.writes import (
     EraseMemory,
     ImportMemory,
     LinkRef,
+    Operation,
     PromoteMemory,
     TagMemory,
     UpdateMemory,
 )
 from tests.contracts.records_factories import SqliteFactory, work_of
-from tests.operations import SESSION, change_operation, memory_id_of, store_operation
+from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
 
 SECRET = "the vault opens with marigold"
 
@@ -102,13 +107,49 @@ def test_what_was_derived_from_it_is_named_and_its_passages_are_handed_back(tmp_
     factory.close()
 
 
+def test_what_quotes_it_goes_along_and_the_record_of_its_session_is_written_anew(tmp_path: Path) -> None:
+    factory = SqliteFactory(tmp_path)
+    records = factory.open()
+    stored = store_operation("secret", f"Next: {SECRET}", type="episodic")
+    other = store_operation("other", "Next: paint the cellar", type="episodic")
+    said = RecordEvents(
+        SESSION,
+        turns=(Turn("user", f"Next: {SECRET}, please", 1.0), Turn("user", "and thanks", 1.0)),
+        tool_calls=(ToolCall("store_memory", 1.0, {"content": f"Next: {SECRET}"}), ToolCall("Edit", 1.0)),
+    )
+    records.apply([stored, other, Operation("events", PROJECT, SESSION, 1.0, said)])
+    records.apply([Operation("end", PROJECT, SESSION, 1.0, EndSession(SESSION))])
+    made = NewMemory("mem_summary", f"Next: {SECRET}\nNext: paint the cellar", "fact", "project", SESSION)
+    sources = (memory_id_of(stored), memory_id_of(other))
+    edits: tuple[Edit, ...] = (
+        AddMemory(made),
+        *(ReviseMemory(each, "consolidated", status="consolidated") for each in sources),
+        *(AddLink(made.id, each, "derived_from") for each in sources),
+        AddLink(sources[1], sources[0], "similar_to"),
+    )
+    records.apply([Operation("run", PROJECT, "", 1.0, ApplyRun("run", "project", "consolidation", "promote", edits))])
+    quotes = quotable(records.texts_of(sources[0], SESSION))
+    assert records.drop_quotes(quotes) == 2
+    assert result_of(records, "e", EraseMemory(sources[0])) == ErasedResult(sources[0], also_erased=(made.id,))
+    assert records.scrub(sources[0])
+    story = records.session_story(SESSION)
+    assert story.entry is not None
+    assert story.entry.summary is not None
+    assert "paint the cellar" in story.entry.summary
+    assert records.materials(ReadMemories(None, memory_ids=(sources[1],))).memories[0].status == "active"
+    records.close()
+    for file in factory.path.parent.iterdir():
+        assert b"marigold" not in file.read_bytes(), file
+    factory.close()
+
+
 def test_the_history_that_a_promotion_left_in_the_projects_file_goes_too(tmp_path: Path) -> None:
     project, user = SqliteFactory(tmp_path / "project"), SqliteFactory(tmp_path / "user")
     source, destination = project.open(), user.open()
     stored = store_operation("secret", SECRET)
     memory_id = memory_id_of(stored)
     source.apply([stored])
-    (moved,) = Move(source, destination).apply([change_operation("m", PromoteMemory(memory_id, "user"))])
+    (moved,) = Move(source, destination, PROJECT.id).apply([change_operation("m", PromoteMemory(memory_id, "user"))])
     assert isinstance(moved.reply, Applied)
     result_of(destination, "e", EraseMemory(memory_id))
     assert source.scrub(memory_id)

@@ -32,7 +32,7 @@ START, MOVED, LATER = REQUESTED_AT, REQUESTED_AT + 1000, REQUESTED_AT + 2000
 
 
 def do(factory: RecordsFactory, records: Records, at: float, change: Change, session_id: str = SESSION) -> Any:
-    """What comes of a change that is asked for and recorded at a time, or what it is refused with."""
+    """The result of a change that is asked for and recorded at a time, or its refusal."""
     factory.clock.now = at
     name = f"{type(change).__name__} {at} {session_id}"
     (outcome,) = records.apply([change_operation(name, change, requested_at=at, session_id=session_id)])

@@ -34,6 +34,7 @@ from remembrancer.protocol.files import (
 )
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import ProjectRef
+from tests.patience import PATIENCE_S
 
 ROOT = "/shop"
 MODEL = "a-model"
@@ -212,7 +213,7 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileInd
 
 
 class IndexStore:
-    """What a `WorkspaceIndexer` has for a store: an index, and what it was told of each reading."""
+    """A store for a `WorkspaceIndexer`: an index, and the messages of each reading."""
 
     def __init__(self, index: FileIndex) -> None:
         self._index = index
@@ -255,7 +256,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
         resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))  # no file may be larger, as if no room were left
         try:
             tasks.start_soon(indexer.run)
-            with anyio.fail_after(60):
+            with anyio.fail_after(PATIENCE_S):
                 await store.heard.wait()
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -263,7 +264,7 @@ async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_l
         assert "no room" in (first.error or "")
         assert 0 < len(before) < 24
         assert {state.path for state in index.states(ROOT)} == set(before)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE_S):
             while store.told[-1].error is not None:
                 store.heard = anyio.Event()
                 await store.heard.wait()

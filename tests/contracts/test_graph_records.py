@@ -1,4 +1,4 @@
-"""What every `GraphRecords` promises, whatever database is behind it."""
+"""The promises of every `GraphRecords`, whatever database is behind it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -34,6 +34,8 @@ from tests.operations import (
     memory_id_of,
     store_operation,
 )
+
+pytestmark = pytest.mark.needs("graph")
 
 
 @pytest.fixture
@@ -148,9 +150,14 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
     forget(records, gone)
     first, second = number_of(records, one), number_of(records, two)
     graph = records.graph
-    assert set(graph.adjacent([first], [], SESSION)) == {(first, "a"), (first, "b"), (first, second)}
-    assert set(graph.adjacent([second], [], SESSION)) == {(second, "a"), (second, "c"), (second, first)}
-    assert set(graph.adjacent([], ["a", "b"], SESSION)) == {
+    rows = graph.around({first: 9, second: 9}, {"a": 9, "b": 9, "unknown": 9}, SESSION)
+    assert {(here, there) for here, there, _ in rows if there is not None} == {
+        (first, "a"),
+        (first, "b"),
+        (first, second),
+        (second, "a"),
+        (second, "c"),
+        (second, first),
         ("a", first),
         ("a", second),
         ("a", "b"),
@@ -158,10 +165,13 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
         ("b", first),
         ("b", "a"),
     }
-    degrees = graph.degrees([first, second], ["a", "unknown"], 100)
+    degrees = {here: degree for here, there, degree in rows if there is None}
     assert (degrees[first], degrees[second]) == (4, 3), "with the link of another session, and none of what is alike"
     assert degrees["a"] >= 3
-    assert graph.adjacent([], [], SESSION) == []
+    assert "unknown" not in degrees
+    few = graph.around({first: 3, second: 3}, {}, SESSION)
+    assert {here for here, there, _ in few if there is not None} == {second}, "the other has more edges than that"
+    assert graph.around({}, {}, SESSION) == []
 
 
 def test_edges_are_chosen_by_the_key_of_their_relationship(records: Records) -> None:
@@ -335,14 +345,12 @@ said = st.lists(
 )
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=25)
 @given(said)
 def test_edges_are_what_the_visible_memories_say_and_nothing_else(
     tmp_path: Path, memories: list[tuple[list[tuple[str, str]], str, bool]]
 ) -> None:
-    for kind in FACTORIES:
+    for kind in (each for each in FACTORIES if "graph" in each.capabilities):
         factory = kind(Path(tempfile.mkdtemp(dir=tmp_path)))
         records = factory.open()
         expected: dict[tuple[str, str, str], Counter[str]] = {}

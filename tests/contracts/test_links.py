@@ -22,7 +22,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.records_factories import RecordsFactory
 from tests.contracts.runs_rig import FOUR, ONE, THREE, TWO, carry_out, shown, stored
-from tests.operations import OTHER_SESSION, SESSION, change_operation, store_operation
+from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, store_operation
 
 
 @pytest.fixture
@@ -32,9 +32,11 @@ def records(factory: RecordsFactory) -> Records:
     return made
 
 
-def update(records: Records, name: str, change: UpdateMemory, session_id: str = SESSION) -> UpdatedResult | str | None:
-    """What came of an update; of one that was refused the field."""
-    reply = records.apply([change_operation(name, change, session_id=session_id)])[0].reply
+def update(
+    records: Records, name: str, change: UpdateMemory, session_id: str = SESSION, *, at: float = REQUESTED_AT
+) -> UpdatedResult | str | None:
+    """The result of an update; of one that was refused the field."""
+    reply = records.apply([change_operation(name, change, session_id=session_id, requested_at=at)])[0].reply
     if isinstance(reply, Applied):
         assert isinstance(reply.result, UpdatedResult)
         return reply.result
@@ -89,26 +91,26 @@ def test_the_links_of_a_session_are_seen_by_it_alone(records: Records) -> None:
 
 
 def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_it(
-    factory: RecordsFactory, records: Records
+    records: Records,
 ) -> None:
-    factory.clock.now += 5
-    link = LinkRef("supersedes", ONE)
-    update(records, "supersede", UpdateMemory(TWO, add_links=(link,)))
+    link, at = LinkRef("supersedes", ONE), REQUESTED_AT + 5
+    update(records, "supersede", UpdateMemory(TWO, add_links=(link,)), at=at)
     one = shown(records, ONE)
-    assert (one.valid_until, one.version, one.history[-1].change) == (factory.clock.now, 2, "superseded")
+    assert (one.valid_until, one.version, one.history[-1].change) == (at, 2, "superseded")
     assert one.history[-1].details == {"by": TWO, "fields": ["valid_until"]}
     assert loaded(records, ONE).superseded_by == (TWO,)
-    assert loaded(records, ONE).valid_until == factory.clock.now
+    assert loaded(records, ONE).valid_until == at
     update(records, "take back", UpdateMemory(TWO, remove_links=(link,)))
     assert (shown(records, ONE).valid_until, shown(records, ONE).version) == (None, 3)
     assert loaded(records, ONE).superseded_by == ()
 
 
-def test_a_memory_stored_in_the_place_of_another_ends_its_validity(factory: RecordsFactory, records: Records) -> None:
-    factory.clock.now += 5
-    (stored,) = records.apply([store_operation("five", "It is Valkey now", memory_id="mem_5", supersedes=ONE)])
+def test_a_memory_stored_in_the_place_of_another_ends_its_validity(records: Records) -> None:
+    at = REQUESTED_AT + 5
+    newer = store_operation("five", "It is Valkey now", memory_id="mem_5", supersedes=ONE, requested_at=at)
+    (stored,) = records.apply([newer])
     assert isinstance(stored.reply, Applied)
-    assert (shown(records, ONE).valid_until, loaded(records, ONE).superseded_by) == (factory.clock.now, ("mem_5",))
+    assert (shown(records, ONE).valid_until, loaded(records, ONE).superseded_by) == (at, ("mem_5",))
     assert [(link.relation, link.target) for link in shown(records, "mem_5").links] == [("supersedes", ONE)]
 
 
@@ -171,6 +173,7 @@ def test_forgotten_memories_are_not_named_and_only_so_many_of_the_others(records
     assert len(record.superseded_by) == 5
 
 
+@pytest.mark.needs("background")
 def test_a_promotion_that_somebody_asked_for_is_in_the_chain_and_in_the_log(records: Records) -> None:
     change = PromoteMemory(THREE, "project", "we need it", why="explicit")
     reply = records.apply([change_operation("promote", change)])[0].reply

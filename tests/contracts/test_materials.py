@@ -1,4 +1,4 @@
-"""What the consolidator reads: pages of memories with vectors, edges of entities, sessions, and what is to be done."""
+"""The consolidator's reads: pages of memories with vectors, edges of entities, sessions, and what is to be done."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ from tests.operations import (
     memory_id_of,
     store_operation,
 )
+
+pytestmark = pytest.mark.needs("background")
 
 MODEL = "small.int8.0123456789ab.4"
 EVERYTHING = ReadMemories(None)
@@ -76,12 +78,12 @@ def test_a_memory_is_read_with_all_that_counts(factory: RecordsFactory, records:
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
     records.apply([change_operation("update", change)])
     carry_out(records, AddLink(ONE, TWO, "derived_from"), ReviseMemory(TWO, "archived", status="archived"))
-    records.touch([1, 1], REQUESTED_AT + 50, SESSION)
-    records.touch([1], REQUESTED_AT + 40, OTHER_SESSION)
+    records.touch([1, 1], REQUESTED_AT + 50, SESSION, [ONE])
+    records.touch([1], REQUESTED_AT + 40, OTHER_SESSION, [ONE])
     one, two = records.materials(EVERYTHING, None).memories[:2]
     assert (one.content, one.summary, one.tags, one.entities) == (CONTENTS[ONE], "short", ("t",), (entity,))
     assert (one.kind, one.type, one.domain, one.version, one.is_derived) == ("convention", "semantic", "d", 2, True)
-    assert (one.access_count, one.sessions_accessed, one.last_accessed_at) == (3, 2, REQUESTED_AT + 40)
+    assert (one.access_count, one.sessions_used, one.last_accessed_at) == (3, 2, REQUESTED_AT + 40)
     assert (one.created_at, one.happened_at) == (REQUESTED_AT, REQUESTED_AT)
     assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", factory.clock.now, REQUESTED_AT)
     assert not two.is_derived
@@ -279,13 +281,11 @@ def test_a_session_is_read_with_its_turns_and_tools(records: Records) -> None:
             change_operation("forget", ForgetMemory(ONE)),
         ]
     )
-    read = records.materials(ReadSession(PROJECT, SESSION, 2))
+    read = records.materials(ReadSession(PROJECT, SESSION))
     assert read.entry is not None
     assert (read.entry.client, read.entry.status, read.turn_count) == ("claude", "active", 5)
-    assert read.turns == (("user", "turn 3"), ("assistant", "turn 4"))
     assert read.tools == (ToolUse("Bash", 2, 1), ToolUse("Read", 1, 1))
-    assert read.by_kind == {"fact": 3}
-    assert records.materials(ReadSession(PROJECT, "nobody", 2)).entry is None
+    assert records.materials(ReadSession(PROJECT, "nobody")).entry is None
 
 
 def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
@@ -308,10 +308,10 @@ def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(rec
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:
     assert list(work_of(records, score=0.85).promotable) == []
     records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])
-    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 0)]
+    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
     records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
-    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 0)]
+    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 1)], "who has changed it has used it"
     records.apply([change_operation("end", EndSession(SESSION))])
     assert list(work_of(records, score=0.85).promotable) == []
 
@@ -321,10 +321,11 @@ def test_use_is_told_of_a_candidate_so_far_as_it_counts_for_its_score(records: R
     number = records.number_of(THREE)
     assert number is not None
     told = []
-    for _ in range(4):
+    records.touch([number] * 9, 5.0, OTHER_SESSION)
+    for used in ([], [THREE], [THREE]):
+        records.touch([number], 5.0, SESSION, used)
         told += list(work_of(records, score=0.85).promotable)
-        records.touch([number], 5.0, SESSION)
-    assert told == [(THREE, 2, 0), (THREE, 2, 1), (THREE, 2, 2), (THREE, 2, 2)]
+    assert told == [(THREE, 2, 1), (THREE, 2, 1), (THREE, 2, 1)], "to be shown is no use"
 
 
 @pytest.mark.parametrize(
@@ -355,7 +356,7 @@ def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(re
                 change_operation(f"end{number}", EndSession(name)),
             ]
         )
-        entry = records.materials(ReadSession(PROJECT, name, 0)).entry
+        entry = records.materials(ReadSession(PROJECT, name)).entry
         assert entry is not None
         assert entry.ended_at is not None
         carry_out(records, CloseSession(name, "completed", entry.ended_at), part=number)

@@ -7,17 +7,30 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from functools import partial
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
+from remembrancer.actors.store.moves import Move
+from remembrancer.actors.store.records.contract import (
+    USER,
+    EmbeddedMemory,
+    Filters,
+    Outcome,
+    PassageFilter,
+    Phrase,
+    Records,
+)
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.actors.store.records.transfer import Move
+from remembrancer.memory.edits import Move as MoveRow
+from remembrancer.memory.moves import begin_move, end_move, receive_move
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
@@ -35,6 +48,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.moving_process import STEPS, promotion
 from tests.contracts.records_factories import Clock
+from tests.contracts.records_in_memory import MemoryRecords, Tables
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -45,6 +59,7 @@ from tests.operations import (
     memory_id_of,
     store_operation,
 )
+from tests.patience import PATIENCE_S
 
 MODEL = "small.int8.0123456789ab.4"
 STORE, LAUNCHER = EntityRef("store", "service", "about"), EntityRef("launcher", "service", "starts")
@@ -70,7 +85,8 @@ class Files:
             SqliteRecords(self.paths[0], PROJECT.id, self.clock),
             SqliteRecords(self.paths[1], "user", self.clock, limit_bytes=user_limit_bytes),
         ]
-        return Move(*self._opened)
+        source, destination = self._opened
+        return Move(source, destination, PROJECT.id)
 
     def close(self) -> None:
         for records in self._opened:
@@ -106,7 +122,7 @@ def whole(move: Move) -> tuple[PortableMemory | None, PortableMemory | None]:
 
 
 def observations(move: Move) -> list[tuple[str, str, int]]:
-    """What the user's file says of where its memories were observed, and how often."""
+    """The user's file on where its memories were observed, and how often."""
     assert isinstance(move.destination, SqliteRecords)
     rows: list[tuple[str, str, int]] = move.destination._file.read(
         "SELECT memory_id, source_projects, observation_count FROM cross_project_patterns"
@@ -156,7 +172,7 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     assert (move.source.counts(None).total, move.destination.counts(None).by_scope) == (1, {"user": 1})
     assert (move.source.counts(None).entities, move.destination.counts(None).entities) == (1, 2)
     assert move.source.passages(PassageFilter(MODEL, vectors=False)).numbers == [1]
-    assert move.source.moves() == []
+    assert move.source.unfinished(MoveRow) == []
 
 
 def before_the_move(move: Move) -> PortableMemory:
@@ -168,8 +184,7 @@ def before_the_move(move: Move) -> PortableMemory:
 def test_a_promoted_memory_takes_all_that_it_has_to_the_users_file(files: Files) -> None:
     move = files.open()
     before = before_the_move(move)
-    files.clock.now += 10
-    (outcome,) = move.apply([PROMOTE])
+    (outcome,) = move.apply([msgspec.structs.replace(PROMOTE, requested_at=REQUESTED_AT + 10)])
     assert outcome.reply == Applied("promote", PromotedResult(ID, "session", "user", 3, "of use everywhere"))
     assert (outcome.to_embed, outcome.removed_passages) == (1, (2,))
     check_moved(move, before)
@@ -227,7 +242,7 @@ def test_a_move_that_was_killed_is_finished_and_never_done_twice(files: Files, s
     files.close()
     process = subprocess.run(
         [sys.executable, "-m", "tests.contracts.moving_process", *map(str, files.paths), ID, "promote", step],
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert process.returncode == -signal.SIGKILL
@@ -256,7 +271,26 @@ def test_a_promotion_that_is_refused_moves_nothing(files: Files, operation: Oper
     move = files.open()
     before = whole(move)
     assert isinstance(move.apply([operation])[0].reply, kind)
-    assert (whole(move), move.source.moves()) == (before, [])
+    assert (whole(move), move.source.unfinished(MoveRow)) == (before, [])
+
+
+def test_a_change_that_comes_in_the_middle_of_a_move_is_not_acknowledged_and_lost(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    move, update = files.open(), change_operation("late", UpdateMemory(ID, metadata={"b": 2}))
+    receive = move.destination.receive
+    with ThreadPoolExecutor() as threads:
+        late: list[Future[list[Outcome]]] = []
+
+        def receive_while_it_changes(operation: Operation, memory: PortableMemory) -> Outcome:
+            late.append(threads.submit(move.source.apply, [update]))
+            wait(late, timeout=0.2)
+            return receive(operation, memory)
+
+        monkeypatch.setattr(move.destination, "receive", receive_while_it_changes)
+        assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
+        assert isinstance(late[0].result()[0].reply, NotFound)
+    assert isinstance(move.destination.apply([update])[0].reply, Applied)
 
 
 def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(files: Files) -> None:
@@ -274,7 +308,7 @@ def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(file
     )
     move.destination.apply([change_operation("import", ImportMemory(copy))])
     assert isinstance(move.apply([promotion(copy.id, "another")])[0].reply, InvalidInput)
-    assert move.source.moves() == []
+    assert move.source.unfinished(MoveRow) == []
     assert move.source.counts(None).total == 1
 
 
@@ -283,7 +317,7 @@ def test_a_user_file_without_room_leaves_the_memory_where_it_is_and_a_later_try_
     before = before_the_move(move)
     assert isinstance(move.apply([PROMOTE])[0].reply, StorageFull)
     assert whole(move) == (before, None)
-    assert move.source.moves() == []
+    assert move.source.unfinished(MoveRow) == []
     move = files.open()
     assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
     check_moved(move, before)
@@ -311,3 +345,61 @@ def test_undoing_the_end_of_a_session_names_what_went_to_the_user_then_and_leave
         "run", skipped=(Skipped(ID, "it has gone to the user, and stays there"),)
     )
     assert whole(move)[1] is not None
+
+
+def back(move: Move, reason: str = "not everywhere") -> tuple[Move, Operation]:
+    """The way back of a memory, and what asks for it."""
+    operation = change_operation("back", PromoteMemory(ID, "project", reason))
+    return Move(move.destination, move.source, PROJECT.id), operation
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 3])
+def test_a_memory_that_is_taken_back_is_the_projects_again_wherever_a_process_died(files: Files, steps: int) -> None:
+    move = files.open()
+    assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
+    returning, operation = back(move)
+    if steps >= 1:
+        begun = returning.source.prepare(operation, begin_move)
+        assert isinstance(begun, PortableMemory)
+        if steps >= 2:
+            received = returning.destination.complete(operation, partial(receive_move, memory=begun))
+            assert isinstance(received.reply, Applied)
+            assert isinstance(received.reply.result, PromotedResult)
+            if steps == 3:
+                returning.source.complete(operation, partial(end_move, result=received.reply.result))
+    move = files.open()
+    returning, operation = back(move)
+    assert returning.finish() == (steps in (1, 2))
+    assert isinstance(returning.apply([operation])[0].reply, Applied)
+    taken, left = whole(move)
+    assert left is None
+    assert taken is not None
+    assert (taken.scope, taken.source_project, taken.history[-1].change) == ("project", None, "taken back")
+    assert [step.scope for step in taken.promotion_chain] == ["session"], "it came from its session, and stays there"
+    assert observations(move) == []
+    assert files.are_sound()
+
+
+def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(files: Files) -> None:
+    move = files.open()
+    move.apply([PROMOTE])
+    returning, operation = back(move)
+    elsewhere = msgspec.structs.replace(operation, project=OTHER_PROJECT)
+    assert isinstance(returning.apply([elsewhere])[0].reply, InvalidInput)
+    own = store_operation("own", "the user's own", scope="user")
+    move.destination.apply([own])
+    asked = change_operation("own back", PromoteMemory(memory_id_of(own), "project"))
+    assert isinstance(returning.apply([asked])[0].reply, InvalidInput)
+    assert move.destination.unfinished(MoveRow) == []
+
+
+def test_a_move_needs_no_file_and_is_finished_between_any_two_records() -> None:
+    project, user = (MemoryRecords(Tables(), name, Clock()) for name in (PROJECT.id, USER))
+    project.apply([STAYS, MOVES])
+    move = Move(cast(Records, project), cast(Records, user), PROJECT.id)
+    assert isinstance(project.prepare(PROMOTE, begin_move), PortableMemory)
+    assert move.finish(), "somebody died after the first step"
+    assert (project.unfinished(MoveRow), project.number_of(ID), user.number_of(ID)) == ([], None, 1)
+    (again,) = move.apply([PROMOTE])
+    assert isinstance(again.reply, Applied)
+    assert again.reply.replayed

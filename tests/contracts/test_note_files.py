@@ -10,14 +10,17 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from remembrancer.actors.store import note_files
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.memory.edits import Edits, NoteWrite
 from remembrancer.memory.notes import MAX_FILE_BYTES
+from remembrancer.memory.planner import Planner
 from remembrancer.protocol.errors import (
     DiskUnavailable,
     InvalidInput,
@@ -27,12 +30,16 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
+from remembrancer.toolsets.files.workspace_files import RealNote, find_note, open_directory, open_note
 from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die
 from tests.contracts.records_factories import SqliteFactory
 from tests.forked import run_forked
 from tests.operations import store_operation
+from tests.patience import PATIENCE_S
 
 BEFORE = "# Log\n\nBy hand.\n"
+
+T = TypeVar("T")
 
 
 class Workspace:
@@ -74,7 +81,7 @@ class Workspace:
         (outcome,) = self.notes.apply([self.operation(name, content, **fields)])
         assert isinstance(outcome.reply, RemembrancerError)
         assert self.records.outcome_of(name) is None
-        assert self.records.notes_begun() == []
+        assert self.records.unfinished(NoteWrite) == []
         assert not self.leftovers()
         return outcome.reply
 
@@ -96,7 +103,7 @@ def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -
     (again,) = work.notes.apply([work.operation("a", "One.\n\nTwo.")])
     assert again.reply == Applied("a", NoteWritten(PATH, 3), replayed=True)
     assert work.path.read_text() == "One.\n\nTwo.\nBy hand.\n\nThree.\n"
-    assert work.records.notes_begun() == []
+    assert work.records.unfinished(NoteWrite) == []
     assert not work.leftovers()
 
 
@@ -122,6 +129,51 @@ def test_a_link_is_followed_inside_of_the_workspace_and_stays(work: Workspace) -
     work.write("a", "One.", path="MEMORY.md")
     assert (work.root / "MEMORY.md").is_symlink()
     assert work.path.read_text() == BEFORE + "\nOne.\n"
+
+
+def test_a_link_from_the_notes_into_the_source_writes_nothing(work: Workspace) -> None:
+    """As a repository that was cloned may bring them."""
+    (work.root / "src").mkdir()
+    (work.root / "src/README.md").write_text("Theirs.")
+    (work.root / ".env").write_text("PASSWORD=frosch-2217")
+    (work.root / "memory").mkdir()
+    (work.root / "memory/src").symlink_to("../src")
+    (work.root / "memory/read.md").symlink_to("../src/README.md")
+    (work.root / "MEMORY.md").symlink_to(".env")
+    for path in ("memory/src/README.md", "memory/src/new.md", "memory/read.md", "MEMORY.md"):
+        assert "a link to what is no note" in work.refused(path, "New.", path=path).message
+    assert (work.root / "src/README.md").read_text() == "Theirs."
+    assert (work.root / ".env").read_text() == "PASSWORD=frosch-2217"
+    assert [each.name for each in (work.root / "src").iterdir()] == ["README.md"]
+
+
+@pytest.mark.parametrize("taken", ["memory", "memory/deep", "memory/deep/log.md"])
+def test_a_link_that_takes_a_place_after_it_was_looked_at_is_not_followed(work: Workspace, taken: str) -> None:
+    """Between the look at a path and its opening anybody may put a link there."""
+    there = work.root / "memory/deep/log.md"
+    there.parent.mkdir(parents=True)
+    there.write_text("Ours.")
+    away = work.root / "away"
+    (away / "deep").mkdir(parents=True)
+    for each in (away / "log.md", away / "deep/log.md"):
+        each.write_text("Theirs.")
+    found = find_note("memory/deep/log.md", work.root, ("memory/",))
+    assert isinstance(found, RealNote)
+    os.close(open_note(found))
+    (work.root / taken).rename(work.root / "before")
+    (work.root / taken).symlink_to(away / "log.md" if taken.endswith(".md") else away)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        open_note(found)
+    if not taken.endswith(".md"):
+        with pytest.raises(OSError, match="Not a directory"):
+            open_directory(found, make=True)
+
+
+def test_what_git_is_to_ignore_is_not_read_through_a_link(work: Workspace, tmp_path: Path) -> None:
+    (work.root / ".git").mkdir()
+    (work.root / ".gitignore").symlink_to("/dev/zero")
+    assert work.write("a", "One.", ignore=("memory/",)).ignored == ()
+    assert (work.root / ".gitignore").is_symlink()
 
 
 def test_what_leads_out_or_is_no_note_is_refused(work: Workspace, tmp_path: Path) -> None:
@@ -175,7 +227,7 @@ def test_a_full_disk_leaves_the_note_as_it_was(work: Workspace, monkeypatch: pyt
 def test_another_store_in_the_same_directory_is_waited_for(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     work.has(BEFORE)
     monkeypatch.setattr(note_files, "LOCK_S", 0.05)
-    with note_files._locked(work.path.parent):
+    with note_files._locked(RealNote(work.root, ("memory", "log.md"))):
         assert isinstance(work.refused("a", "New."), MemoryUnavailable)
     work.write("a", "New.")
 
@@ -205,15 +257,16 @@ def test_a_note_that_is_saved_while_it_is_written_is_read_again(work: Workspace)
     saves: Iterator[Callable[[], object]] = iter(
         [partial(work.path.write_text, BEFORE + "In place.\n"), partial(_saved_anew, work, "Renamed.\n")]
     )
-    begin = work.records.begin_note
+    prepare = work.records.prepare
 
-    def begin_late(operation: Operation, result: NoteWritten) -> None:
-        begin(operation, result)
+    def prepare_late(operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+        done = prepare(operation, step)
         save = next(saves, None)
         if save is not None:
             save()
+        return done
 
-    work.records.begin_note = begin_late  # type: ignore[method-assign]
+    work.records.prepare = prepare_late  # type: ignore[method-assign]
     work.write("a", "New.")
     assert work.path.read_text() == "Renamed.\n\nNew.\n"
     assert not work.leftovers()
@@ -277,20 +330,20 @@ def test_two_that_save_at_once_both_stay(work: Workspace, monkeypatch: pytest.Mo
 
 def test_what_is_appended_long_after_the_rename_by_who_had_the_note_open_is_not_lost(work: Workspace) -> None:
     work.has("before\n")
-    opened, written = threading.Event(), threading.Event()
+    opened = threading.Event()
 
     def append() -> None:
         with work.path.open("a") as editor:
             opened.set()
             time.sleep(0.3)  # longer than anybody waits who only sees that nothing changes
             editor.write("by hand\n")
-        written.set()
 
-    threading.Thread(target=append).start()
+    other = threading.Thread(target=append)
+    other.start()
     opened.wait()
     (outcome,) = work.notes.apply([work.operation("note", "ours")])
+    other.join()
     assert isinstance(outcome.reply, Applied)
-    assert written.is_set()
     assert [line for line in work.path.read_text().splitlines() if line] == ["before", "ours", "by hand"]
 
 
@@ -337,7 +390,6 @@ def killed_at(work: Workspace, step: int) -> bool:
     return status != SURVIVED
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("is_first", "least_steps"), [(False, 13), (True, 25)])
 def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_again(
     work: Workspace, is_first: bool, least_steps: int
@@ -355,13 +407,13 @@ def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_
             work.path.parent.rmdir()
         was_killed = killed_at(work, step)
         notes = work.open()
-        begun = work.records.notes_begun()
+        begun = work.records.unfinished(NoteWrite)
         was_written = work.path.exists() and "New." in work.path.read_text()
         if step % 3 and work.path.exists():  # somebody goes on before anybody notices
             work.path.write_text(work.path.read_text() + "Later.\n")
         by_hand = work.path.read_text().replace("New.\n", "") if work.path.exists() else ""
         notes.settle()
-        assert work.records.notes_begun() == []
+        assert work.records.unfinished(NoteWrite) == []
         assert (work.records.outcome_of("a") is not None) == was_written, f"{step}: {begun}"
         (outcome,) = notes.apply([work.operation("a", "New.", ignore=("memory/",))])
         assert isinstance(outcome.reply, Applied)
@@ -386,11 +438,16 @@ async def test_a_disk_that_hangs_holds_nothing_else_up_and_the_note_is_written_w
     work: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(note_files, "WRITE_S", 0.2)
-    (work.root / ".git").mkdir()
-    os.mkfifo(work.root / ".gitignore")  # whoever reads it waits, as for a disk that hangs
+    answers = threading.Event()
+
+    def after_it_answers(*_: object) -> tuple[str, ...]:
+        assert answers.wait(PATIENCE_S)
+        return ()
+
+    monkeypatch.setattr(note_files, "_ignore", after_it_answers)
     note = work.operation("a", "One.", ignore=("memory/",))
     committer = Committer()
-    notes = NoteFiles(work.records, committer.run_from_thread)
+    notes = NoteFiles(work.records, partial(committer.run_from_thread, work.records.name))
     try:
         for _ in range(2):
             (outcome,) = await notes.write([note])
@@ -399,10 +456,11 @@ async def test_a_disk_that_hangs_holds_nothing_else_up_and_the_note_is_written_w
         assert isinstance(stored.reply, Applied)
         monkeypatch.setattr(note_files, "WRITE_S", 60.0)
         written = asyncio.ensure_future(notes.write([note]))
-        (work.root / ".gitignore").open("w").close()
+        answers.set()
         (outcome,) = await written
         assert outcome.reply == Applied("a", NoteWritten(PATH, 1), replayed=True)
         assert work.path.read_text() == "One.\n"
     finally:
+        answers.set()
         notes.close()
         committer.close()

@@ -1,21 +1,26 @@
-"""What grows with each session goes when nobody needs it any more, and nothing else does."""
+"""The pruning of what grows with each session: it goes when nobody needs it any more, and nothing else does."""
 
 from __future__ import annotations
 
 import pytest
 
 from remembrancer.actors.store.records.contract import Records
+from remembrancer.memory.edits import Move
+from remembrancer.memory.moves import begin_move
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import PromoteMemory
+from remembrancer.protocol.writes import ForgetMemory, PromoteMemory
 from tests.contracts.records_factories import RecordsFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo_operation
-from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
+
+pytestmark = pytest.mark.needs("background")
 
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
 CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
+DAY_S = 86_400.0
 
 
 @pytest.fixture
@@ -41,10 +46,10 @@ def nothing(limit: int = 1000, **fields: float) -> Prune:
 
 
 def pruned(records: Records, edit: Prune) -> int:
-    """How much was removed, in as many transactions as it takes."""
+    """The number of rows removed, in as many transactions as it takes."""
     total, part = 0, 0
     while True:
-        removed = carry_out(records, edit, run_id="pruning", name=f"prune {edit} {part}").pruned
+        removed = carry_out(records, edit, run_id="pruning", name=f"prune {edit} {part}", at=REQUESTED_AT + 10).pruned
         assert removed <= edit.limit
         total, part = total + removed, part + 1
         if removed < edit.limit:
@@ -57,8 +62,8 @@ def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: RecordsFac
     assert upkeep_of(records, 0, edit)[1] == pruned(records, edit) == 7
     assert upkeep_of(records, 0, edit)[1] == 0
     closed, running = (
-        records.materials(ReadSession(PROJECT, SESSION, 50)),
-        records.materials(ReadSession(PROJECT, OTHER_SESSION, 50)),
+        records.materials(ReadSession(PROJECT, SESSION)),
+        records.materials(ReadSession(PROJECT, OTHER_SESSION)),
     )
     assert (closed.turn_count, closed.tools) == (0, ())
     assert closed.entry is not None
@@ -70,7 +75,6 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
 ) -> None:
     edit = nothing(runs_before=factory.clock.now + 1, limit=1)
     assert upkeep_of(records, 0, edit)[1] == 4, "two runs, and two changes of one"
-    factory.clock.now += 10
     assert pruned(records, edit) == 4
     (outcome,) = records.apply([undo_operation("undo")])
     assert isinstance(outcome.reply, NotFound)
@@ -84,10 +88,20 @@ def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
     factory: RecordsFactory, records: Records
 ) -> None:
     moving = change_operation("moving", PromoteMemory(ONE, "user"))
-    records.begin_move(moving)
+    records.prepare(moving, begin_move)
     before = factory.clock.now + 1
-    factory.clock.now += 10
     count = upkeep_of(records, 0, nothing(operations_before=before))[1]
     assert count == pruned(records, nothing(operations_before=before)) > 5
     assert records.outcome_of("end") is None
-    assert records.moves() == [moving]
+    assert [each.operation_id for each in records.unfinished(Move)] == [moving.operation_id]
+
+
+def test_an_operation_that_was_queued_for_months_is_known_from_when_it_was_applied(
+    factory: RecordsFactory, records: Records
+) -> None:
+    factory.clock.now += 90 * DAY_S
+    late = store_operation("late", "queued for three months")
+    for operation in (late, change_operation("forget it", ForgetMemory(ONE, reason="wrong"))):
+        records.apply([operation])
+        pruned(records, nothing(operations_before=factory.clock.now - 30 * DAY_S))
+        assert records.outcome_of(operation.operation_id) is not None

@@ -1,10 +1,8 @@
-"""What every `Records` promises of the memories that nothing was asked of: the most important, the latest, a file's."""
+"""The promises of every `Records` about memories without a question: the most important, the latest, a file's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -13,7 +11,7 @@ from remembrancer.actors.store.records import search
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory
-from tests.contracts.records_factories import FACTORIES
+from tests.contracts.records_factories import RecordsFactory
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -27,11 +25,9 @@ from tests.operations import (
 ALL = Filters(SESSION)
 
 
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]:
-    made = request.param(tmp_path)
-    yield made.open()
-    made.close()
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    return factory.open()
 
 
 def store(records: Records, name: str, **fields: Any) -> int:

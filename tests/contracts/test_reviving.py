@@ -1,4 +1,4 @@
-"""What is archived and used again is active again."""
+"""An archived memory that is used again is active again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import Applied, ForgetMemory, ImportMemory, PortableMemory, TagMemory
 from tests.contracts.records_factories import RecordsFactory
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo
-from tests.operations import OTHER_SESSION, change_operation
+from tests.operations import OTHER_SESSION, REQUESTED_AT, change_operation
 
 
 @pytest.fixture
@@ -37,6 +37,7 @@ def numbers(records: Records, *memory_ids: str) -> list[int]:
     return [number for number in found if number is not None]
 
 
+@pytest.mark.needs("background")
 def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(records: Records) -> None:
     records.touch(numbers(records, ONE, ONE), 5e9, OTHER_SESSION)
     one = shown(records, ONE)
@@ -74,16 +75,16 @@ def test_undoing_the_run_that_archived_it_leaves_what_was_revived(records: Recor
 def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: RecordsFactory, records: Records) -> None:
     archived_at = archived_since(shown(records, ONE))
     assert archived_at == factory.clock.now
-    factory.clock.now += 1000
-    records.apply([change_operation("tag", TagMemory(ONE, add=("later",)))])
+    later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
+    records.apply([later])
     assert archived_since(shown(records, ONE)) == archived_at
     assert archived_since(shown(records, "mem_three")) is None
 
 
 def test_an_import_keeps_the_time_of_archiving(factory: RecordsFactory, records: Records, tmp_path: Path) -> None:
     archived_at = factory.clock.now
-    factory.clock.now += 1000
-    records.apply([change_operation("tag", TagMemory(ONE, add=("later",)))])
+    later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
+    records.apply([later])
     one = shown(records, ONE)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -1,9 +1,6 @@
-"""What a run makes does not outlive what it was made of, and what was undone is known for it."""
+"""The groups of a run: what it makes does not outlive its sources, and what was undone is known for it."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,18 +8,16 @@ from remembrancer.actors.store.records.contract import Records
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
-from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.records_factories import RecordsFactory
 from tests.contracts.runs_rig import CONTENTS, ONE, SUMMARY, THREE, TWO, carry_out, shown, stored, undo
 from tests.operations import change_operation
 
 
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]:
-    factory: RecordsFactory = request.param(tmp_path)
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
     made = factory.open()
     made.apply(stored())
-    yield made
-    factory.close()
+    return made
 
 
 def summing_up(*sources: str, version: int = 1) -> list[Edit]:
@@ -69,6 +64,7 @@ def read(records: Records) -> dict[str, Material]:
     return {each.id: each for each in records.materials(ReadMemories(None), None).memories}
 
 
+@pytest.mark.needs("background")
 def test_what_was_undone_is_known_until_the_memory_changes_again(records: Records) -> None:
     carry_out(records, *summing_up(ONE, TWO))
     carry_out(records, ReviseMemory(THREE, "archived", status="archived"), run_id="other")

@@ -1,4 +1,4 @@
-"""What a run promises: applied whole or not at all, nothing lost by it, and undone as one."""
+"""The promises of a run: applied whole or not at all, nothing lost by it, and undone as one."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase, Records
 from remembrancer.protocol.consolidation import ReadMemories, ReadSession
-from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import (
     AddLink,
     AddMemory,
@@ -26,6 +26,7 @@ from remembrancer.protocol.runs import (
     LogPromotion,
     NewMemory,
     NotePattern,
+    ProposeMemory,
     ReviseMemory,
     RunResult,
     SaveTopics,
@@ -44,6 +45,7 @@ from remembrancer.protocol.writes import (
     MemoryLink,
     PortableMemory,
     PromoteMemory,
+    RestoredResult,
     RestoreMemory,
     TagMemory,
     UpdateMemory,
@@ -67,7 +69,15 @@ from tests.contracts.runs_rig import (
     undo_operation,
 )
 from tests.forked import run_forked
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
+from tests.operations import (
+    OTHER_PROJECT,
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    store_operation,
+)
 
 EVERYTHING = Filters(SESSION)
 
@@ -97,6 +107,22 @@ def whole(records: Records) -> list[PortableMemory]:
 # Carrying out
 
 
+@pytest.mark.needs("background")
+def test_a_proposal_that_was_refused_is_made_again_by_restoring_its_memory(records: Records) -> None:
+    carry_out(records, ProposeMemory(ONE, "it speaks of the user", 0.8))
+    (proposed,) = records.proposals()
+    before = shown(records, ONE)
+    records.apply([change_operation("refuse", PromoteMemory(ONE, "project"))])
+    assert records.proposals() == ()
+    again, twice = records.apply([change_operation(name, RestoreMemory(ONE)) for name in ("again", "twice")])
+    assert isinstance(again.reply, Applied)
+    assert again.reply.result == RestoredResult(ONE, before.version, ())
+    assert isinstance(twice.reply, InvalidInput), "nothing is refused any more"
+    assert records.proposals() == (proposed,)
+    assert shown(records, ONE).history == before.history
+
+
+@pytest.mark.needs("background")
 def test_a_run_does_all_that_it_says(records: Records) -> None:
     outcome = records.apply([run_operation("op", *consolidating(), source_ids=(ONE, TWO), result_ids=(SUMMARY,))])[0]
     assert isinstance(outcome.reply, Applied)
@@ -125,6 +151,7 @@ def test_a_run_does_all_that_it_says(records: Records) -> None:
     ]
 
 
+@pytest.mark.needs("background")
 def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: Records) -> None:
     first, again = (records.apply([run_operation("op", *consolidating())])[0].reply for _ in range(2))
     assert isinstance(first, Applied)
@@ -211,6 +238,7 @@ def test_a_memory_that_a_run_makes_has_its_entities_and_is_found_by_its_summary(
     assert records.portable("mem_new", OTHER_SESSION) is None
 
 
+@pytest.mark.needs("background")
 def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: RecordsFactory, records: Records) -> None:
     named = UpdateMemory(ONE, add_entities=(EntityRef("kept", "service", "about"),))
     records.apply([change_operation("name", named)])
@@ -230,21 +258,23 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: RecordsFa
     assert records.graph.summary("", None, 1).topics == topics.topics[1:]
 
 
+@pytest.mark.needs("background")
 def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     factory: RecordsFactory, records: Records
 ) -> None:
     records.apply([change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
     assert entry.ended_at == factory.clock.now
-    closing = CloseSession(SESSION, "completed", entry.ended_at, "what it was about", 2)
+    closing = CloseSession(SESSION, "completed", entry.ended_at, 2)
     assert carry_out(records, msgspec.structs.replace(closing, ended_at=1.0)).edits == 0
     assert carry_out(records, closing, part=1).edits == 1
     assert list(work_of(records).sessions) == []
-    closed = records.materials(ReadSession(PROJECT, SESSION, 0)).entry
+    closed = records.materials(ReadSession(PROJECT, SESSION)).entry
     assert closed is not None
-    assert (closed.status, closed.summary, closed.memories_promoted) == ("completed", "what it was about", 2)
+    assert (closed.status, closed.memories_promoted) == ("completed", 2)
 
 
+@pytest.mark.needs("background")
 def test_a_request_is_closed_once(records: Records) -> None:
     assert records.request_consolidation(1, 5.0)
     (request,) = list(work_of(records).requests)
@@ -253,6 +283,7 @@ def test_a_request_is_closed_once(records: Records) -> None:
     assert carry_out(records, CloseRequest(request.number), part=1).edits == 0
 
 
+@pytest.mark.needs("background")
 def test_what_the_background_does_opens_no_session_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
@@ -261,18 +292,19 @@ def test_what_the_background_does_opens_no_session_again(records: Records) -> No
     assert list(work_of(records).sessions) == []
 
 
-def test_an_end_that_is_told_twice_is_dealt_with_once(factory: RecordsFactory, records: Records) -> None:
+@pytest.mark.needs("background")
+def test_an_end_that_is_told_twice_is_dealt_with_once(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
-    factory.clock.now += 5
-    records.apply([change_operation("end again", EndSession(SESSION, "abandoned"))])
+    records.apply([change_operation("end again", EndSession(SESSION, "abandoned"), requested_at=REQUESTED_AT + 5)])
     (entry,) = list(work_of(records).sessions)
-    assert (entry.ended_at, entry.ending) == (factory.clock.now - 5, "completed")
+    assert (entry.ended_at, entry.ending) == (REQUESTED_AT, "completed")
     assert entry.ended_at is not None
     carry_out(records, CloseSession(SESSION, "completed", entry.ended_at))
     records.apply([change_operation("end once more", EndSession(SESSION))])
     assert list(work_of(records).sessions) == []
 
 
+@pytest.mark.needs("background")
 def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
@@ -307,18 +339,18 @@ def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(record
         (EndSession(SESSION, "abandoned"), EndSession(SESSION, "abandoned"), "abandoned"),
     ],
 )
+@pytest.mark.needs("background")
 def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_abandoned_one_for_it(
-    factory: RecordsFactory, records: Records, before: EndSession, after: EndSession, ending: str
+    records: Records, before: EndSession, after: EndSession, ending: str
 ) -> None:
     records.apply([change_operation("end", before)])
-    factory.clock.now += 1
     records.apply([change_operation("late", RecordEvents(SESSION, turns=(Turn("user", "One more thing", 5.0),)))])
     assert [session.ended_at for session in work_of(records).sessions] == [None]
-    factory.clock.now += 1
-    records.apply([change_operation("end again", after)])
-    assert [(each.ended_at, each.ending) for each in work_of(records).sessions] == [(factory.clock.now, ending)]
+    records.apply([change_operation("end again", after, requested_at=REQUESTED_AT + 2)])
+    assert [(each.ended_at, each.ending) for each in work_of(records).sessions] == [(REQUESTED_AT + 2, ending)]
 
 
+@pytest.mark.needs("background")
 def test_a_session_that_begins_again_and_is_left_is_abandoned(records: Records) -> None:
     changes: list[Change] = [EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned")]
     records.apply([change_operation(f"{place}", change) for place, change in enumerate(changes)])
@@ -403,6 +435,7 @@ def test_several_steps_of_one_run_are_undone_together_up_to_what_others_did(reco
     assert [skipped.memory_id for skipped in undone.skipped] == [TWO]
 
 
+@pytest.mark.needs("background")
 def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(records: Records) -> None:
     before = whole(records)
     carry_out(records, *consolidating())
@@ -433,17 +466,30 @@ def test_what_a_run_forgot_comes_back(records: Records) -> None:
     assert CONTENTS[ONE] in reachable(records)
 
 
+@pytest.mark.needs("background")
 def test_a_link_that_was_made_anew_since_is_left(factory: RecordsFactory, records: Records) -> None:
     carry_out(records, AddLink(ONE, TWO, "supports"))
-    factory.clock.now += 1
     other = AddLink(ONE, TWO, "supports")
     with factory.open()._file.transaction() as connection:  # type: ignore[attr-defined]
         connection.execute("DELETE FROM memory_links")
-    carry_out(records, other, run_id="other")
+    carry_out(records, other, run_id="other", at=REQUESTED_AT + 1)
     undo(records)
-    assert shown(records, ONE).links == (MemoryLink(TWO, "supports", 1.0, factory.clock.now),)
+    assert shown(records, ONE).links == (MemoryLink(TWO, "supports", 1.0, REQUESTED_AT + 1),)
 
 
+def test_what_stood_behind_a_near_duplicate_is_active_again_when_that_says_something_else(records: Records) -> None:
+    one, two = records.number_of(ONE), records.number_of(TWO)
+    assert one is not None
+    assert two is not None
+    records.link_similar([NearDuplicate(two, one, 0.97)])
+    carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"))
+    records.apply([change_operation("tag", TagMemory(ONE, ("red",)))])
+    assert shown(records, TWO).status == "consolidated"
+    records.apply([change_operation("reword", UpdateMemory(ONE, content="a red ship"))])
+    assert (shown(records, TWO).status, shown(records, TWO).history[-1].change) == ("active", "released")
+
+
+@pytest.mark.needs("background")
 def test_the_last_part_of_a_run_that_was_undone_meanwhile_only_closes_its_session(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
@@ -524,7 +570,6 @@ changes = st.one_of(
 steps = st.lists(runs | changes | st.integers(0, 6), max_size=10)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_no_run_and_no_undoing_takes_any_content_out_of_reach(
     planned: list[tuple[Edit, ...] | UpdateMemory | int],
@@ -535,13 +580,13 @@ def test_no_run_and_no_undoing_takes_any_content_out_of_reach(
         try:
             records.apply(stored())
             for number, step in enumerate(planned):
-                factory.clock.now += 1
                 if isinstance(step, tuple):
                     operation = run_operation(f"op{number}", *step, run_id=f"run{number}")
                 elif isinstance(step, int):
                     operation = undo_operation(f"op{number}", f"run{step}")
                 else:
                     operation = change_operation(f"op{number}", step)
+                operation = msgspec.structs.replace(operation, requested_at=REQUESTED_AT + number)
                 before = operation.change, [shown(records, memory_id).version for memory_id in CONTENTS]
                 reply = records.apply([operation])[0].reply
                 assert reachable(records) >= set(CONTENTS.values()), before
@@ -553,7 +598,6 @@ def test_no_run_and_no_undoing_takes_any_content_out_of_reach(
             factory.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(runs, min_size=1, max_size=3), st.lists(runs, max_size=2))
 def test_what_is_undone_at_once_is_as_before(parts: list[tuple[Edit, ...]], earlier: list[tuple[Edit, ...]]) -> None:
     with TemporaryDirectory() as directory:
@@ -563,10 +607,9 @@ def test_what_is_undone_at_once_is_as_before(parts: list[tuple[Edit, ...]], earl
             records.apply(stored())
             for number, run in enumerate(earlier):
                 carry_out(records, *run, run_id=f"earlier{number}")
-            factory.clock.now += 1
             before = whole(records)
             for part, run in enumerate(parts):
-                carry_out(records, *run, part=part)
+                carry_out(records, *run, part=part, at=REQUESTED_AT + 1)
             undone = undo(records, session_id="")
             assert undone.skipped == ()
             assert whole(records) == before

@@ -1,24 +1,55 @@
-"""Versions of the schema: a made-up second one stands for those to come."""
+"""Schemas from release to release: an invented next one stands for those to come."""
 
 from __future__ import annotations
 
 import resource
+import shutil
+import signal
 import sqlite3
+import subprocess
+import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.records import schema
+from remembrancer.actors import migrations
+from remembrancer.actors.gateway import shown_log, write_queue
+from remembrancer.actors.gateway.shown_log import FILE, ShownLog
+from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.migrations import Schema, Step, copy_of, drop_copies, release_of, version_in, version_of
 from remembrancer.actors.store.records.contract import Filters
-from remembrancer.protocol.errors import StorageFull
+from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooNew, SchemaTooOld, StorageFull
+from remembrancer.protocol.session_life import RecordEvents, Turn
+from remembrancer.protocol.writes import EraseMemory
 from tests.contracts.records_factories import SqliteFactory
-from tests.operations import SESSION, store_operation
+from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
 
-SECOND = """
-    ALTER TABLE memories ADD COLUMN colour TEXT;
-    UPDATE memories SET colour = 'green';
+COLOURS = Step("99.0.0", "ALTER TABLE memories ADD COLUMN colour TEXT; UPDATE memories SET colour = 'green';\n")
+NEXT = version_in("99.0.0")
+DIES = """
+    import os, signal, sys
+    from pathlib import Path
+    from remembrancer.actors.migrations import Step
+    from remembrancer.actors.store.records.schema import RECORDS
+    from remembrancer.actors.store.records.sqlite_file import SqliteFile
+    import sqlite3
+
+    RECORDS.steps += (Step("99.0.0", '''UPDATE memories SET content = content || hex(randomblob(100000));
+        SELECT die();'''),)
+    connect = sqlite3.connect
+
+    def connected(*args, **named):
+        made = connect(*args, **named)
+        made.create_function("die", 0, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        return made
+
+    sqlite3.connect = connected
+    SqliteFile(Path(sys.argv[1]))
 """
 
 
@@ -31,42 +62,172 @@ def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
 
 @pytest.fixture
 def old(factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> SqliteFactory:
-    """A factory with a file of the present schema, to which a later one has come."""
+    """A factory with a file of the present schema, to which a later release has come."""
     records = factory.open()
     records.apply([store_operation(f"op{n}", f"lantern number {n}") for n in range(3)])
     records.close()
-    with closing(sqlite3.connect(factory.path)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, SECOND))
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", schema.SCHEMA_VERSION + 1)
+    comes(monkeypatch, COLOURS)
     return factory
 
 
-def colours(factory: SqliteFactory) -> list[str]:
-    with closing(sqlite3.connect(factory.path)) as connection:
-        return [row[0] for row in connection.execute("SELECT colour FROM memories ORDER BY number")]
+def comes(monkeypatch: pytest.MonkeyPatch, *steps: Step) -> None:
+    monkeypatch.setattr(RECORDS, "steps", (*RECORDS.steps[:FIRST], *steps))
 
 
-def test_an_older_file_is_brought_forward_and_keeps_what_it_has(old: SqliteFactory) -> None:
+FIRST = len(RECORDS.steps)
+
+
+def copied(factory: SqliteFactory) -> Path:
+    return copy_of(factory.path, RECORDS.steps[FIRST - 1].release)
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def is_as_it_was(factory: SqliteFactory) -> bool:
+    assert rows(factory.path, "PRAGMA quick_check") == [("ok",)]
+    assert rows(factory.path, "SELECT content FROM memories ORDER BY number") == [
+        (f"lantern number {n}",) for n in range(3)
+    ]
+    return version_of(factory.path) == RECORDS.versions[FIRST - 1]
+
+
+def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: SqliteFactory) -> None:
     records = old.open()
     assert records.counts(None).total == 3
-    assert schema.version_of(old.path) == schema.SCHEMA_VERSION
-    assert colours(old) == ["green"] * 3
+    assert version_of(old.path) == NEXT
+    assert rows(old.path, "SELECT colour FROM memories") == [("green",)] * 3
     records.apply([store_operation("new", "a lantern without a colour")])
     assert records.counts(None).total == 4
+    assert version_of(copied(old)) == RECORDS.versions[FIRST - 1]
+    assert rows(copied(old), "SELECT count(*) FROM memories") == [(3,)]
+    assert sorted(path.name for path in old.path.parent.glob("*release*")) == [copied(old).name], "and nothing beside"
 
 
-def test_a_step_that_fails_changes_nothing(old: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "MIGRATIONS", (schema.MIGRATIONS[0], SECOND + "SELECT * FROM nowhere;"))
-    with closing(sqlite3.connect(old.path, isolation_level=None)) as connection:
-        before = connection.execute("SELECT sql FROM sqlite_schema").fetchall()
-        with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-            schema.migrate(connection)
-        assert connection.execute("SELECT sql FROM sqlite_schema").fetchall() == before
-    assert schema.version_of(old.path) == schema.SCHEMA_VERSION - 1
+def test_the_copy_is_put_back_by_its_name(old: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    old.open().close()
+    comes(monkeypatch)
+    with pytest.raises(SchemaTooNew, match=r"newer release \(99.0.0"):
+        old.open()
+    copied(old).replace(old.path)
+    assert old.open().counts(None).total == 3
 
 
-def test_of_two_openings_at_once_each_finds_the_present_schema(old: SqliteFactory) -> None:
+def test_an_erased_memory_is_in_no_copy_of_its_file_and_others_keep_theirs(old: SqliteFactory, tmp_path: Path) -> None:
+    elsewhere = shutil.copytree(old.path.parent, tmp_path / "elsewhere") / old.path.name
+    erased = memory_id_of(store_operation("op1", "lantern number 1"))
+    SqliteFile(elsewhere).close()
+    records = old.open()
+    assert not records.scrub("memory:of another file")
+    assert copied(old).exists()
+    records.apply([change_operation("erase", EraseMemory(erased))])
+    assert records.scrub(erased)
+    assert [path for path in old.path.parent.iterdir() if b"lantern number 1" in path.read_bytes()] == []
+    assert copy_of(elsewhere, copied(old).name.partition("release-")[2]).exists()
+
+
+def test_a_copy_in_which_hooks_told_of_an_erased_memory_goes_too(
+    factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = factory.open()
+    said = RecordEvents(SESSION, (Turn("user", "marigold opens it, does it not?", 1.0),))
+    records.apply([store_operation("op", "the gate is shut"), change_operation("turn", said)])
+    records.close()
+    comes(monkeypatch, COLOURS)
+    assert factory.open().drop_quotes(["marigold opens it"]) == 1
+    assert not copied(factory).exists()
+
+
+def test_a_copy_of_the_queue_or_of_what_was_shown_goes_when_it_has_an_erased_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue_path, shown_path = tmp_path / "queue.db", tmp_path / FILE
+    waiting, other = (store_operation(name, f"lantern {name}") for name in ("waiting", "other"))
+    queue = QueueFile(queue_path)
+    queue.append([(waiting, PROJECT.id)], 1.0)
+    queue.close()
+    shown = ShownLog(tmp_path, kept_s=1e12)
+    shown.note(PROJECT.id, SESSION, ["memory:shown"], "recall_memories", "which lantern is lit?")
+    shown.flush()
+    for schema in (write_queue.SCHEMA, shown_log.SCHEMA):
+        monkeypatch.setattr(schema, "steps", (*schema.steps, Step("99.0.0", "CREATE TABLE later (x);")))
+    queue = QueueFile(queue_path)
+    queue.settle([waiting.operation_id], [], 2.0)  # the store has it: only the copy has its words
+    shown.erase(["memory:another"], ())
+    copies = [copy_of(path, "0.2.0") for path in (queue_path, shown_path)]
+    queue.erase(memory_id_of(other))
+    assert all(copy.exists() for copy in copies)
+    queue.erase(memory_id_of(waiting))
+    shown.erase(["memory:shown"], ())
+    queue.close()
+    assert not any(copy.exists() for copy in copies)
+
+
+def test_a_copy_that_cannot_be_deleted_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    copy_of(path, "0.2.0").mkdir()
+    with pytest.raises(FileUnusable, match=r"memory.db.release-0.2.0 may still have what was erased"):
+        drop_copies(path)
+
+
+def test_what_was_acknowledged_and_is_in_the_log_alone_is_in_the_copy(old: SqliteFactory) -> None:
+    with closing(sqlite3.connect(old.path)) as writer:
+        writer.execute("PRAGMA wal_autocheckpoint = 0")
+        writer.execute("UPDATE memories SET content = 'in the log' WHERE number = 1")
+        writer.commit()
+        crashed = old.path.parent.with_name("crashed")
+        shutil.copytree(old.path.parent, crashed)  # as the disk is after kill -9
+    shutil.rmtree(old.path.parent)
+    crashed.rename(old.path.parent)
+    old.open()
+    assert rows(copied(old), "SELECT content FROM memories WHERE number = 1") == [("in the log",)]
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        ("UPDATE memories SET content = 'x'; SELECT * FROM nowhere;", "nowhere"),
+        ("UPDATE memories SET content = 'x'; UPDATE memories SET id = 'same';", "UNIQUE"),
+        ("INSERT INTO memory_tags VALUES ('tag', 12345);", "rows that are gone"),
+    ],
+)
+def test_a_step_that_fails_changes_nothing_and_says_which_release_reads_the_file(
+    old: SqliteFactory, monkeypatch: pytest.MonkeyPatch, statements: str, reason: str
+) -> None:
+    comes(monkeypatch, COLOURS, Step("99.1.0", f"{statements}\n"))
+    with pytest.raises(RecordsUnusable, match=rf"{reason}.*release {RECORDS.steps[FIRST - 1].release} reads it"):
+        old.open()
+    assert is_as_it_was(old)
+
+
+def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    anew = """
+        CREATE TABLE runs_anew (run_id TEXT PRIMARY KEY, kind TEXT, session_id TEXT, began_at REAL, undone_at REAL);
+        INSERT INTO runs_anew SELECT * FROM runs;
+        DROP TABLE runs;
+        ALTER TABLE runs_anew RENAME TO runs;
+    """
+    with closing(sqlite3.connect(old.path)) as connection, connection:
+        connection.execute("INSERT INTO runs VALUES ('run', 'k', 's', 1.0, NULL)")
+        connection.execute("INSERT INTO run_changes (run_id, memory_id, details) VALUES ('run', 'm', '{}')")
+    comes(monkeypatch, Step("99.0.0", anew))
+    old.open()
+    assert rows(old.path, "SELECT count(*) FROM run_changes") == [(1,)], "nothing was deleted with the old table"
+
+
+def test_a_kill_in_the_middle_leaves_the_file_as_it_was(old: SqliteFactory) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(DIES), str(old.path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert is_as_it_was(old)
+    assert old.open().counts(None).total == 3
+    assert version_of(old.path) == NEXT
+
+
+def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_schema(old: SqliteFactory) -> None:
     """The second one does it all between the first one's look at the version and its lock."""
     with (
         closing(sqlite3.connect(old.path, isolation_level=None)) as first,
@@ -76,28 +237,78 @@ def test_of_two_openings_at_once_each_finds_the_present_schema(old: SqliteFactor
 
         def overtake(statement: str) -> None:
             seen.append(statement)
-            if statement == "BEGIN IMMEDIATE" and schema.version_of(old.path) < schema.SCHEMA_VERSION:
-                schema.migrate(second)
+            if statement == "BEGIN IMMEDIATE" and version_of(old.path) < NEXT:
+                RECORDS.migrate(second, old.path)
 
         first.set_trace_callback(overtake)
-        schema.migrate(first)
+        RECORDS.migrate(first, old.path)
         assert "BEGIN IMMEDIATE" in seen
         assert not any("ALTER TABLE" in statement for statement in seen)
-        assert schema.version_of(old.path) == schema.SCHEMA_VERSION
+        assert version_of(old.path) == NEXT
     assert old.open().counts(None).total == 3
 
 
-def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: SqliteFactory) -> None:
-    """The kernel refuses to let any file of this process grow: as on a full disk, the write fails."""
+@pytest.mark.parametrize("limit_bytes", [1, 100_000])
+def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(old: SqliteFactory, limit_bytes: int) -> None:
+    """The kernel refuses to let a file of this process grow: as on a full disk, the log or the copy cannot be made."""
+    with closing(sqlite3.connect(old.path)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+    assert old.path.stat().st_size > limit_bytes
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1, unlimited[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, unlimited[1]))
     try:
         with pytest.raises(StorageFull, match="no room"):
             old.open()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
-    assert schema.version_of(old.path) == schema.SCHEMA_VERSION - 1
+    assert not list(old.path.parent.glob("*release*"))
+    assert is_as_it_was(old)
     assert old.open().counts(None).total == 3
+
+
+def test_a_disk_with_too_little_room_is_said_before_anything_is_copied(
+    old: SqliteFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations, "SPARE_BYTES", 2**60)
+    with pytest.raises(StorageFull, match="no room for the copy"):
+        old.open()
+    assert not copied(old).exists()
+    assert is_as_it_was(old)
+
+
+def test_a_damaged_file_is_not_brought_forward(old: SqliteFactory) -> None:
+    with closing(sqlite3.connect(old.path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories_by_digest'")
+        ((size,),) = connection.execute("PRAGMA page_size")
+    content = bytearray(old.path.read_bytes())
+    content[(page - 1) * size : page * size] = b"\xff" * size
+    old.path.write_bytes(content)
+    for _ in range(2):
+        with pytest.raises(RecordsUnusable):
+            old.open()
+    assert old.path.read_bytes() == content
+    assert not copied(old).exists()
+
+
+@pytest.mark.parametrize("version", [1, 57, version_in("0.2.0") - 1])
+def test_a_file_of_before_the_first_release_is_refused_as_older_and_not_changed(
+    factory: SqliteFactory, version: int
+) -> None:
+    factory.path.parent.mkdir()
+    with closing(sqlite3.connect(factory.path)) as connection:
+        connection.executescript(f"CREATE TABLE memories (id); PRAGMA user_version = {version};")
+    before = factory.path.read_bytes()
+    with pytest.raises(SchemaTooOld, match=r"older than release 0\.2\.0.*remembrancer export"):
+        factory.open()
+    assert factory.path.read_bytes() == before
+
+
+def test_versions_name_their_releases() -> None:
+    schema = Schema(Step("0.2.0", ""), Step("0.2.0", ""), Step("1.12.3", ""))
+    assert schema.versions == (20000, 20001, 1120300)
+    assert [release_of(version) for version in schema.versions] == ["0.2.0", "0.2.0", "1.12.3"]
+    assert schema.latest < 2**31
 
 
 def test_a_source_that_cannot_be_read_is_left_as_it_is(factory: SqliteFactory) -> None:

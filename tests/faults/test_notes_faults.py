@@ -1,4 +1,4 @@
-"""What breaks while notes are read: processes are killed, an index is deleted under load, thousands of files change."""
+"""Trouble while notes are read: processes are killed, an index is deleted under load, thousands of files change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from bench.client import StdioClient
 from tests.runtime import Runtime, note_session, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.anyio]
 FILES = 60
 
 
@@ -36,7 +36,7 @@ async def whole(client: StdioClient, files: int) -> bool:
 
 @pytest.mark.parametrize("role", ["indexer", "store", "embedder", "gateway"])
 async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
-    home: Path, patient: None, workspace: Path, role: str
+    home: Path, workspace: Path, role: str
 ) -> None:
     runtime = Runtime(home)
     write(workspace, 0, "lighthouse")
@@ -63,7 +63,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
 
 
 async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
-    home: Path, patient: None, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
     for number in range(FILES):
@@ -110,7 +110,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
 
 
 async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
-    home: Path, patient: None, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")  # found by words: it is the changes that are in question
 
@@ -125,7 +125,9 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
     async with note_session(home, workspace) as client:
 
         async def has(files: int) -> bool:
-            return bool((await client.call("memory_status"))["totalFiles"] == files)
+            return bool(
+                (await client.call("memory_status")).get("totalFiles") == files
+            )  # none while the store is held up
 
         async def has_one() -> bool:
             return await has(1)
@@ -133,23 +135,30 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
         async def has_all() -> bool:
             return await has(5000)
 
+        async def shows_the_old_note() -> bool:
+            return "lighthouse" in str(await client.call("memory_search", query="harbour0"))
+
         await until(has_one)
         git("checkout", "-qb", "many")
         for number in range(5000):
             write(workspace, number, "windmill")
         await until(has_all)
-        assert "memory/note4999.md" in await paths(client, "harbour4999")
+
+        async def finds_the_last() -> bool:
+            return "memory/note4999.md" in await paths(client, "harbour4999")
+
+        await until(finds_the_last)
         git("add", "-A")
         git("commit", "-qm", "many")
         git("checkout", "-q", "main")
         await until(has_one)
-        assert "lighthouse" in str(await client.call("memory_search", query="harbour0"))
+        await until(shows_the_old_note)  # what was changed may be read after what is gone
         assert await paths(client, "windmill") == []
         git("checkout", "-q", "many")
         await until(has_all)
 
 
-async def test_while_nothing_changes_nothing_is_written(home: Path, patient: None, workspace: Path) -> None:
+async def test_while_nothing_changes_nothing_is_written(home: Path, workspace: Path) -> None:
     for number in range(FILES):
         write(workspace, number, "lighthouse")
     runtime = Runtime(home)

@@ -19,10 +19,12 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
+from remembrancer.actors.store.vectors.embedding_queue import MAX_ATTEMPTS
+from tests.patience import PATIENCE_S
 from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
-from tests.runtime import Runtime, command, until
+from tests.runtime import Runtime, Session, command, patiently, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
+pytestmark = pytest.mark.anyio
 
 LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"
 
@@ -44,8 +46,8 @@ def settings(provider: FakeProvider) -> dict[str, str]:
 
 
 async def models(home: Path) -> dict[str, dict[str, Any]]:
-    """What `remembrancer model` says, by the model's name."""
-    done = await anyio.to_thread.run_sync(lambda: command("model", "--json", home=home))
+    """The answer of `remembrancer model`, by the model's name."""
+    done = await anyio.to_thread.run_sync(lambda: patiently("model", "--json", home=home))
     assert done.returncode == 0, done.stderr
     return {model["choice"]["model"]: model for model in json.loads(done.stdout)["models"]}
 
@@ -77,7 +79,7 @@ async def test_the_local_model_answers_for_a_provider_that_cannot_and_nothing_is
         ids = {"how often is the deploy key rotated?": await stored(client, "The deploy key is rotated every 90 days.")}
 
         async def answers(model: str) -> bool:
-            """Whether that model answers, and everything has its vectors of it."""
+            """True if that model answers, and everything has its vectors of it."""
             found = await models(home)
             return model in found and found[model]["answers"] and found[model]["pending"] == 0
 
@@ -138,6 +140,27 @@ async def stored(client: StdioClient, text: str) -> str:
     return memory_id
 
 
+async def test_a_change_to_a_provider_completes_though_it_refuses_a_text_and_asks_for_that_a_few_times(
+    home: Path, provider: FakeProvider
+) -> None:
+    runtime = Runtime(home)
+    async with Session(home, environ={**settings(provider), "REMEMBRANCER_ENGINE": "onnx"}) as client:
+        for text in ("The deploy key is rotated every 90 days.", "What is forbidden by the provider.", "Payroll runs."):
+            await stored(client, text)
+        await until(runtime.is_drained)
+        await anyio.to_thread.run_sync(lambda: patiently("model", "use", "voyage", home=home))
+
+        async def is_changed() -> bool:
+            return (await models(home)).get(REMOTE, {}).get("role") == "active"
+
+        await until(is_changed)
+        refused = [request for request in provider.requests if any("forbidden" in text for text in request["input"])]
+        assert len(refused) <= 2 * MAX_ATTEMPTS, "in a batch, and alone"
+        status = await runtime.status()
+        assert status["embedding"]["dead_letters"] == 1
+    await runtime.down()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc")
 async def test_a_runtime_that_a_person_starts_hides_the_key_that_it_was_started_with(
     home: Path, provider: FakeProvider
@@ -162,7 +185,7 @@ async def test_a_runtime_that_a_person_starts_hides_the_key_that_it_was_started_
         ]
     finally:
         launcher.send_signal(signal.SIGINT)
-        await anyio.to_thread.run_sync(lambda: launcher.wait(30))
+        await anyio.to_thread.run_sync(lambda: launcher.wait(PATIENCE_S))
 
 
 def _models(status: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.commands.demo import memories
+from examples.real_text import memories
 from tests.runtime import Runtime, Session, until
 
 MIXED_WORK_S = 20.0
@@ -34,7 +34,7 @@ FURTHER: tuple[tuple[tuple[str, dict[str, Any]], ...], ...] = (
 """What follows a store: four of these."""
 ABOUT_ONE = {"tag_memory", "get_memory", "update_memory", "forget_memory", "restore_memory"}
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400), pytest.mark.usefixtures("patient")]
+pytestmark = pytest.mark.anyio
 
 
 async def test_eight_sessions_of_mixed_work_end_with_sound_files(home: Path) -> None:
@@ -104,7 +104,7 @@ async def test_a_database_that_another_program_has_locked_holds_nothing_up_and_l
 
 
 def went_by_words(answer: dict[str, Any]) -> bool:
-    """Whether a question's vector was not there in time: a moment's stall is enough. Nothing else may be missing."""
+    """True if a question's vector was not there in time: a moment's stall is enough. Nothing else may be missing."""
     assert "error" not in answer, answer
     if answer.get("degraded"):
         assert {warning["code"] for warning in answer["warnings"]} == {"embedding_failed"}, answer

@@ -19,7 +19,7 @@ PACE_S = 0.5
 
 
 @pytest.mark.anyio
-@pytest.mark.timeout(300)
+@pytest.mark.hurried
 @pytest.mark.usefixtures("home")
 async def test_what_six_sessions_were_acknowledged_bears_twenty_kills() -> None:
     seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
@@ -45,7 +45,7 @@ def test_the_soak_notices_what_is_lost_doubled_or_back_again(home: Path) -> None
     records.apply([*stored.values(), again, *tagged, forgotten])
     records.close()
     soak = Soak(0)
-    session = Session(0, Runtime.__new__(Runtime), soak, iter(()), random.Random(0))
+    session = Session(0, Runtime.__new__(Runtime), soak, iter(()), random.Random(0), home)
 
     def compared() -> tuple[int, int, int]:
         soak.lost = soak.doubled = 0

@@ -15,7 +15,8 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
-from remembrancer import launcher
+from remembrancer import command_line
+from remembrancer.actors.launcher import lifecycle
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
 from remembrancer.commands.runtime_commands import up
 from remembrancer.protocol.control import (
@@ -29,10 +30,16 @@ from remembrancer.protocol.control import (
     StoreHealth,
 )
 from remembrancer.protocol.errors import ModelUnusable
+from remembrancer.protocol.home import DescribeReleases, MemoriesFound, ReleasesDescribed
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.sockets import Peer, Router
+from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from tests.forked import forking, redirect
 
 BEHAVIOUR = "behaviour"
+RELEASES = {"user/memory.db": "7.7.7"}
+"""The releases of files by the word of a store, which has none."""
 
 
 class BadlyBehaved(Actor):
@@ -43,6 +50,7 @@ class BadlyBehaved(Actor):
         self._directory = Path(spec.home) / BEHAVIOUR
         self._directory.mkdir(exist_ok=True)
         self._note("starts", spec.incarnation)
+        self._pinged = anyio.Event()
         file = self._directory / spec.name
         self._behaviour = file.read_text() if file.exists() else ""
 
@@ -61,9 +69,23 @@ class BadlyBehaved(Actor):
         task_status.started()
         if self._behaviour == "crashes when ready":
             raise RuntimeError("on purpose")
+        if self._behaviour.startswith("is busy for "):
+            await self._pinged.wait()  # it has said that it is ready
+            time.sleep(float(self._behaviour.split()[3]))  # noqa: ASYNC251 - what a busy event loop comes to
+            self._note("ended", "busy")
+        if self.spec.role == "store":
+            endpoint = RuntimePaths(Path(self.spec.home)).store_endpoint
+            async with Router(endpoint, self.speaker, to_store, self._answer) as self._router:
+                await anyio.sleep_forever()
         await anyio.sleep_forever()
 
+    def _answer(self, peer: Peer, envelope: Envelope, question: ToStore) -> None:
+        """Answer what commands ask a store about its home."""
+        answer = ReleasesDescribed(RELEASES) if isinstance(question, DescribeReleases) else MemoriesFound({})
+        self._router.send(peer, answer, in_reply_to=envelope.message_id)
+
     def health(self) -> ProcessHealth:
+        self._pinged.set()
         match self.spec.role:
             case "gateway":
                 sessions = self._directory / "sessions"
@@ -112,11 +134,14 @@ def main(_: list[str]) -> None:
     run_actor(BadlyBehaved)
 
 
-def launch(output: Path, *arguments: str) -> None:
-    """The launcher's process: `remembrancer up` with these actors instead of the real ones."""
+def launch(output: Path, stops_within_s: float | None, *arguments: str) -> None:
+    """The launcher's process: `remembrancer up` with these actors instead of the real ones. Each has so long to stop
+    before it is made to (None: as long as in every runtime)."""
     redirect(output, output)
+    if stops_within_s is not None:
+        setattr(lifecycle, "ASK_S", stops_within_s)  # noqa: B010 - it is final where nobody is patient
     with forking():
-        raise SystemExit(launcher.run({"up": (f"{__name__}:launch_these", "")}, ["up", *arguments]))
+        raise SystemExit(command_line.run({"up": (f"{__name__}:launch_these", "")}, ["up", *arguments]))
 
 
 def launch_these(argv: list[str]) -> int:

@@ -30,12 +30,24 @@ HANDSHAKE: dict[str, Any] = {
 }
 
 
-class BridgeClient:
-    """A client that has started `remembrancer mcp` and speaks to it."""
+PATIENT_TO_LEAVE = (
+    "import sys, remembrancer.actors.bridge.bridge as bridge\n"
+    "bridge.LEAVE_S = float(sys.argv[1])\n"
+    "sys.exit(bridge.main(sys.argv[2:]))"
+)
+"""A bridge that waits so long for open answers when its input has ended."""
 
-    def __init__(self, *arguments: str, **environ: str) -> None:
+
+class BridgeClient:
+    """A client that has started `remembrancer mcp` and speaks to it.
+
+    `leave_s`: the time that the bridge waits for open answers when its input has ended, if it is another than ever.
+    """
+
+    def __init__(self, *arguments: str, leave_s: float | None = None, **environ: str) -> None:
+        program = ["-m", "remembrancer", "mcp"] if leave_s is None else ["-c", PATIENT_TO_LEAVE, str(leave_s)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "remembrancer", "mcp", *arguments],
+            [sys.executable, *program, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -78,6 +90,12 @@ class BridgeClient:
             pass
         return message
 
+    def notification(self, method: str) -> dict[str, Any]:
+        """The first notification of a method, also where it came before an answer that was waited for."""
+        heard = (json.loads(line) for line in self.lines)
+        known = next((message for message in heard if message.get("method") == method), None)
+        return known or self.until(lambda message: message.get("method") == method)
+
     def answer(self, request_id: int | str) -> dict[str, Any]:
         """The answer to a request, among whatever else comes."""
         return self.until(lambda message: message.get("id") == request_id and "method" not in message)
@@ -116,7 +134,19 @@ class BridgeClient:
 @contextmanager
 def bridge(**environ: str) -> Iterator[BridgeClient]:
     """Its requests wait long for their answers, unless `environ` says otherwise."""
-    client = BridgeClient(**{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
+    with _closed(BridgeClient(leave_s=None, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})) as client:
+        yield client
+
+
+@contextmanager
+def bridge_that_leaves_late(leave_s: float) -> Iterator[BridgeClient]:
+    """As `bridge`, but that it waits so long for open answers when its input has ended."""
+    with _closed(BridgeClient(leave_s=leave_s, REMEMBRANCER_BRIDGE_BUDGET_S="90")) as client:
+        yield client
+
+
+@contextmanager
+def _closed(client: BridgeClient) -> Iterator[BridgeClient]:
     try:
         yield client
     finally:

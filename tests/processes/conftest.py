@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import processes_of
+from tests.conftest import ROOT_OF_FILES, processes_of
 from tests.processes.portable_rig import stop
 from tests.runtime import Runtime
 
 
 @pytest.fixture
-def without_upkeep(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def without_upkeep(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No maintenance archives what a test stores with dates of long ago."""
     monkeypatch.setenv("REMEMBRANCER_CONSOLIDATOR", "0")
 
@@ -32,7 +32,7 @@ def without_embedders(home: Path, without_upkeep: None, monkeypatch: pytest.Monk
 @pytest.fixture
 def second(home: Path, without_upkeep: None) -> Iterator[Path]:
     """Another empty home. Fails the test whose processes outlive it."""
-    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=ROOT_OF_FILES))
     try:
         yield directory
         stop(directory)

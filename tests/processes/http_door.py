@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
-import socket
+import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
+from remembrancer.config.tokens import Tokens
+from tests.forked import ForkedProcess, start_command
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.processes.portable_rig import done, start, stop
 from tests.processes.runtimes import until
 
@@ -20,23 +25,34 @@ VERSION = "2025-11-25"
 
 
 class Door:
-    """The HTTP side of a runtime."""
+    """The HTTP side of a runtime. Requests come with a token of its own, unless another is given ("": none at all)."""
 
     def __init__(self, home: Path, port: int) -> None:
         self.home = home
         self.port = port
         self.url = f"http://127.0.0.1:{port}/mcp"
         self.client = httpx.Client(timeout=PATIENCE_S)
+        self.opened: ForkedProcess | None = None
+        """What a person started."""
 
-    def start(self, *, wait: bool = True) -> None:
-        start(self.home)
+    @functools.cached_property
+    def own_token(self) -> str:
+        return Tokens(self.home).create("door", (str(self.home),), time.time())
+
+    def start(self, *, wait: bool = True, no_token: bool = False) -> None:
+        """As a session does, or with `no_token` as a person does who says so."""
+        if no_token:
+            environ = {**os.environ, "REMEMBRANCER_HOME": str(self.home)}
+            self.opened = start_command("up", "--no-token", environ=environ, printed=Path(os.devnull))
+        else:
+            start(self.home)
         if wait:
             until(self.is_up)
 
     def is_up(self) -> bool:
         try:
             return bool(self.client.get(self.url.replace("/mcp", "/health")).json() == {"status": "ok"})
-        except httpx.TransportError:
+        except (httpx.TransportError, ValueError):  # nobody listens; or one who is going down says so
             return False
 
     def token(self, name: str, *arguments: str) -> str:
@@ -44,7 +60,9 @@ class Door:
 
     def post(self, body: Any, token: str | None = None, **headers: str) -> httpx.Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        if token is not None:
+        if token is None:
+            token = self.own_token
+        if token:
             named["Authorization"] = f"Bearer {token}"
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.post(self.url, content=content, headers={"Content-Type": "application/json", **named})
@@ -56,6 +74,12 @@ class Door:
         answer = self.post(body, token, **(headers or {}))
         assert answer.status_code == 200, answer.text
         return answer.json()["result"]["structuredContent"]
+
+    def count_in_project(self, token: str | None = None) -> int | None:
+        """How many memories the project has by the store's word; None while the store has said nothing yet."""
+        status = self.call("get_memory_status", token)
+        count: int | None = status.get("counts", {}).get("by_scope", {}).get("project")
+        return count
 
     def open_session(self, token: str | None = None) -> dict[str, str]:
         """Shake hands; the headers of what follows."""
@@ -72,11 +96,11 @@ class Door:
 @contextmanager
 def http_door(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     """A port for the home's runtime, which the test starts; it is stopped in the end."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv("REMEMBRANCER_HTTP_PORT", str(port))
     door = Door(home, port)
     with door.client:
         yield door
     stop(home)
+    if door.opened is not None:
+        door.opened.wait(PATIENCE_S)

@@ -11,10 +11,11 @@ from typing import Any
 
 import anyio
 
+from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import connected_store, is_up
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
-from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -32,6 +33,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.forked import run_command, start_runtime
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
+from tests.patience import PATIENCE_S
 from tests.processes.runtimes import until
 
 NOW = 1_700_000_000.0
@@ -40,7 +42,7 @@ NOW = 1_700_000_000.0
 def command(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> subprocess.CompletedProcess[bytes]:
     """Run `remembrancer` with a home."""
     environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **environ}
-    return run_command(*arguments, environ=environ, stdin=stdin, timeout_s=90)
+    return run_command(*arguments, environ=environ, stdin=stdin, timeout_s=PATIENCE_S)
 
 
 def done(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> bytes:
@@ -57,9 +59,16 @@ def start(home: Path, **environ: str) -> None:
 
 
 def stop(home: Path) -> None:
-    """Stop the runtime, if one is up."""
-    if is_up(RuntimePaths(home)):
-        done("down", home=home)
+    """Stop the runtime, if one is up. On a busy machine that may take longer than a person is kept waiting for it."""
+
+    def is_down() -> bool:
+        if is_up(RuntimePaths(home)):
+            finished = command("down", home=home)
+            well_enough = (exit_codes.OK, exit_codes.NO_ANSWER, exit_codes.NOT_RUNNING)
+            assert finished.returncode in well_enough, finished.stderr.decode()
+        return not is_up(RuntimePaths(home))
+
+    until(is_down)
 
 
 def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -67,14 +76,14 @@ def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done("export", "-", *arguments, home=home).splitlines()[1:]]
 
 
-def ask(home: Path, *requests: GatewayRequest, **environ: str) -> list[ToGateway]:
+def ask(home: Path, *requests: GatewayRequest, **environ: str) -> list[Any]:
     """Ask the store of a home, which is started when it is not up."""
     if not is_up(RuntimePaths(home)):
         start(home, **environ)
 
-    async def ask_all() -> list[ToGateway]:
+    async def ask_all() -> list[Any]:
         async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home), **environ}) as ask_store:
-            return [await ask_store(request) for request in requests]
+            return [await ask_store(request, object) for request in requests]
 
     return anyio.run(ask_all)
 
@@ -132,7 +141,7 @@ def fill(home: Path, **environ: str) -> None:
 
 
 def accessed(home: Path) -> bool:
-    """Whether the accesses have been counted, which is done after the answer."""
+    """True if the accesses have been counted, which is done after the answer."""
     connection = sqlite3.connect(f"file:{home / 'user' / 'memory.db'}?mode=ro", uri=True)
     try:
         return bool(connection.execute("SELECT sum(access_count) FROM memories").fetchone()[0])

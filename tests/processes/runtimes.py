@@ -6,13 +6,15 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
+from unittest import mock
 
 import psutil
 
+from remembrancer.commands import runtime_client
 from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessStatus, RuntimeStatus, ToCommand
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
@@ -40,24 +42,36 @@ def until(what: Callable[[], T | None], *, within_s: float = PATIENCE_S) -> T:
 
 
 def is_dead(pid: int) -> bool:
-    """Whether that process runs no more; nobody may have collected it yet."""
+    """True if that process runs no more; nobody may have collected it yet."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-class RunningRuntime:
-    """A launcher process of a home."""
+def until_dead(processes: Iterable[psutil.Process]) -> None:
+    """Wait until none of them runs: a zombie is dead, though process 1 may never collect it."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while left := [process for process in processes if not is_dead(process.pid)]:
+        assert time.monotonic() < give_up_at, f"they go on: {left}"
+        time.sleep(0.02)
 
-    def __init__(self, home: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
+
+class RunningRuntime:
+    """A launcher process of a home. Its processes have all the time that they take to stop, unless they have to be
+    `quick_to_stop`, as in every runtime."""
+
+    def __init__(
+        self, home: Path, *arguments: str, settings: dict[str, str] | None = None, quick_to_stop: bool = False
+    ) -> None:
         self.home = home
         self.paths = RuntimePaths(home)
         descriptor, output_name = tempfile.mkstemp(prefix="rmb-output-")
         self.output = Path(output_name)
         environ = {**os.environ, **PATIENT, "REMEMBRANCER_HOME": str(home), **(settings or {})}
         os.close(descriptor)
-        self.process = ForkedProcess(launch, self.output, *arguments, environ=environ)
+        stops_within_s = None if quick_to_stop else PATIENCE_S
+        self.process = ForkedProcess(launch, self.output, stops_within_s, *arguments, environ=environ)
         self.process.stdin.close()
 
     def status(self) -> RuntimeStatus | None:
@@ -71,7 +85,7 @@ class RunningRuntime:
         return answer
 
     def find(self, name: str) -> ProcessStatus | None:
-        """What the status says of a process."""
+        """The status of a process."""
         status = self.status()
         return next((process for process in status.processes if process.name == name), None) if status else None
 
@@ -90,11 +104,15 @@ class RunningRuntime:
 
     def scale(self, embedders: int) -> ToCommand:
         """Ask for another number of embedders."""
-        return ask(self.paths, AskScale(embedders))
+        return self._ask(AskScale(embedders))
 
     def down(self) -> ToCommand:
         """Ask for the stop."""
-        return ask(self.paths, AskDown("test"))
+        return self._ask(AskDown("test"))
+
+    def _ask(self, question: AskScale | AskDown) -> ToCommand:
+        with mock.patch.multiple(runtime_client, CONNECT_S=PATIENCE_S, ANSWER_S=PATIENCE_S):
+            return ask(self.paths, question)
 
     def names(self) -> set[str]:
         """The processes that the status lists."""
@@ -102,7 +120,7 @@ class RunningRuntime:
         return {process.name for process in status.processes} if status else set()
 
     def heard(self, name: str) -> list[str]:
-        """What the process was told."""
+        """The messages that the process was sent."""
         return self.lines(f"{name}.heard")
 
     def starts(self, name: str) -> list[str]:
@@ -123,14 +141,16 @@ def behave(home: Path, name: str, how: str) -> None:
 
 
 @contextmanager
-def runtime(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> Iterator[RunningRuntime]:
+def runtime(
+    home: Path, *arguments: str, settings: dict[str, str] | None = None, quick_to_stop: bool = False
+) -> Iterator[RunningRuntime]:
     """A runtime that is stopped in order at the end, if the test has not ended it."""
-    running = RunningRuntime(home, *arguments, settings=settings)
+    running = RunningRuntime(home, *arguments, settings=settings, quick_to_stop=quick_to_stop)
     try:
         yield running
         if running.process.poll() is None:
             running.process.send_signal(signal.SIGTERM)
-            assert running.process.wait(PATIENCE_S) == 0
+            assert running.process.wait(2 * PATIENCE_S) == 0
     finally:
         if running.process.poll() is None:
             running.process.kill()

@@ -11,19 +11,24 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import connected_store, is_up
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, PromoteMemory, Scope
+from tests.forked import run_forked
 from tests.operations import PROJECT
+from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import BridgeClient
+from tests.processes.dying_restore import restore_and_die
 from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, start, stop, store
 from tests.processes.runtimes import until
 from tests.runtime import Runtime
@@ -56,7 +61,7 @@ def without_accesses(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) -> None:
     fill(home, REMEMBRANCER_EMBEDDERS="1")
-    until(lambda: id_of("rich") in recall(home, "where are logins remembered?", strategy="vector"), within_s=60)
+    until(lambda: id_of("rich") in recall(home, "where are logins remembered?", strategy="vector"))
     archive = home / "backup.tar.gz"
     said = json.loads(done("backup", str(archive), "--json", home=home))
     assert said["memories"] == 9
@@ -67,7 +72,7 @@ def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) ->
     for path in second.rglob("*"):
         assert path.stat().st_mode & 0o077 == 0, path
     start(second, REMEMBRANCER_EMBEDDERS="1")
-    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"), within_s=60)
+    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
 
 
 def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: Path) -> None:
@@ -80,27 +85,29 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
             for number in range(100_000):
                 name = f"note {number}"
                 scope: Scope = "user" if number % 3 == 0 else "project"
-                assert isinstance(await ask_store(store(name, f"Note {number}.", scope)), Applied)
+                await ask_store(store(name, f"Note {number}.", scope), Applied)
                 acknowledged.append(id_of(name))
                 if number % 10 == 5:
                     promoted = change(f"promote {number}", PromoteMemory(id_of(name), "user"))
                     if scope == "project":
-                        assert isinstance(await ask_store(promoted), Applied)
+                        await ask_store(promoted, Applied)
                 if over.is_set():
                     return
 
     writer = threading.Thread(target=anyio.run, args=(write,))
     writer.start()
+    went_on = 0
     try:
         for turn in range(3):
             until(lambda turn=turn: len(acknowledged) > 50 * (turn + 1))  # type: ignore[misc]
             before = list(acknowledged)
             done("backup", str(home / f"{turn}.tar"), home=home)
-            assert len(acknowledged) > len(before), "the backup kept the writer waiting"
+            went_on += len(acknowledged) > len(before)
             restore(home / f"{turn}.tar", second)
             found = [line["memory"]["id"] for line in exported(second) if line["line"] == "memory"]
             assert set(before) <= set(found)
             assert len(found) == len(set(found))
+        assert went_on, "the backups kept the writer waiting"
     finally:
         over.set()
         writer.join()
@@ -116,6 +123,10 @@ def test_writes_that_wait_in_the_queue_are_in_a_backup(
     client = BridgeClient()
     client.initialize()
     client.store("This is there already.")
+    with sqlite3.connect(f"file:{RuntimePaths(home).write_queue}?mode=ro", uri=True) as queue:
+        until(lambda: queue.execute("SELECT count(*) FROM queued").fetchone() == (0,))
+    queue.close()
+    assert "This is there already." in runtime.contents().values()
     store_process = runtime.process("store")
     store_process.send_signal(signal.SIGSTOP)
     answer = client.store("This waits in the queue.")
@@ -191,7 +202,7 @@ def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
     done("backup", str(archive), home=home)
     content = archive.read_bytes()
     middle = len(content) // 2
-    version = f'"schema_version": {SCHEMA_VERSION},'.encode()
+    version = f'"schema_version": {RECORDS.latest},'.encode()
     assert version in content
     for unsound in (
         content[:middle],
@@ -240,32 +251,10 @@ def answer_on_a_terminal(home: Path, answer: bytes) -> int:
             stderr=subprocess.DEVNULL,
         ) as restoring:
             os.write(ours, answer)
-            return restoring.wait(60)
+            return restoring.wait(PATIENCE_S)
     finally:
         os.close(ours)
         os.close(theirs)
-
-
-KILLED = """
-import os, pathlib, signal, sys
-left = int(sys.argv[1])
-def counted(function):
-    def call(*arguments):
-        global left
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments)
-    return call
-os.link = counted(os.link)
-pathlib.Path.replace = counted(pathlib.Path.replace)
-pathlib.Path.rename = counted(pathlib.Path.rename)
-pathlib.Path.unlink = counted(pathlib.Path.unlink)
-from remembrancer.commands.backup import restore_main
-from tests.patience import PATIENCE_S
-sys.exit(restore_main(sys.argv[2:]))
-"""
-"""A restore that is killed before it changes a name for the nth time."""
 
 
 def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path) -> None:
@@ -275,12 +264,10 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
     stop(home)
     interrupted = 0
     for step in range(40):
-        killed = subprocess.run(
-            [sys.executable, "-c", KILLED, str(step), str(home / "backup.tar"), "--yes"], capture_output=True
-        )
-        if killed.returncode == 0:
+        ended = run_forked(restore_and_die, step, str(home / "backup.tar"))
+        if ended == 0:
             break
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        assert ended == -signal.SIGKILL
         if RuntimePaths(home).restore_mark.exists():
             interrupted += 1
             for refused in (command("export", "-", home=home), command("backup", str(home / "new"), home=home)):
@@ -348,3 +335,19 @@ def test_a_file_is_named_by_its_time_when_no_name_is_given(
     names = [path.name for path in tmp_path.iterdir()]
     assert sorted(name.rpartition("Z.")[2] for name in names) == ["jsonl", "tar.gz"]
     assert not is_up(RuntimePaths(tmp_path))
+
+
+@pytest.mark.parametrize("arguments", [["backup", "-"], ["projects"], ["queue", "list"], ["status", "--json"]])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
+def test_a_command_says_what_is_no_file_and_waits_for_none(
+    home: Path, arguments: list[str], make: Callable[[Path], None]
+) -> None:
+    paths = RuntimePaths(home)
+    records = paths.project_database("p_0123456789ab")
+    records.parent.mkdir(parents=True)
+    for path in (paths.write_queue, paths.catalog, records):
+        make(path)
+    done = command(*arguments, home=home)
+    assert done.returncode == (exit_codes.NOT_RUNNING if arguments[0] == "status" else exit_codes.FILE_UNUSABLE)
+    assert b"Traceback" not in done.stderr
+    assert arguments[0] == "status" or b"no file: move it away" in done.stderr

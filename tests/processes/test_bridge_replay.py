@@ -11,18 +11,23 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge, gateway, until
+from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge, bridge_that_leaves_late, gateway, until
+from tests.processes.portable_rig import stop
+from tests.processes.runtimes import until as until_there
 
 QUICK = Settings(write_budget_s=0.2, read_budget_s=0.2)
+FOREVER = 3600.0
+"""Seconds in which no test comes to its end: a bridge that leaves has not waited for them."""
 
 
 @pytest.fixture
@@ -34,9 +39,10 @@ def runtime(home: Path) -> Iterator[Path]:
 
 
 def queued_contents(home: Path) -> int:
+    """The memories that wait in the queue; beside them the ends of sessions may, of which a busy machine hears late."""
     database = sqlite3.connect(RuntimePaths(home).write_queue)
     try:
-        (count,) = database.execute("SELECT count(*) FROM queued").fetchone()
+        (count,) = database.execute("SELECT count(*) FROM queued WHERE memory_id != ''").fetchone()
     finally:
         database.close()
     return int(count)
@@ -116,15 +122,25 @@ def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_sw
 def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
     lock = FileLock(RuntimePaths(home).start_lock)
     assert lock.try_acquire()  # somebody else is starting one, and is slow
-    started = time.monotonic()
     with bridge() as client:
         assert client.initialize()["result"]["serverInfo"]["name"] == "remembrancer"
         assert "store_memory" in [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
-        assert time.monotonic() - started < 3.0  # 1 s, and what a busy machine adds
         lock.release()
         assert client.store("Deployments are on Tuesdays.")["memory_id"]
-    down = [sys.executable, "-P", "-m", "remembrancer", "down"]
-    assert subprocess.run(down, check=False, capture_output=True).returncode == 0
+    stop(home)
+
+
+def recorded(home: Path) -> list[int]:
+    """The process ids in the runtime's record, once it names children too."""
+    record = json.loads((home / "runtime.json").read_text())
+    processes = [record["pid"], *(child["pid"] for child in record["children"])]
+    return processes if len(processes) >= 3 else []
+
+
+def is_removed(directory: Path) -> bool:
+    """Try to remove a directory, in which somebody may be making files; True when it is gone."""
+    shutil.rmtree(directory, ignore_errors=True)
+    return not directory.exists()
 
 
 def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way_when_its_sockets_are_deleted(
@@ -134,19 +150,16 @@ def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way
     with bridge(**dict.fromkeys(names, "sk-secret")) as client:
         client.initialize()
         assert client.store("Deployments are on Tuesdays.")["memory_id"]
-        record = json.loads((home / "runtime.json").read_text())
-        processes = [record["pid"], *(child["pid"] for child in record["children"])]
-        assert len(processes) >= 3
+        processes = until_there(lambda: recorded(home))
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes]
         assert all(b"PATH=" in environment for environment in environments)
         assert not any(b"sk-secret" in environment for environment in environments)
-        shutil.rmtree(home / "run")
+        until(lambda: is_removed(home / "run"))
         with bridge() as newcomer:
             newcomer.initialize()
             assert newcomer.store("Releases are on Fridays.")["memory_id"]
         assert client.store("Reviews are on Mondays.")["memory_id"]
-    down = [sys.executable, "-P", "-m", "remembrancer", "down"]
-    assert subprocess.run(down, check=False, capture_output=True).returncode == 0
+    stop(home)
 
 
 def test_a_client_that_ends_its_server_by_a_signal_gets_the_exit_status_of_a_good_end(runtime: Path) -> None:
@@ -157,28 +170,25 @@ def test_a_client_that_ends_its_server_by_a_signal_gets_the_exit_status_of_a_goo
 
 
 def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
-    with bridge(REMEMBRANCER_EMBEDDERS="many") as client:
+    with bridge(REMEMBRANCER_EMBEDDERS="many", REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
         client.initialize()
         answer = client.request("tools/call", name="get_memory_status")
         assert "could not be started: REMEMBRANCER_EMBEDDERS has a value" in answer["error"]["message"]
         assert answer["error"]["data"]["retry_possible"] is False
         assert not list(home.glob("*.err"))
-        started = time.monotonic()
-        assert "could not be started" in client.request("ping")["error"]["message"]
-        assert time.monotonic() - started < 20.0, "the budget is not waited out"
+        assert "could not be started" in client.request("ping")["error"]["message"], "the budget is not waited out"
 
 
-def test_a_deployment_mode_of_another_release_is_the_reason_and_mending_it_is_enough(home: Path) -> None:
+def test_a_deployment_mode_without_its_server_is_the_reason_and_mending_it_is_enough(home: Path) -> None:
     (home / "config.toml").write_text('deployment_mode = "remote"\n')
     with bridge() as client:
         client.initialize()
         error = client.request("ping")["error"]
-        assert "remote is not in this release" in error["message"]
+        assert "the mode remote needs the address of a Chroma server" in error["message"]
         assert error["data"]["retry_possible"] is False
         (home / "config.toml").write_text('deployment_mode = "embedded-file"\n')
         until(lambda: "result" in client.request("ping"))
-    down = [sys.executable, "-P", "-m", "remembrancer", "down"]
-    assert subprocess.run(down, check=False, capture_output=True).returncode == 0
+    stop(home)
 
 
 def test_a_home_that_cannot_be_used_is_named(home: Path) -> None:
@@ -239,62 +249,41 @@ def silent_gateway(home: Path) -> Iterator[None]:
     paths.gateway_socket.unlink()
 
 
-def leave(client: BridgeClient) -> float:
-    started = time.monotonic()
+def leave(client: BridgeClient) -> None:
     client.end_input()
     assert client.process.wait(PATIENCE_S) == 0
-    return time.monotonic() - started
-
-
-def assert_quick(attempt: Callable[[], float], limit_s: float) -> None:
-    """One of three attempts is done in time: two of them a machine that stalls may spoil."""
-    took_s: list[float] = []
-    while not took_s or took_s[-1] >= limit_s:
-        assert len(took_s) < 3, took_s
-        took_s.append(attempt())
 
 
 def test_a_bridge_leaves_at_once_when_nothing_is_open(runtime: Path) -> None:
-    def attempt() -> float:
-        with bridge() as client:
-            client.initialize()
-            client.request("ping")
-            return leave(client)
-
-    with gateway(runtime, QUICK):
-        assert_quick(attempt, 1.0)
+    with gateway(runtime, QUICK), bridge_that_leaves_late(FOREVER) as client:
+        client.initialize()
+        client.request("ping")
+        leave(client)
 
 
-def test_a_bridge_leaves_within_two_seconds_although_the_gateway_hangs(runtime: Path) -> None:
-    def attempt() -> float:
-        with silent_gateway(runtime), bridge() as client:
-            client.send(id=1, method="tools/list")
-            took_s = leave(client)
-            assert client.hear()["error"]["data"]["retry_possible"] is True
-            return took_s
-
-    assert_quick(attempt, 2.0)
+def test_a_bridge_leaves_soon_although_the_gateway_hangs(runtime: Path) -> None:
+    with silent_gateway(runtime), bridge(REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
+        client.send(id=1, method="tools/call", params={"name": "get_memory_status", "arguments": {}})
+        leave(client)
+        assert client.hear()["error"]["data"]["retry_possible"] is True
 
 
-def test_a_bridge_leaves_within_two_seconds_although_the_socket_is_full(runtime: Path) -> None:
-    def attempt() -> float:
-        with silent_gateway(runtime), bridge() as client:
-            assert client.process.stdin is not None
-            os.set_blocking(client.process.stdin.fileno(), False)
-            data = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"' + b"y" * 60_000 + b'"}}\n'
-            sent = 0
-            while sent < 4_000_000:
-                try:
-                    sent += os.write(client.process.stdin.fileno(), data[sent % len(data) :])
-                except BlockingIOError:
-                    break
-            return leave(client)
-
-    assert_quick(attempt, 2.0)
+def test_a_bridge_leaves_soon_although_the_socket_is_full(runtime: Path) -> None:
+    with silent_gateway(runtime), bridge(REMEMBRANCER_BRIDGE_BUDGET_S=f"{FOREVER}") as client:
+        assert client.process.stdin is not None
+        os.set_blocking(client.process.stdin.fileno(), False)
+        data = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"' + b"y" * 60_000 + b'"}}\n'
+        sent = 0
+        while sent < 4_000_000:
+            try:
+                sent += os.write(client.process.stdin.fileno(), data[sent % len(data) :])
+            except BlockingIOError:
+                break
+        leave(client)
 
 
 def test_what_is_under_way_at_the_end_of_input_is_still_answered(runtime: Path) -> None:
-    with gateway(runtime, QUICK), bridge() as client:
+    with gateway(runtime, QUICK), bridge_that_leaves_late(PATIENCE_S) as client:
         client.initialize()
         client.request("ping")
         arguments = {"content": "last words", "type": "semantic", "scope": "project"}
@@ -313,10 +302,11 @@ def test_nothing_but_the_protocol_reaches_the_output(runtime: Path) -> None:
         "    print('stray'); sys.stdout.flush(); os.system('echo stray')\n"
         "    return descriptor\n"
         "b._claim_output = claim_and_print\n"
+        f"b.LEAVE_S = {PATIENCE_S}\n"
         "sys.exit(b.main([]))"
     )
     with gateway(runtime, QUICK) as process:
-        process.until_open()  # for once its input has ended, a bridge does not wait long for a gateway
+        process.until_open()
         done = subprocess.run(
             [sys.executable, "-c", noisy],
             input=b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n',

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+from remembrancer.toolsets.tools import DATA
 from tests.actors.sdk_client import ERAS
 from tests.forked import start_runtime
 from tests.patience import PATIENCE_S
@@ -48,11 +52,11 @@ def bridged(era: str, session: str) -> Client:
     return Client(command, mode=era, cache=None)
 
 
-@pytest.mark.usefixtures("patient")
 async def test_the_next_session_starts_where_the_last_one_stopped(runtime: Runtime) -> None:
     note = "Next: add the index on invoices(created_at, id); the migration is half written"
     async with bridged("auto", "session:monday") as first, bridged("auto", "session:beside") as beside:
-        await Caller(first).store(note)
+        await Caller(first).store(note, importance=0.9, confidence=0.9)
+        await Caller(first).store("Next: tell nobody of the lavender account")
         draft = await Caller(beside)("get_memory_context")
         assert note not in draft["context_block"], "concurrent sessions do not see each other's drafts"
     async with bridged("auto", "session:tuesday") as second:
@@ -62,14 +66,18 @@ async def test_the_next_session_starts_where_the_last_one_stopped(runtime: Runti
                 if note in (await ask("get_memory_context"))["context_block"]:
                     break
                 await anyio.sleep(0.2)
-        for question in ("what is next?", "what did I do in the last session?"):
-            answer = await ask("recall_memories", query=question)
-            assert note in answer["memories"][0]["content"]
-        answer = await ask("recall_memories", query="invoices index")
-        assert note in answer["memories"][0]["content"]
+
+        async def comes_first(question: str) -> bool:
+            found = (await ask("recall_memories", query=question))["memories"]
+            return bool(found) and note in found[0]["content"]
+
+        for question in ("what is next?", "what did I do in the last session?", "invoices index"):
+            await until(partial(comes_first, question))  # the record of a session that ended is written a moment later
+        for query in ("lavender account", "what is next?"):
+            answer = await ask("recall_memories", query=query)
+            assert "lavender" not in str(answer["memories"]), "what a session keeps to itself is quoted nowhere"
 
 
-@pytest.mark.usefixtures("patient")
 async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(runtime: Runtime) -> None:
     sentence = "Deploys happen on Tuesdays"
     async with (
@@ -102,7 +110,6 @@ async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(run
         assert "copies" not in await callers[0]("forget_memory", memory_id=memory_id)
 
 
-@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, era: str) -> None:
     async with bridged(era, "session:one") as one, bridged(era, "session:two") as two:
@@ -127,18 +134,24 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert await mine.recalled("Java") == ["The build needs Java 21"]
 
         answer = await mine("tag_memory", memory_id=identity, add=["java"], remove=["build"])
-        assert answer == {"memory_id": identity, "tags": ["java"]}
+        assert answer == {"note": DATA, "memory_id": identity, "tags": ["java"]}
         answer = await mine("promote_memory", memory_id=identity, target_scope="project")
         assert (answer["previous_scope"], answer["new_scope"]) == ("session", "project")
         assert await other.recalled("Java", tags=["java"]) == ["The build needs Java 21"]
         answer = await other("promote_memory", memory_id=identity, target_scope="user", reason="of use everywhere")
         assert (answer["previous_scope"], answer["new_scope"]) == ("project", "user")
         assert await mine.recalled("Java", scope="user") == ["The build needs Java 21"]
-        answer = await mine("promote_memory", memory_id=identity, target_scope="project", fails=True)
-        assert (answer["error"], answer["field"]) == ("invalid_input", "target_scope")
+        answer = await mine("promote_memory", memory_id=identity, target_scope="project", reason="not everywhere")
+        assert (answer["previous_scope"], answer["new_scope"]) == ("user", "project")
+        assert await mine.recalled("Java", scope="user") == []
+        assert await other.recalled("Java", scope="project") == ["The build needs Java 21"]
+        again = await mine("promote_memory", memory_id=identity, target_scope="session", fails=True)
+        assert (again["error"], again["field"]) == ("invalid_input", "target_scope")
+        answer = await other("promote_memory", memory_id=identity, target_scope="user", reason="of use everywhere")
+        assert answer["previous_scope"] == "project"
 
         answer = await mine("forget_memory", memory_id=identity, reason="outdated")
-        assert answer == {"memory_id": identity, "status": "forgotten", "reason": "outdated"}
+        assert answer == {"note": DATA, "memory_id": identity, "status": "forgotten", "reason": "outdated"}
         assert await other.recalled("Java") == []
         assert await other.recalled("Java", include_forgotten=True) == ["The build needs Java 21"]
         assert (await mine("tag_memory", memory_id=identity, add=["x"], fails=True))["error"] == "invalid_input"
@@ -151,10 +164,11 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert (shown["content"], shown["scope"], shown["status"]) == ("The build needs Java 17", "user", "active")
         assert (shown["tags"], shown["metadata"], shown["session_id"]) == (["build"], {}, "session:one")
         assert [edge["name"] for edge in shown["related_entities"]] == ["BuildServer"]
-        changes = ["stored", "updated", "tagged", "promoted", "promoted", "forgotten", "restored", "restored"]
+        changes = ["stored", "updated", "tagged", "promoted", "promoted", "taken back", "promoted"]
+        changes += ["forgotten", "restored", "restored"]
         assert [line["change"] for line in shown["history"]] == changes
-        assert [line["version"] for line in shown["history"]] == list(range(1, 9))
-        assert shown["history"][5]["reason"] == "outdated"
+        assert [line["version"] for line in shown["history"]] == list(range(1, 11))
+        assert shown["history"][7]["reason"] == "outdated"
         old = await mine("get_memory", memory_id=identity, version=3)
         assert (old["content"], old["tags"], old["scope"]) == ("The build needs Java 21", ["java"], "session")
 
@@ -162,7 +176,7 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
 async def test_changes_made_while_the_store_is_dead_are_there_when_it_is_back(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HEARTBEAT_TIMEOUT_S", "20")  # it is this test that ends the store which hangs
+    monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
     async with bridged("legacy", "session:one") as one:
         mine = Caller(one)
         first, second = [await mine.store(f"The harbour is deep at {place}") for place in ("night", "noon")]
@@ -175,7 +189,8 @@ async def test_changes_made_while_the_store_is_dead_are_there_when_it_is_back(
             await mine("update_memory", memory_id=second, content="The harbour is shallow")
             assert await mine.recalled("harbour") == ["The harbour is shallow"]
         finally:
-            store.kill()
+            with suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
+                store.kill()
 
         async def is_drained() -> bool:
             status = await mine("get_memory_status")

@@ -5,23 +5,52 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from remembrancer import __version__
-from remembrancer.commands import exit_codes
+from remembrancer.commands import exit_codes, runtime_client, runtime_commands
+from remembrancer.commands.runtime_commands import down
+from remembrancer.protocol.control import AskDown, GoingDown, ToLauncher
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sockets import Peer, Router, Speaker
+from remembrancer.protocol.wire import Envelope, to_launcher
 from tests.patience import PATIENCE_S
-from tests.processes.runtimes import behave, runtime
+from tests.processes.badly_behaved import RELEASES
+from tests.processes.runtimes import behave, runtime, until
 from tests.runtime import command
 
 
 def remembrancer(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in the home of the environment."""
     return command(*arguments, home=Path(os.environ["REMEMBRANCER_HOME"]))
+
+
+def answered(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """As `remembrancer`, run again while the launcher does not answer in time."""
+
+    def run() -> subprocess.CompletedProcess[str] | None:
+        done = remembrancer(*arguments)
+        return None if done.returncode == exit_codes.NO_ANSWER else done
+
+    return until(run)
+
+
+def well(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The status, once all is well: a process that is late with its answer is none of which all is known."""
+
+    def run() -> subprocess.CompletedProcess[str] | None:
+        done = remembrancer("status", *arguments)
+        return done if done.returncode == exit_codes.OK else None
+
+    return until(run)
 
 
 def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
@@ -35,11 +64,12 @@ def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
 
 
 def test_a_home_whose_lock_cannot_be_looked_at_is_said_without_a_traceback(home: Path) -> None:
-    RuntimePaths(home).runtime_lock.mkdir()  # as good as a disk that cannot be written, also for root
-    for name in ("status", "down"):
-        done = remembrancer(name)
-        assert done.returncode == exit_codes.HOME_UNUSABLE
-        assert done.stderr.startswith(f"remembrancer {name}: the home {home} cannot be used")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(RuntimePaths(home).runtime_lock))  # as good as a disk that cannot be written, also for root
+        for name in ("status", "down"):
+            done = remembrancer(name)
+            assert done.returncode == exit_codes.HOME_UNUSABLE
+            assert done.stderr.startswith(f"remembrancer {name}: the home {home} cannot be used")
 
 
 def test_a_status_for_programs_is_whole_when_nothing_runs(home: Path) -> None:
@@ -53,9 +83,8 @@ def test_a_status_for_programs_is_whole_when_nothing_runs(home: Path) -> None:
 def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) -> None:
     with runtime(home) as running:
         running.until_ready()
-        done = remembrancer("status", "--json")
-        assert done.returncode == exit_codes.OK, done.stdout
-        said = json.loads(done.stdout)
+        until(lambda: json.loads(well("--json").stdout)["counts"].get("total"))
+        said = json.loads(well("--json").stdout)
         assert [each["role"] for each in said["processes"]] == [
             "launcher",
             "gateway",
@@ -68,12 +97,11 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
             assert process["rss_bytes"] > 1_000_000
             assert process["state"] == "ready"
         assert said["counts"]["total"] == 7
+        assert said["formats"] == RELEASES, "by the store's word: nobody else opens its files"
 
-        done = remembrancer("status")
-        assert done.returncode == exit_codes.OK
-        assert "All is well." in done.stdout
+        assert "All is well." in well().stdout
 
-        done = remembrancer("scale", "embedder=2")
+        done = answered("scale", "embedder=2")
         assert done.returncode == exit_codes.OK
         running.until_ready("embedder-2")
 
@@ -92,8 +120,8 @@ def test_a_degraded_runtime_is_said_with_a_status_of_its_own(home: Path) -> None
         assert remembrancer("status", "--json").returncode == exit_codes.DEGRADED
         behave(home, "store", "")
         os.kill(store.pid, signal.SIGKILL)
-        running.until_state("store", "ready")
-        assert remembrancer("status", "--json").returncode == exit_codes.OK
+        running.until_state("store", "ready", besides_pid=store.pid)
+        well("--json")
 
 
 def test_a_launcher_that_does_not_answer_is_degraded(home: Path) -> None:
@@ -106,6 +134,34 @@ def test_a_launcher_that_does_not_answer_is_degraded(home: Path) -> None:
         (warning,) = json.loads(done.stdout)["warnings"]
         assert warning.count("launcher.log") == 1
         assert {process.restarts for process in running.until_ready().values()} == {0}
+
+
+def test_a_launcher_that_reads_a_question_late_is_asked_again_to_stop(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = RuntimePaths(home)
+    paths.run.mkdir(mode=0o700)
+    lock = FileLock(paths.runtime_lock)
+    assert lock.try_acquire()
+    asked: list[ToLauncher] = []
+
+    async def serve() -> None:
+        def hear(peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
+            asked.append(message)
+            if len(asked) > 1:
+                router.send(peer, GoingDown(7), in_reply_to=envelope.message_id)
+                lock.release()
+
+        router: Router[ToLauncher] = Router(paths.control_endpoint, Speaker("launcher", "01L"), to_launcher, hear)
+        async with router:
+            stopped = await anyio.to_thread.run_sync(down, [])
+            assert stopped == exit_codes.OK
+
+    monkeypatch.setattr(runtime_client, "ANSWER_S", 0.2)
+    monkeypatch.setattr(runtime_commands, "STOP_LIMIT_S", PATIENCE_S)
+    anyio.run(serve)
+    assert set(map(type, asked)) == {AskDown}
+    assert capsys.readouterr().out.startswith("Stopped the runtime")
 
 
 def test_a_second_up_says_who_is_there(home: Path) -> None:
@@ -139,13 +195,14 @@ def test_a_wrong_command_line_is_refused_without_a_traceback(home: Path, argumen
 def test_the_version_and_the_help_are_told(home: Path) -> None:
     assert remembrancer("--version").stdout == f"remembrancer {__version__}\n"
     told = remembrancer("--help").stdout
-    for word in ("mcp", "up", "down", "status", "scale", "demo", "exit status"):
+    for word in ("mcp", "up", "down", "status", "scale", "setup", "exit status"):
         assert word in told
 
 
 def test_the_bridge_is_reached_without_the_libraries_that_it_does_not_need(home: Path) -> None:
     seen = (
-        "import sys; from remembrancer import launcher; assert not {'argparse', 'msgspec', 'zmq'} & sys.modules.keys()"
+        "import sys; from remembrancer import command_line\n"
+        "assert not {'argparse', 'msgspec', 'zmq'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-P", "-c", seen], check=True)
 

@@ -12,11 +12,12 @@ import msgspec
 from remembrancer.commands import exit_codes
 from remembrancer.config.settings import Settings
 from tests.forked import run_command
+from tests.patience import PATIENCE_S
 
 
 def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command in the home of the environment."""
-    done = run_command("config", *arguments, environ={**os.environ, **environ}, timeout_s=60)
+    done = run_command("config", *arguments, environ={**os.environ, **environ}, timeout_s=PATIENCE_S)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -65,7 +66,7 @@ def test_all_that_is_wrong_is_told_with_a_status_of_its_own(home: Path) -> None:
         assert "Traceback" not in done.stderr
         said = done.stderr if not arguments else "\n".join(json.loads(done.stdout)["problems"])
         assert "did you mean embedders?" in said
-        assert "embedded-file and embedded-memory" in said
+        assert "the mode remote needs the address of a Chroma server" in said
         assert len(said.strip().splitlines()) == 2
 
 

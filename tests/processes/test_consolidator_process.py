@@ -19,9 +19,10 @@ from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Gateway
-from tests.conftest import processes_of
+from tests.conftest import PATIENT_ENVIRONMENT, processes_of
 from tests.forked import ForkedProcess, start_command
 from tests.operations import SESSION, change_operation
+from tests.patience import PATIENCE_S
 from tests.processes.runtimes import is_dead, until
 from tests.runtime import command
 
@@ -33,14 +34,15 @@ WELL_ENOUGH = (exit_codes.OK, exit_codes.DEGRADED)
 @contextmanager
 def runtime(home: Path, **settings: str) -> Iterator[ForkedProcess]:
     """A real runtime without embedders, stopped in order at the end."""
-    environ = {**os.environ, "REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDERS": "0", **settings}
+    given = {"REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDERS": "0"}
+    environ = {**os.environ, **PATIENT_ENVIRONMENT, **given, **settings}
     printed = home / "printed"
     launcher = start_command("up", environ=environ, printed=printed)
     try:
         yield launcher
         if launcher.poll() is None:
             launcher.send_signal(signal.SIGTERM)
-            assert launcher.wait(60) == 0
+            assert launcher.wait(PATIENCE_S) == 0
             ended = re.findall(r"stopped +(\w+)", printed.read_text())
             assert ended == [role for role in ("gateway", "consolidator", "store") if role in ended]
         assert processes_of(home) == []
@@ -55,8 +57,13 @@ def status(home: Path) -> dict[str, Any]:
     return said
 
 
+def in_status(home: Path, name: str) -> list[Any]:
+    """One field of all processes in the status, which the launcher has answered in time."""
+    return [each[name] for each in until(lambda: status(home)["processes"])]
+
+
 def consolidator(home: Path, *, besides: int = 0) -> dict[str, Any]:
-    """What the status says of the consolidator, once it is ready under another pid than `besides`."""
+    """The consolidator in the status, once it is ready under another pid than `besides`."""
 
     def ready() -> dict[str, Any] | None:
         rows = [each for each in status(home)["processes"] if each["role"] == "consolidator"]
@@ -69,12 +76,12 @@ def test_it_comes_after_the_others_gives_way_to_them_and_is_in_the_status(home: 
     with runtime(home):
         process = psutil.Process(consolidator(home)["pid"])
         assert process.nice() == 10
-        processes = [(each["role"], each["state"]) for each in status(home)["processes"]]
-        assert processes == [(role, "ready") for role in ("launcher", "gateway", "store", "consolidator")]
-        assert status(home)["consolidator"] == {"job": None, "finished": 0, "failed": 0, "error": None}
-        shown = command("status", home=home)
-        assert shown.returncode in WELL_ENOUGH
-        assert "consolidator waits for work" in shown.stdout
+        until(lambda: set(in_status(home, "state")) == {"ready"})
+        assert in_status(home, "role") == ["launcher", "gateway", "store", "consolidator"]
+        idle = {"job": None, "finished": 0, "failed": 0, "error": None}
+        until(lambda: status(home)["consolidator"] == idle)
+        until(lambda: "consolidator waits for work" in command("status", home=home).stdout)
+        assert command("status", home=home).returncode in WELL_ENOUGH
 
 
 def test_it_comes_back_when_it_is_killed_and_nobody_else_is_disturbed(home: Path) -> None:
@@ -83,7 +90,7 @@ def test_it_comes_back_when_it_is_killed_and_nobody_else_is_disturbed(home: Path
         os.kill(before, signal.SIGKILL)
         after = consolidator(home, besides=before)
         assert after["restarts"] == 1
-        assert [each["restarts"] for each in status(home)["processes"]] == [0, 0, 0, 1]
+        assert in_status(home, "restarts") == [0, 0, 0, 1]
 
 
 def test_it_does_not_outlive_a_launcher_that_is_killed(home: Path) -> None:
@@ -107,7 +114,7 @@ async def test_it_is_asked_about_the_end_of_a_session(home: Path) -> None:
                 await gateway.submit(change_operation(name, change))
 
         def has_tried() -> bool:
-            health = status(home)["consolidator"]
+            health = status(home)["consolidator"] or {"finished": 0, "failed": 0}
             return bool(health["finished"] or health["failed"])
 
         until(has_tried)
@@ -115,8 +122,8 @@ async def test_it_is_asked_about_the_end_of_a_session(home: Path) -> None:
 
 async def test_a_runtime_without_one_is_well_and_refuses_what_would_need_it(home: Path) -> None:
     with runtime(home, REMEMBRANCER_CONSOLIDATOR="0"):
-        until(lambda: {each["state"] for each in status(home)["processes"]} == {"ready"})
-        assert [each["role"] for each in status(home)["processes"]] == ["launcher", "gateway", "store"]
+        until(lambda: set(in_status(home, "state")) == {"ready"})
+        assert in_status(home, "role") == ["launcher", "gateway", "store"]
         assert command("status", home=home).returncode in WELL_ENOUGH
         gateway = Gateway(home)
         async with gateway.dealer:

@@ -7,18 +7,18 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
 from remembrancer.actors.bridge.bridge import _options
-from remembrancer.launcher import COMMANDS
+from remembrancer.command_line import COMMANDS
+from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.processes.bridge_rig import BridgeClient
 from tests.processes.portable_rig import done
 from tests.processes.runtimes import until
@@ -76,9 +76,7 @@ def token(home: Path) -> str:
 
 
 def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Path, token: str) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     (entry,), (arguments,), (check,) = of("ENTRYPOINT"), of("CMD"), of("HEALTHCHECK")
     program = [*json.loads(entry), *json.loads(arguments)]
     assert program[0] == "remembrancer"
@@ -86,6 +84,7 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
     started = [sys.executable, "-P", "-m", *(each.replace("8080", port) for each in program)]
     environ = {name: value.replace("/data", str(home)) for name, value in environment().items()}
     environ |= {"PATH": os.environ["PATH"], "REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
+    environ |= PATIENT_ENVIRONMENT
     environ["PYTHONPATH"] = str(ROOT)
     runtime = subprocess.Popen(
         [*read_only(home), *started], env=environ, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -98,13 +97,13 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
             try:
                 with urlopen(f"{url}/health", timeout=PATIENCE_S) as answer:
                     return bool(answer.status == 200)
-            except URLError:
+            except OSError:  # nobody listens yet, or it goes down again
                 return False
 
         until(is_healthy)
         looks = json.loads(check[check.index("[") :])
         looks = [sys.executable, *(each.replace("8080", port) for each in looks[1:])]
-        assert subprocess.run(looks, check=False, capture_output=True).returncode == 0
+        until(lambda: subprocess.run(looks, check=False, capture_output=True).returncode == 0)
         (home / "token").write_text(token)
         client = BridgeClient(
             *("--url", f"{url}/mcp", "--token-file", str(home / "token")), REMEMBRANCER_BRIDGE_BUDGET_S="60"
@@ -114,7 +113,7 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
             assert "memory_id" in client.store("It is in a box")
         finally:
             client.close()
-        assert (home / "projects").is_dir()
+        until((home / "projects").is_dir)  # what was stored may be queued first
     finally:
         runtime.terminate()
         runtime.wait(PATIENCE_S)
@@ -123,7 +122,7 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
 
 
 def read_only(home: Path) -> list[str]:
-    """What comes before a command so that it writes nowhere but in its home; nothing where that takes more rights."""
+    """The words before a command that let it write only in its home; none where that takes more rights."""
     keep = 'mount --bind "$0" "$0" && mount -o remount,ro,bind / && mount --bind "$1" "$1"'
     script = f'{keep} && mount -o remount,ro,bind "$1" && shift && exec "$@"'
     before = ["unshare", "--mount", "sh", "-c", script, str(home), str(PACKAGE)]
@@ -136,16 +135,13 @@ def read_only(home: Path) -> list[str]:
 def test_the_snippets_for_clients_can_be_read_and_name_what_is_there() -> None:
     text = (ROOT / "docs" / "http.md").read_text()
     snippets = [json.loads(each) for each in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
-    assert len(snippets) == 3
+    assert len(snippets) == 2
     for snippet in snippets:
         ((entry, *others),) = (list(servers.values()) for servers in snippet.values())
         assert not others
-        if "command" in entry:
-            assert entry["command"] == "remembrancer"
-            assert entry["args"][0] in COMMANDS
-            assert _options(entry["args"][1:])["--url"].startswith("https://")
-        else:
-            assert entry["url"].endswith("/mcp")
-            assert entry["headers"]["Authorization"].startswith("Bearer ")
+        assert entry["url"].endswith("/mcp")
+        assert entry["headers"]["Authorization"].startswith("Bearer ")
+    (bridge,) = re.findall(r"^remembrancer mcp (--url .*?)(?:  +#.*)?$", text, re.MULTILINE)
+    assert _options(bridge.split())["--url"].startswith("https://")
     for line in re.findall(r"^remembrancer (\S+) ", text, re.MULTILINE):
         assert line in COMMANDS

@@ -8,13 +8,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.export import (
+from remembrancer.commands.runtime_client import is_up
+from remembrancer.memory.export_format import (
     EndLine,
     Line,
     MemoryLine,
@@ -22,9 +24,9 @@ from remembrancer.commands.export import (
     encode_header,
     encode_line,
 )
-from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
 from tests.operations import OTHER_PROJECT, PROJECT
+from tests.patience import PATIENCE_S
 from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, stop, store
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
@@ -81,7 +83,7 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     stop(second)
     assert exported(second) == after, "an export needs no runtime"
     ask(second, store("new", "Something new."), REMEMBRANCER_EMBEDDERS="1")
-    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"), within_s=60)
+    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
     assert id_of("forgotten") not in recall(second, "password rule", strategy="keyword")
 
 
@@ -150,7 +152,7 @@ def test_memories_can_be_imported_into_another_project(home: Path) -> None:
 def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
     names = [f"memory {number}" for number in range(3000)]
     file = write_lines(home / "lines", *names)
-    ask(home, store("first", "so that a runtime is up"))
+    ask(home, store("first", "so that a runtime is up", requested_at=time.time()))
     runtime = Runtime(home)
     importing = subprocess.Popen(
         [sys.executable, "-P", "-m", "remembrancer", "import", str(file), "--json"],
@@ -160,7 +162,7 @@ def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
     database = home / "projects" / PROJECT.id / "memory.db"
     until(lambda: database.exists() and count(database) > 300)
     runtime.kill("store")
-    output, _ = importing.communicate(timeout=90)
+    output, _ = importing.communicate(timeout=PATIENCE_S)
     assert importing.returncode == 0
     report = json.loads(output)
     assert report["imported"] + report["present"] == len(names)

@@ -7,14 +7,17 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
+from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import start
 from tests.processes.runtimes import until
@@ -27,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("without_embedders")
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for variable in [name for name in os.environ if name.startswith("CLAUDE")]:
         monkeypatch.delenv(variable)
+    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", f"{PATIENCE_S}")
     directory = tmp_path / "app"
     directory.mkdir()
     return directory
@@ -38,7 +42,7 @@ def run(stdin: bytes, *arguments: str, **environ: str) -> subprocess.CompletedPr
         [sys.executable, "-P", "-m", "remembrancer", "hook", *arguments],
         input=stdin,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env={**os.environ, **environ},
     )
@@ -64,7 +68,7 @@ def waiting(home: Path) -> list[str]:
 
 
 def rows(home: Path, project: Path, query: str) -> list[tuple[Any, ...]]:
-    """What the project's records hold; nothing where they are not there yet."""
+    """The rows of the project's records; none where they are not there yet."""
     path = RuntimePaths(home).project_database(project_of(project).id)
     if not path.exists():
         return []
@@ -93,6 +97,8 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
     hook("Stop", project, transcript_path=str(transcript))
     hook("SessionEnd", project, reason="logout")
     until(lambda: waiting(home) == [])
+    ending = "SELECT ending FROM sessions WHERE session_id = 's'"
+    until(lambda: rows(home, project, ending) == [("completed",)])
     assert rows(home, project, TURNS) == [
         ("user", "Run the tests"),
         ("tool", "The tests live in tests/."),
@@ -103,14 +109,12 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
     )
     assert (name, json.loads(arguments), result, success) == ("Bash", {"command": "make test"}, "3 passed", 1)
     assert duration_ms >= 0
-    ((ending,),) = rows(home, project, "SELECT ending FROM sessions WHERE session_id = 's'")
-    assert ending == "completed"
     assert not list(RuntimePaths(home).hooks.glob("rejected/*"))
 
 
 def test_events_wait_for_a_runtime_and_are_taken_in_once_in_their_order(home: Path, project: Path) -> None:
     for number in range(5):
-        hook("UserPromptSubmit", project, prompt=f"prompt {number}")
+        hook("Stop", project, last_assistant_message=f"answer {number}")
     assert len(waiting(home)) == 5
     assert not is_up(RuntimePaths(home))
     first = RuntimePaths(home).hooks / waiting(home)[0]
@@ -121,7 +125,7 @@ def test_events_wait_for_a_runtime_and_are_taken_in_once_in_their_order(home: Pa
     again.write_bytes(kept)
     again.rename(first)  # as a gateway would leave it that was killed before it could remove it
     until(lambda: waiting(home) == [])
-    assert rows(home, project, TURNS) == [("user", f"prompt {number}") for number in range(5)]
+    assert rows(home, project, TURNS) == [("assistant", f"answer {number}") for number in range(5)]
 
 
 def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home: Path, project: Path) -> None:
@@ -139,22 +143,120 @@ def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home
     assert rows(home, project, TURNS) == expected
 
 
-def test_a_session_is_told_what_is_remembered_at_its_start_and_with_a_prompt(home: Path, project: Path) -> None:
+def remember(project: Path) -> None:
+    """Have another session remember a fact of the project and a preference of the user."""
     environ = {"REMEMBRANCER_PROJECT": str(project), "REMEMBRANCER_SESSION_ID": "other"}
-    start(home)
     with bridge(**environ) as client:
         client.initialize()
         client.store("The deployment of the aardvark service runs on Fridays.", importance=0.9)
         client.store("The user likes short answers.", scope="user", tags=["preference"])
         client.end_input()
-    told = context_in(hook("SessionStart", project), "SessionStart")
+
+
+AARDVARK = "When is the aardvark deployment?"
+
+
+def prompted(project: Path, prompt: str, session: str = "s") -> str:
+    """What is printed with a prompt."""
+    finished = hook("UserPromptSubmit", project, session, prompt=prompt)
+    return context_in(finished, "UserPromptSubmit") if finished.stdout else ""
+
+
+def test_a_session_is_told_all_with_its_first_prompt_and_then_only_what_is_new_and_likely(
+    home: Path, project: Path
+) -> None:
+    start(home)
+    remember(project)
+    assert hook("SessionStart", project, source="startup").stdout == b""
+    told = prompted(project, AARDVARK)
     assert "short answers" in told
     assert "aardvark" in told
-    told = context_in(hook("UserPromptSubmit", project, prompt="When is the aardvark deployment?"), "UserPromptSubmit")
-    assert "aardvark" in told
-    assert "short answers" not in told
-    assert hook("UserPromptSubmit", project, prompt="qwertz").stdout == b""
+    assert prompted(project, AARDVARK) == "", "it has been given that"
+    assert prompted(project, "qwertz") == ""
     assert hook("PostToolUse", project, tool_name="Bash").stdout == b""
+    environ = {"REMEMBRANCER_PROJECT": str(project), "REMEMBRANCER_SESSION_ID": "other"}
+    with bridge(**environ) as client:
+        client.initialize()
+        client.store("The deployment of the badger service runs on Mondays.", importance=0.9)
+        client.end_input()
+    told = prompted(project, "When is the badger deployment?")
+    assert "badger" in told
+    assert "short answers" not in told
+
+
+def test_the_record_of_a_session_says_which_memories_it_was_given(home: Path, project: Path) -> None:
+    start(home)
+    remember(project)
+    assert prompted(project, AARDVARK)
+    query = "SELECT role, content, metadata FROM turns WHERE session_id = 's' ORDER BY turn_number"
+    until(lambda: len(rows(home, project, query)) == 2)  # while the store is slow, they wait in the queue of writes
+    (prompt, given) = rows(home, project, query)
+    assert prompt[:2] == ("user", AARDVARK)
+    memories = json.loads(given[2])["memories"]  # how many, depends on whether meaning has joined the words
+    assert given[:2] == ("system", f"{len(memories)} from memory with UserPromptSubmit")
+    ((memory,),) = rows(home, project, "SELECT id FROM memories WHERE content LIKE '%aardvark%'")
+    assert memory in memories
+
+
+def test_what_was_given_is_given_again_after_the_conversation_was_compacted(home: Path, project: Path) -> None:
+    start(home)
+    remember(project)
+    assert prompted(project, AARDVARK)
+    hook("PreCompact", project, trigger="auto")
+    hook("PostCompact", project, trigger="auto", compact_summary="We spoke of aardvarks.")
+    told = context_in(hook("SessionStart", project, source="compact"), "SessionStart")
+    assert "short answers" in told
+    assert "aardvark" in told
+    assert prompted(project, AARDVARK) == ""
+    hook("PreCompact", project, trigger="manual")
+    assert "short answers" in prompted(project, AARDVARK)
+    until(lambda: ("system", "We spoke of aardvarks.") in rows(home, project, TURNS))
+
+
+def test_a_memory_that_does_not_answer_in_time_is_not_waited_for_and_the_next_prompt_is_the_first(
+    home: Path, project: Path
+) -> None:
+    start(home)
+    remember(project)
+    given = {"session_id": "s", "cwd": str(project), "prompt": AARDVARK}
+    gateway = Runtime(home).process("gateway")
+    gateway.suspend()
+    finished = run(json.dumps(given).encode(), "UserPromptSubmit", REMEMBRANCER_HOOK_WAIT_S="0.1")
+    with suppress(psutil.NoSuchProcess):  # by now another may have taken its place
+        gateway.resume()
+    assert finished.stdout == b""
+    assert "short answers" in prompted(project, AARDVARK)
+
+
+def test_a_hook_whose_process_was_slow_to_start_says_nothing_late(home: Path, project: Path) -> None:
+    """The time counts from the start of the process, and not from when it gets a processor for its work."""
+    start(home)
+    remember(project)
+    given = {"session_id": "s", "cwd": str(project), "hook_event_name": "UserPromptSubmit", "prompt": AARDVARK}
+    finished = subprocess.run(
+        ["sh", "-c", f"sleep 1; exec '{sys.executable}' -P -m remembrancer hook UserPromptSubmit"],
+        input=json.dumps(given).encode(),
+        capture_output=True,
+        env={**os.environ, "REMEMBRANCER_HOOK_WAIT_S": "1"},
+        check=True,
+    )
+    assert finished.stdout == b""
+    assert "aardvark" in prompted(project, AARDVARK), "the next prompt is the first"
+
+
+def test_the_same_command_answers_other_clients_in_their_own_form(home: Path, project: Path) -> None:
+    start(home)
+    remember(project)
+    cursor = {"conversation_id": "c", "cursor_version": "3", "workspace_roots": [str(project)], "prompt": AARDVARK}
+    said = json.loads(run(json.dumps(cursor).encode(), "beforeSubmitPrompt").stdout)
+    assert set(said) == {"continue", "additional_context"}
+    assert "aardvark" in said["additional_context"]
+    gemini = {"session_id": "g", "cwd": str(project), "hook_event_name": "BeforeAgent", "prompt": AARDVARK}
+    assert "aardvark" in context_in(run(json.dumps(gemini).encode(), "BeforeAgent", "gemini"), "BeforeAgent")
+    vscode = {"sessionId": "v", "cwd": str(project), "hookEventName": "SessionStart"}
+    assert "aardvark" in context_in(run(json.dumps(vscode).encode(), "SessionStart"), "SessionStart")
+    run(json.dumps({"session_id": "x", "cwd": str(project)}).encode(), "SessionStart", "codex")
+    until(lambda: rows(home, project, "SELECT client FROM sessions WHERE session_id = 'x'") == [("codex",)])
 
 
 def test_with_no_context_wanted_nothing_is_printed(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,11 +266,18 @@ def test_with_no_context_wanted_nothing_is_printed(home: Path, project: Path, mo
     assert len(waiting(home)) == 1
 
 
-def test_a_prompt_starts_no_runtime_and_says_nothing_without_one(home: Path, project: Path) -> None:
-    finished = hook("UserPromptSubmit", project, prompt="hello")
-    assert (finished.stdout, finished.stderr) == (b"", b"")
-    assert not is_up(RuntimePaths(home))
-    assert len(waiting(home)) == 1
+@pytest.mark.parametrize(
+    ("event", "given"), [("SessionStart", {"source": "startup"}), ("UserPromptSubmit", {"prompt": AARDVARK})]
+)
+def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, event: str, given: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.1")
+    assert hook(event, project, **given).stdout == b""
+    until(lambda: is_up(RuntimePaths(home)))
+    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", f"{PATIENCE_S}")
+    remember(project)
+    assert "short answers" in prompted(project, AARDVARK)
 
 
 @pytest.mark.parametrize(
@@ -213,17 +322,16 @@ def test_a_memory_that_ends_with_its_runtime_leaves_nothing_behind(home: Path, p
 
 def test_output_that_nobody_reads_never_fails_the_session(home: Path) -> None:
     line = f"'{sys.executable}' -P -m remembrancer hook Nonsense <&- >&- 2>&-"
-    assert subprocess.run(["sh", "-c", line], env=dict(os.environ), check=False, timeout=60).returncode == 0
+    assert subprocess.run(["sh", "-c", line], env=dict(os.environ), check=False, timeout=PATIENCE_S).returncode == 0
 
 
 def test_a_pipe_that_is_kept_open_is_not_waited_for_without_end(home: Path, project: Path) -> None:
     given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
-    process = subprocess.Popen([sys.executable, "-P", "-m", "remembrancer", "hook", "Stop"], stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    with process.stdin as pipe:
+    source, sink = os.pipe()
+    with os.fdopen(source, "rb") as reader, os.fdopen(sink, "wb", buffering=0) as pipe:
         pipe.write(given)
-        pipe.flush()
-        assert process.wait(60) == 0
+        process = subprocess.Popen([sys.executable, "-P", "-m", "remembrancer", "hook", "Stop"], stdin=reader)
+        assert process.wait(PATIENCE_S) == 0
     assert len(waiting(home)) == 1
 
 
@@ -245,3 +353,18 @@ def test_recording_imports_the_standard_library_and_very_little_of_ours() -> Non
     imported = set(done.stdout.split())
     assert {name.partition(".")[0] for name in imported} - sys.stdlib_module_names == {"remembrancer"}
     assert not imported & {"pathlib", "asyncio", "subprocess", "argparse", "hashlib", "typing", "dataclasses"}
+
+
+def test_a_hook_that_starts_a_runtime_imports_no_paths_of_pathlib(home: Path, project: Path) -> None:
+    """It takes a quarter of what the session waits for."""
+    program = (
+        "import sys\n"
+        "from remembrancer.commands import hook\n"
+        "hook.main(['UserPromptSubmit'])\n"
+        "print('\\n'.join(sorted(sys.modules)))\n"
+    )
+    given = json.dumps({"session_id": "s", "cwd": str(project), "prompt": AARDVARK}).encode()
+    done = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=True)
+    until(lambda: is_up(RuntimePaths(home)))
+    assert "subprocess" in done.stdout.decode().split(), "it has started one"
+    assert not set(done.stdout.decode().split()) & {"pathlib", "typing", "urllib.parse", "remembrancer.protocol.paths"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 from mcp import Client
 
@@ -23,13 +24,13 @@ from tests.processes.portable_rig import command, done, start
 from tests.processes.runtimes import until
 from tests.runtime import Runtime
 
-pytestmark = pytest.mark.usefixtures("patient", "without_embedders")
+pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: str) -> None:
-    door.start()
+    door.start(no_token=True)
     async with Client(door.url, mode=era, cache=None) as client:
         assert len((await client.list_tools()).tools) == 12
         stored = (await client.call_tool("store_memory", {"content": "The gate opens at seven"})).structured_content
@@ -62,7 +63,7 @@ def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: D
         (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "bytes at most"),
         (door.post(listed, mcp_session_id="made.up"), 404, "initialize"),
         (door.post(listed, x_remembrancer_project="relative"), 400, "absolute path"),
-        (door.client.put(door.url), 405, "Method"),
+        (door.client.put(door.url, headers={"Authorization": f"Bearer {door.own_token}"}), 405, "Method"),
     ):
         assert answer.status_code == status, answer.text
         assert said in answer.text
@@ -82,8 +83,8 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
     assert again.returncode == exit_codes.USAGE, again.stderr
     door.start()
     listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-    assert door.post(listed).status_code == door.post(listed, "rmb_wrong").status_code == 401
-    assert "Bearer" in door.post(listed).headers["www-authenticate"]
+    assert door.post(listed, "").status_code == door.post(listed, "rmb_wrong").status_code == 401
+    assert "Bearer" in door.post(listed, "").headers["www-authenticate"]
 
     door.call("store_memory", ana, content="The key is under the mat")
     assert len(door.call("recall_memories", ana, query="key mat")["memories"]) == 1
@@ -142,6 +143,19 @@ def test_an_expired_token_opens_nothing_and_another_no_more_than_its_requests(
     assert door.post(ping, other).status_code == 200
 
 
+def test_who_comes_without_a_token_has_no_more_requests_than_one_token(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HTTP_REQUESTS_PER_MINUTE", "2")
+    door.start(no_token=True)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    answers = [door.post(ping, "") for _ in range(3)]
+    assert [each.status_code for each in answers] == [200, 200, 429]
+    assert 0 < int(answers[2].headers["retry-after"]) <= 30
+    assert "without a token" in answers[2].text
+    assert door.post(ping, door.token("own")).status_code == 200
+
+
 def test_a_session_goes_on_after_the_gateway_was_killed_and_a_retry_is_answered_as_before(door: Door) -> None:
     door.start()
     session = door.open_session()
@@ -158,16 +172,23 @@ def test_a_session_goes_on_after_the_gateway_was_killed_and_a_retry_is_answered_
     }
     assert door.call("forget_memory", number=8, headers=session, memory_id=kept["memory_id"]) == forgotten
     assert door.call("recall_memories", number=9, headers=session, query="red bridge")["memories"] == []
-    gone = door.client.delete(door.url, headers=session)
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    other = door.open_session()
+    gone = door.client.delete(door.url, headers={**session, "Authorization": f"Bearer {door.own_token}"})
     assert gone.status_code in (200, 204)
-    assert door.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, **session).status_code == 404
+    assert door.post(ping, **session).status_code == 404
+    before = runtime.pid("gateway")
+    os.kill(before, 9)
+    until(lambda: runtime.pid("gateway") not in (0, before) and door.is_up())
+    assert door.post(ping, **session).status_code == 404, "it has been ended for good"
+    assert door.post(ping, **other).status_code == 200
 
 
 def test_a_killed_gateway_loses_and_doubles_nothing_of_fifty_clients(door: Door) -> None:
     """Each sends a call again until it is answered, as a client does whose connection broke."""
     door.start()
     gateway = Runtime(door.home).process("gateway").pid
-    stored, killed = dict[str, str](), threading.Event()
+    stored, enough, killed = dict[str, str](), threading.Event(), threading.Event()
 
     def work(client: int) -> None:
         with httpx.Client(timeout=PATIENCE_S) as line:
@@ -178,24 +199,28 @@ def test_a_killed_gateway_loses_and_doubles_nothing_of_fifty_clients(door: Door)
 
                 def answered(body: Any = body, key: str = f"{client} {number}") -> Any:
                     with contextlib.suppress(httpx.TransportError):
-                        answer = line.post(door.url, json=body, headers={"idempotency-key": key})
+                        headers = {"idempotency-key": key, "Authorization": f"Bearer {door.own_token}"}
+                        answer = line.post(door.url, json=body, headers=headers)
                         return answer.json()["result"]["structuredContent"] if answer.status_code == 200 else None
 
                 found = until(answered)
                 assert "already_known" not in found
                 stored[found["memory_id"]] = content
                 if len(stored) >= 60:
-                    killed.set()
+                    enough.set()
+                if len(stored) >= 120:
+                    killed.wait(PATIENCE_S)
 
     with ThreadPoolExecutor(50) as pool:
         working = [pool.submit(work, client) for client in range(50)]
-        assert killed.wait(PATIENCE_S)
+        assert enough.wait(PATIENCE_S)
         os.kill(gateway, 9)
+        killed.set()
         assert len(stored) < 200, "it was killed in the middle"
         for each in working:
             each.result(2 * PATIENCE_S)
     assert len(set(stored.values())) == 200
-    until(lambda: door.call("get_memory_status")["counts"]["by_scope"]["project"] == 200)
+    until(lambda: door.count_in_project() == 200)
 
 
 def test_a_retry_without_a_session_is_known_by_its_key(door: Door) -> None:
@@ -207,12 +232,98 @@ def test_a_retry_without_a_session_is_known_by_its_key(door: Door) -> None:
     assert door.call("store_memory", content="The tower is high", tags=["a"])["already_known"]
 
 
-def test_nobody_listens_to_the_world_without_a_token(door: Door) -> None:
-    refused = command("up", "--http", "0.0.0.0:8080", home=door.home)
+def test_taking_the_last_token_away_opens_nothing(door: Door, tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    theirs.mkdir()
+    token = door.token("ana", "--project", str(mine))
+    door.start()
+    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    to_theirs = {"x_remembrancer_project": str(theirs), "x_remembrancer_toolsets": "admin"}
+
+    def answers() -> set[int]:
+        return {
+            door.post(listed, each, **more).status_code for each in ("", token, "rmb_no") for more in ({}, to_theirs)
+        }
+
+    assert door.post(listed, token).status_code == 200
+    assert door.post(listed, token, **to_theirs).status_code == 403
+    done("token", "revoke", "ana", home=door.home)
+    assert answers() == {401}
+    (door.home / "tokens.json").unlink()
+    assert answers() == {401}
+    (door.home / "tokens.json").write_text("")
+    assert answers() == {401, 503}
+    (door.home / "tokens.json").write_text("[]")
+    gateway = Runtime(door.home).pid("gateway")
+    os.kill(gateway, 9)
+    until(lambda: Runtime(door.home).pid("gateway") not in (0, gateway) and door.is_up())
+    assert answers() == {401}
+
+
+def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: Door) -> None:
+    door.start(no_token=True)
+    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    assert door.post(listed, "").status_code == 200
+    assert door.post(listed, "rmb_wrong").status_code == 401, "who shows a token has to show a good one"
+    gateway = Runtime(door.home).pid("gateway")
+    os.kill(gateway, 9)
+    until(lambda: Runtime(door.home).pid("gateway") not in (0, gateway) and door.is_up())
+    assert door.post(listed, "").status_code == 200
+    done("down", home=door.home)
+    door.start()
+    assert door.post(listed, "").status_code == 401
+
+
+def test_nobody_is_let_in_by_a_start_that_says_nothing_of_tokens(door: Door) -> None:
+    for arguments in (("--http", "0.0.0.0:8080"), ("--http",)):
+        refused = command("up", *arguments, home=door.home)
+        assert refused.returncode == exit_codes.USAGE
+        assert b"token create" in refused.stderr
+    refused = command("up", "--http", "0.0.0.0:8080", "--no-token", home=door.home)
     assert refused.returncode == exit_codes.USAGE
-    assert b"token create" in refused.stderr
+    assert b"this machine alone" in refused.stderr
     refused = command("up", "--http", "here", home=door.home)
     assert b"[HOST:]PORT" in refused.stderr
+
+
+def test_a_new_token_of_an_old_name_has_another_session_and_other_retries(door: Door) -> None:
+    door.start()
+    first = door.token("ana", "--project", str(door.home))
+    key = {"idempotency-key": "one"}
+    kept = door.call("store_memory", first, headers=key, content="The lantern is lit", scope="session")
+    asked: dict[str, Any] = {"query": "lantern lit", "scope": "session"}
+    assert [each["id"] for each in door.call("recall_memories", first, **asked)["memories"]] == [kept["memory_id"]]
+    done("token", "revoke", "ana", home=door.home)
+    second = door.token("ana", "--project", str(door.home))
+    assert door.call("recall_memories", second, **asked)["memories"] == []
+    again = door.call("store_memory", second, headers=key, content="The lantern is lit", scope="session")
+    assert again["memory_id"] != kept["memory_id"]
+
+
+def test_a_call_that_is_sent_again_while_the_store_is_away_has_the_id_that_is_stored(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_WRITE_BUDGET_S", "1")
+    door.start()
+    runtime, session = Runtime(door.home), door.open_session()
+    texts = [f"The {thing} is kept in the attic" for thing in ("lamp", "chair", "mirror", "trunk")]
+    first = [door.call("store_memory", number=2 + at, headers=session, content=text) for at, text in enumerate(texts)]
+    store = runtime.process("store")
+    store.suspend()
+    try:
+        again = [
+            door.call("store_memory", number=2 + at, headers=session, content=text) for at, text in enumerate(texts)
+        ]
+        queued = [door.call("store_memory", number=20, headers=session, content="A map hangs there") for _ in range(2)]
+    finally:
+        with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
+            store.resume()
+    assert [each["memory_id"] for each in again] == [each["memory_id"] for each in first]
+    assert queued[0]["memory_id"] == queued[1]["memory_id"]
+    until(lambda: door.count_in_project() == 5)
+    for each in (*first, *queued):
+        assert door.call("get_memory", headers=session, memory_id=each["memory_id"])["id"] == each["memory_id"]
 
 
 def test_a_port_that_is_taken_is_told_in_the_status_and_sessions_are_served(door: Door) -> None:

@@ -16,11 +16,13 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, ToStore, to_store
+from remembrancer.protocol.writes import ProjectRef
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import command, done, start, stop
 
@@ -29,7 +31,7 @@ GONE = "not here any more"
 
 
 @pytest.fixture(autouse=True)
-def only_consolidated(home: Path, patient: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def only_consolidated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is embedded; the runtime of the home is stopped at the end."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
     yield
@@ -101,7 +103,7 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
 
 @asynccontextmanager
 async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterator[list[ToStore]]:
-    """A store that gives every question the same answer. Gives what it was asked."""
+    """A store that gives every question the same answer. Gives what it was asked. No command starts another one."""
     asked: list[ToStore] = []
     paths = RuntimePaths(home)
     paths.run.mkdir(mode=0o700, exist_ok=True)
@@ -111,8 +113,10 @@ async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterato
         router.send(peer, answer, in_reply_to=envelope.message_id)
 
     router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, hear)
-    async with router:
-        yield asked
+    with FileLock(paths.start_lock) as lock:
+        assert lock.try_acquire()
+        async with router:
+            yield asked
 
 
 async def maintained(home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
@@ -136,6 +140,16 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
     ]
     assert [place["archived_ids"] for place in said["places"]] == [[*ids]] * 2
     assert said["places"][1]["project"] is None
+    shared, of = RuntimePaths(home).lanes / "projects.json", project_of(project)
+    shared.parent.mkdir(mode=0o700)
+    shared.write_text(json.dumps({of.id: "l_0123456789ab"}))
+    async with played_store(home, Maintained("project", 12)) as asked:
+        both = await maintained(home, "--project", str(project))
+    assert asked == [Maintain(of), Maintain(ProjectRef("l_0123456789ab", of.path))]
+    assert both.stdout.decode().splitlines()[:2] == [
+        f"{project}: 12 examined",
+        f"{project}, what is shared: 12 examined",
+    ]
 
 
 @pytest.mark.anyio

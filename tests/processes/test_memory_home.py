@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from remembrancer.actors.launcher.home import CurrentLock, remove_memory_home, t
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import memory_directory
 from remembrancer.protocol.errors import HomeUnusable
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
+from tests.forked import run_command, start_runtime
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import BridgeClient, bridge, until
 
@@ -28,7 +30,7 @@ MODE = {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}
 
 @pytest.fixture
 def memory(home: Path) -> Iterator[RuntimePaths]:
-    """Where the home in memory will be. Fails the test that leaves anything of it behind."""
+    """The place where the home in memory will be. Fails the test that leaves anything of it behind."""
     directory = memory_directory(home)
     assert not directory.exists()
     yield RuntimePaths(directory)
@@ -41,17 +43,18 @@ def memory(home: Path) -> Iterator[RuntimePaths]:
     assert not left_files
 
 
-def remembrancer(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def remembrancer(*arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
     """Run a command with the environment's home."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "remembrancer", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environ},
-    )
+    return run_command(*arguments, environ={**os.environ, **environ}, timeout_s=PATIENCE_S)
+
+
+@contextmanager
+def session(**environ: str) -> Iterator[BridgeClient]:
+    """A session that has shaken hands. Where no runtime is up, one is forked."""
+    start_runtime({**os.environ, **environ})
+    with bridge(**environ) as client:
+        client.initialize()
+        yield client
 
 
 def recall(client: BridgeClient, query: str) -> list[str]:
@@ -70,9 +73,7 @@ def runtime_pids(memory: RuntimePaths) -> list[int]:
 
 
 def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(home: Path, memory: RuntimePaths) -> None:
-    with bridge(**MODE) as one, bridge(MEMORY_DEPLOYMENT_MODE="embedded-memory") as other:
-        one.initialize()
-        other.initialize()
+    with session(**MODE) as one, session(MEMORY_DEPLOYMENT_MODE="embedded-memory") as other:
         assert "error" not in one.store("the heron stands in the water")
         assert recall(other, "heron") == ["the heron stands in the water"]
         assert memory.home.stat().st_mode & 0o777 == 0o700
@@ -91,16 +92,15 @@ def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(home: Pa
 def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_gone_after_its_stop(
     home: Path, memory: RuntimePaths
 ) -> None:
-    with bridge(**MODE) as client:
-        client.initialize()
+    with session(**MODE) as client:
         assert "error" not in client.store("the heron stands in the water")
         pids = runtime_pids(memory)
         client.process.send_signal(signal.SIGKILL)
         client.process.wait()
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    with bridge(**MODE) as client:
-        client.initialize()
+        with suppress(ProcessLookupError):  # it has noticed that its launcher is gone
+            os.kill(pid, signal.SIGKILL)
+    with session(**MODE) as client:
         assert recall(client, "heron") == ["the heron stands in the water"]
     assert remembrancer("down", **MODE).returncode == exit_codes.OK
     until(lambda: not memory.home.exists())
@@ -108,8 +108,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_go
 
 def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePaths) -> None:
     (home / "config.md").write_text("---\ndeployment_mode: embedded-memory\nnamespace: theirs\n---\n")
-    with bridge() as client:
-        client.initialize()
+    with session() as client:
         assert "error" not in client.store("the heron stands in the water")
         assert "namespace" in (memory.logs / "launcher.log").read_text()
     assert [path.name for path in home.iterdir()] == ["config.md"]
@@ -117,11 +116,11 @@ def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePat
     until(lambda: not memory.home.exists())
 
 
-def test_a_mode_that_is_not_there_yet_is_refused_before_anything_runs(home: Path) -> None:
-    done = remembrancer("up", MEMORY_DEPLOYMENT_MODE="local-server")
+def test_a_mode_that_wants_a_server_is_refused_without_one_before_anything_runs(home: Path) -> None:
+    done = remembrancer("up", MEMORY_DEPLOYMENT_MODE="remote")
     assert done.returncode == exit_codes.CONFIGURATION
-    assert done.stderr.count("\n") == 1
-    assert "embedded-file and embedded-memory" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert b"set REMEMBRANCER_CHROMA_URL" in done.stderr
 
 
 def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory: RuntimePaths) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -9,15 +10,19 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
 from bench.client import StdioClient, command_line
+from remembrancer.commands import exit_codes
 from tests.processes.without_network import NOT_HERE
 from tests.runtime import Runtime, command, until
 
+PAUSE_S = 0.02
+"""Between two looks, which cost the processes that are looked at their time."""
 WRAPPER = [sys.executable, str(Path(__file__).with_name("without_network.py"))]
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +56,7 @@ class Watch:
 
     def run(self) -> None:
         """Look until ended."""
-        while not self._ended.is_set():
+        while not self._ended.wait(PAUSE_S):
             self.look()
 
     def end(self) -> None:
@@ -70,6 +75,13 @@ def watched(home: Path) -> Iterator[Watch]:
     finally:
         watch.end()
         thread.join()
+
+
+async def is_scaled(home: Path) -> bool:
+    """True if the launcher has heard that there are to be two embedders."""
+    done = await asyncio.to_thread(command, "scale", "embedder=2", home=home)
+    assert done.returncode in (exit_codes.OK, exit_codes.NO_ANSWER), done.stderr
+    return done.returncode == exit_codes.OK
 
 
 async def use_it(home: Path, project: Path) -> Runtime:
@@ -96,9 +108,11 @@ async def use_it(home: Path, project: Path) -> Runtime:
         await client.call("get_memory_status")
         for resource in (await client.request("resources/list"))["resources"]:
             await client.request("resources/read", {"uri": resource["uri"]})
-        assert command("scale", "embedder=2", home=home).returncode == 0
+        await until(partial(is_scaled, home))
         await until(runtime.is_ready)
         status = await runtime.status()
+        while not status["processes"]:  # the launcher did not answer in time
+            status = await runtime.status()
         assert {process["restarts"] for process in status["processes"]} == {0}
         assert status["embedding"]["vectors_ready"]
     await runtime.down()

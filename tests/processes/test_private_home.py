@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from bench.client import StdioClient, command_line
+from bench.client import command_line
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
-from tests.runtime import Runtime, command, until
+from tests.runtime import Runtime, Session, command, patiently, until
 
 pytestmark = pytest.mark.anyio
 
@@ -30,16 +31,18 @@ def open_umask() -> Iterator[None]:
 
 def wide(top: Path) -> list[str]:
     """Everything from `top` down that others can get at."""
-    return [
-        f"{path} {stat.S_IMODE(path.lstat().st_mode):04o}"
-        for path in [top, *top.rglob("*")]
-        if not path.is_symlink() and path.lstat().st_mode & 0o077
-    ]
+    found = []
+    for path in [top, *below(top)]:
+        with suppress(FileNotFoundError):  # files come and go while a runtime is up
+            mode = path.lstat().st_mode
+            if mode & 0o077 and not stat.S_ISLNK(mode):
+                found.append(f"{path} {stat.S_IMODE(mode):04o}")
+    return found
 
 
-def names_below(top: Path) -> set[str]:
-    """The names of all files."""
-    return {path.name for path in top.rglob("*")}
+def below(top: Path) -> list[Path]:
+    """Everything in a directory, which changes meanwhile."""
+    return [Path(place) / name for place, folders, files in os.walk(top) for name in (*folders, *files)]
 
 
 def make_open(home: Path) -> None:
@@ -62,11 +65,11 @@ def started_by_hand() -> Iterator[None]:
 async def use_everything(home: Path, project: Path) -> None:
     """A session that stores and recalls, another embedder, a store that dies, a queued write, and the commands."""
     runtime = Runtime(home)
-    async with StdioClient(home, cwd=project) as client:
+    async with Session(home, cwd=project) as client:
         await client.store("Ana prefers tabs.")
         await client.store("Ana prefers short answers.", scope="user")
         await until(runtime.is_drained)
-        assert command("scale", "embedder=2", home=home).returncode == 0
+        assert (await asyncio.to_thread(patiently, "scale", "embedder=2", home=home)).returncode == 0
         await client.call("recall_memories", query="what does Ana prefer?")
         runtime.kill("store")
         for number in range(20):
@@ -77,7 +80,11 @@ async def use_everything(home: Path, project: Path) -> None:
             return sum(role == "embedder" for role, pid in runtime.recorded() if pid) == 2 and await runtime.is_ready()
 
         await until(the_second_has_come)
-        assert command("doctor", home=home).returncode == 0
+
+        async def is_well() -> bool:
+            return (await asyncio.to_thread(command, "doctor", home=home)).returncode == 0
+
+        await until(is_well)
         assert wide(home) == []
     await runtime.down()
     assert wide(home) == []
@@ -90,7 +97,7 @@ async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
     shutil.rmtree(home)
     await use_everything(home, tmp_path)
     files = {"memory.db", "queue.db", "catalog.db", "chroma.sqlite3", "store.log", "embedder-2.log"}
-    assert files <= names_below(home)
+    assert files <= {path.name for path in below(home)}
 
 
 async def test_a_runtime_that_a_person_starts_makes_a_private_home_too(home: Path, open_umask: None) -> None:
@@ -111,7 +118,7 @@ async def test_sockets_outside_of_the_home_are_as_private(tmp_path: Path, open_u
     run = RuntimePaths(home).run
     assert run.parent == Path("/tmp")
     try:
-        async with StdioClient(home, cwd=tmp_path) as client:
+        async with Session(home, cwd=tmp_path) as client:
             await client.store("Ana prefers tabs.")
             assert wide(run) == []
             assert {path.name for path in run.iterdir()} >= {"gateway.sock", "control.sock", "store.sock"}

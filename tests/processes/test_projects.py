@@ -83,6 +83,7 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
         "memories": 2,
         "forgotten": 1,
         "sessions": 2,
+        "lane": None,
     }
     assert (other["directory"], other["memories"], other["sessions"]) == (str(plain), 1, 1)
     shown = [line.split()[-1] for line in table.stdout.decode().splitlines()]

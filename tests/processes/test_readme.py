@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.client import StdioClient
-from tests.runtime import Runtime
+from tests.runtime import Runtime, Session, until
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -16,8 +15,10 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_the_readme_lists_the_tools_that_a_client_is_shown(home: Path) -> None:
-    async with StdioClient(home) as client:
+    runtime = Runtime(home)
+    async with Session(home) as client:
         shown = {tool["name"] for tool in (await client.request("tools/list"))["tools"]}
+        await until(runtime.is_ready)  # the tools are shown before it is up
     section = README.read_text().partition("## What the assistant can do")[2].partition("\n## ")[0]
     assert set(re.findall(r"^\| `(\w+)`", section, flags=re.MULTILINE)) == shown
-    await Runtime(home).down()
+    await runtime.down()

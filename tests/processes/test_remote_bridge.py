@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -10,19 +11,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from remembrancer.commands import exit_codes
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 from tests.processes.bridge_rig import BridgeClient
 from tests.processes.http_door import Door
 from tests.processes.portable_rig import command
 from tests.processes.runtimes import until
 from tests.runtime import Runtime
 
-pytestmark = pytest.mark.usefixtures("patient", "without_embedders")
+pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def test_a_client_on_stdio_has_the_memory_of_another_host_and_hears_its_news(doo
         stored = call(client, 1, "store_memory", content="Prefers short answers", scope="user", kind="preference")
         found = call(client, 2, "recall_memories", query="short answers")
         assert [each["id"] for each in found["memories"]] == [stored["memory_id"]]
-        news = client.until(lambda message: message.get("method") == "notifications/resources/updated")
+        news = client.notification("notifications/resources/updated")
         assert news["params"]["uri"] == preferences
         client.send(id="wrong", method="no/such")
         assert client.answer("wrong")["error"]["code"] == -32601
@@ -108,8 +110,8 @@ def stored_once(door: Door, token: Path, answers: list[dict[str, Any]]) -> None:
     """Each answer was for a memory of its own, and there are no others."""
     assert not any("already_known" in each for each in answers)
     assert len({each["memory_id"] for each in answers}) == len(answers)
-    status = door.call("get_memory_status", token.read_text().strip())
-    assert status["counts"]["by_scope"]["project"] == len(answers)
+    own = token.read_text().strip()
+    until(lambda: door.count_in_project(own) == len(answers))
 
 
 def test_a_way_that_is_cut_again_and_again_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
@@ -155,6 +157,44 @@ class _Other(BaseHTTPRequestHandler):
         """Nothing is printed."""
 
 
+class _Stopping(BaseHTTPRequestHandler):
+    """A gateway that stops, and the one after it."""
+
+    asked: ClassVar[list[Any]] = []
+
+    def do_POST(self) -> None:
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append(message["id"])
+        about = {"name": "remembrancer", "version": "1"}
+        result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": about}
+        stops = {"error": {"code": -32603, "message": "it stops", "data": {"retry_possible": True}}}
+        is_first = len(self.asked) == 1
+        body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **(stops if is_first else {"result": result})})
+        self.send_response(503 if is_first else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if is_first:
+            self.send_header("Retry-After", "1")
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+def test_a_request_that_a_stopping_gateway_leaves_undone_is_asked_again_of_the_next() -> None:
+    stopping = ThreadingHTTPServer(("127.0.0.1", 0), _Stopping)
+    threading.Thread(target=stopping.serve_forever, daemon=True).start()
+    try:
+        with bridged(f"http://127.0.0.1:{stopping.server_port}/mcp") as client:
+            client.send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
+            assert client.answer(1)["result"]["serverInfo"]["name"] == "remembrancer"
+    finally:
+        stopping.shutdown()
+        stopping.server_close()
+    assert len(_Stopping.asked) == 2
+
+
 def test_a_wrong_token_an_absent_host_and_another_server_are_told_in_a_sentence(door: Door, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("rmb_wrong\n")
@@ -162,9 +202,7 @@ def test_a_wrong_token_an_absent_host_and_another_server_are_told_in_a_sentence(
     door.start()
     other = ThreadingHTTPServer(("127.0.0.1", 0), _Other)
     threading.Thread(target=other.serve_forever, daemon=True).start()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        nobody = free.getsockname()[1]
+    nobody = free_port()
     try:
         for url, arguments, said in (
             (door.url, ("--token-file", str(wrong)), "needs a token that is valid"),
@@ -207,7 +245,7 @@ def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(
     url = door.url.replace("http:", "https:")
     door.start(wait=False)
     until(lambda: listens(door.port))
-    with bridged(url, "--ca-file", str(certificate)) as client:
+    with bridged(url, "--ca-file", str(certificate), "--token-file", str(token_file(door, tmp_path))) as client:
         client.initialize()
         assert call(client, 1, "store_memory", content="It is sealed")["scope"] == "project"
     with bridged(url) as client:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def runtime(home: Path, patient: None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
+async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
     """A home without embedders, whose runtime is started by the first bridge."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
     runtime = Runtime(home)

@@ -1,7 +1,8 @@
-"""What a real bridge says when its client goes: an end is told from a loss."""
+"""The end of a real bridge's client: it is told from a loss."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,12 +13,16 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
+from bench.client import StdioClient
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.gateway_link import END
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
 from tests.patience import PATIENCE_S, until
 from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge
+from tests.runtime import Runtime, Session, command
+from tests.runtime import until as until_true
 
 pytestmark = pytest.mark.anyio
 
@@ -86,7 +91,8 @@ async def test_the_last_answer_comes_before_the_end(home: Path) -> None:
             client.send(id="last", method="tools/call", params={"name": "store_memory", "arguments": arguments})
             client.end_input()
             answer = await anyio.to_thread.run_sync(client.hear)
-            assert answer["result"]["structuredContent"]["memory_id"] in store.memories
+            memory_id = answer["result"]["structuredContent"]["memory_id"]
+            await until(lambda: memory_id in store.memories)  # by way of the queue, where this process was held up
             await until(lambda: len(store.life) == 2)
 
 
@@ -109,8 +115,59 @@ async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: 
 
 
 async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
-    """What a bridge says to a gateway that dies when it hears of the end."""
+    """The lines of a bridge to a gateway that dies when it hears of the end."""
     heard = b""
     while not heard.endswith(b"\n" + END + b"\n"):
         heard += await connection.receive()
     return heard
+
+
+async def test_a_client_that_starts_at_once_is_given_what_the_last_session_handed_over(
+    home: Path, without_embedders: None
+) -> None:
+    """Nothing is waited for: no grace time, no vector, no work in the background."""
+    async with Session(home) as client:
+        await client.store("Next: measure the index on invoices", scope="project", type="episodic")
+        await client.store("the test account is called marigold", scope="session", type="episodic")
+    async with Session(home) as client:
+        said = await until_handed_over(client, "stopped. Open: Next: measure the index on invoices")
+    assert "marigold" not in said
+
+
+async def until_handed_over(client: StdioClient, words: str) -> str:
+    """The context of a session, once the end of the one before has been written down."""
+    blocks = [""]
+
+    async def is_handed_over() -> bool:
+        context = await client.call("get_memory_context", sections=["session_history", "project_context"])
+        blocks.append(context["context_block"])
+        return words in blocks[-1]
+
+    await until_true(is_handed_over)
+    return blocks[-1]
+
+
+async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted(
+    home: Path, tmp_path: Path, without_embedders: None
+) -> None:
+    secret = "Next: open the vault with marigold"
+    async with Session(home, cwd=tmp_path, environ={"REMEMBRANCER_SESSION_ID": "session:vault"}) as client:
+        memory_id = (await client.store(secret, scope="project", type="episodic"))["memory_id"]
+        await client.store("Next: paint the cellar", scope="project", type="episodic")
+        prompt = {"session_id": "session:vault", "cwd": str(tmp_path), "prompt": f"Do this: {secret}!"}
+        hook = ["hook", "UserPromptSubmit"]
+        done = await anyio.to_thread.run_sync(lambda: command(*hook, home=home, stdin=json.dumps(prompt)))
+        assert done.returncode == 0
+        await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
+    async with Session(home, cwd=tmp_path) as client:
+        await until_handed_over(client, "Open: Next: paint the cellar. Next: open")
+        erase = ["erase", memory_id, "--yes", "--json"]
+        done = await anyio.to_thread.run_sync(lambda: command(*erase, home=home, directory=tmp_path))
+        assert json.loads(done.stdout)["erased"][0]["status"] == "erased"
+        await until_handed_over(client, "Open: Next: paint the cellar.")
+    await Runtime(home).down()
+    assert files_with(home, b"marigold") == []
+
+
+def files_with(home: Path, word: bytes) -> list[Path]:
+    return [path for path in home.rglob("*") if path.is_file() and word in path.read_bytes()]

@@ -16,13 +16,14 @@ import pytest
 
 from bench.client import StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients import is_temporary
+from remembrancer.commands import setup as setup_command
+from remembrancer.commands.clients import clients, is_temporary
 from tests.forked import run_command
+from tests.patience import PATIENCE_S
+from tests.processes.runtimes import until_dead
 from tests.runtime import Runtime
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
-LEAVE_S = 5.0
-"""How long the interpreter of a launcher that has let its lock go may take to be gone."""
 
 
 @pytest.fixture
@@ -31,14 +32,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_", "XDG_", "CLAUDE_"))]:
         monkeypatch.delenv(variable)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{Path(COMMAND).parent}:/usr/bin:/bin")
     (tmp_path / "app").mkdir()
     monkeypatch.chdir(tmp_path / "app")
     yield tmp_path
     assert not (tmp_path / ".local").exists(), "the user's memory was touched"
     ending = [process for process in psutil.process_iter(["environ", "pid", "status"]) if _is_left(process, tmp_path)]
-    _, left = psutil.wait_procs(ending, timeout=LEAVE_S)
-    assert not left, f"processes outlived the check: {left}"
+    until_dead(ending)  # a launcher's, that has let its lock go
 
 
 def _is_left(process: psutil.Process, user: Path) -> bool:
@@ -48,15 +48,22 @@ def _is_left(process: psutil.Process, user: Path) -> bool:
 
 def setup(*arguments: str, check: bool = False, command: str | None = COMMAND) -> subprocess.CompletedProcess[str]:
     """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself."""
+    if "--project" in arguments:  # whose file names the command alone
+        command = None
+        arguments = arguments if check else (*arguments, "--no-check")
+        done = run_command("setup", *arguments, environ=os.environ, timeout_s=PATIENCE_S)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
     if command is not None and not check:
-        done = run_command("setup", *arguments, "--command", command, "--no-check", environ=os.environ, timeout_s=60)
+        done = run_command(
+            "setup", *arguments, "--command", command, "--no-check", environ=os.environ, timeout_s=PATIENCE_S
+        )
         return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
     named = [] if command is None else ["--command", command]
     return subprocess.run(
         [COMMAND, "setup", *arguments, *named, *([] if check else ["--no-check"])],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -78,14 +85,14 @@ def test_what_is_written_starts_and_lists_its_tools_in_a_home_of_its_own(machine
     done = setup("claude-code", check=True)
     assert done.returncode == exit_codes.OK, done.stderr
     entry = {"type": "stdio", "command": COMMAND, "args": ["mcp"]}
-    assert read(machine / "app/.mcp.json") == {"mcpServers": {"remembrancer": entry}}
+    assert read(machine / ".claude.json") == {"mcpServers": {"remembrancer": entry}}
     assert "answers calls after" in done.stdout
     assert "Next:" in done.stdout
     assert "remember that" in done.stdout
 
 
 def test_a_program_is_told_what_was_done_and_how_the_check_went(machine: Path) -> None:
-    said = json.loads(setup("cursor", "--user", "--json", check=True).stdout)
+    said = json.loads(setup("cursor", "--json", check=True).stdout)
     assert said["command"] == [COMMAND, "mcp"]
     (client,) = said["clients"]
     assert (client["client"], client["scope"], client["action"], client["done"]) == ("cursor", "user", "add", True)
@@ -100,7 +107,7 @@ async def test_a_client_that_starts_what_was_written_remembers(
     machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert setup("claude-code", "--env", "REMEMBRANCER_EMBEDDERS=0").returncode == exit_codes.OK
-    entry = read(machine / "app/.mcp.json")["mcpServers"]["remembrancer"]
+    entry = read(machine / ".claude.json")["mcpServers"]["remembrancer"]
     assert entry["env"] == {"REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDERS": "0"}
     monkeypatch.delenv("REMEMBRANCER_HOME")
     monkeypatch.setattr("bench.client.command_line", lambda: [entry["command"], *entry["args"]])
@@ -112,9 +119,9 @@ async def test_a_client_that_starts_what_was_written_remembers(
 
 
 def test_a_second_run_changes_nothing_and_says_so(machine: Path) -> None:
-    setup("cursor")
+    setup("cursor", "--project")
     before = (machine / "app/.cursor/mcp.json").stat()
-    done = setup("cursor")
+    done = setup("cursor", "--project")
     assert done.returncode == exit_codes.OK
     assert "nothing to do" in done.stdout
     after = (machine / "app/.cursor/mcp.json").stat()
@@ -127,7 +134,7 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     text = '{\n\t"numStartups": 1.50,\n\t"mcpServers": {\n\t\t"z": {"command": "z"}\n\t},\n\t"a": "\\u00e9"\n}\n'
     file.write_text(text)
     file.chmod(0o640)
-    assert setup("claude-code", "--user").returncode == exit_codes.OK
+    assert setup("claude-code").returncode == exit_codes.OK
     assert read(file)["a"] == "é"
     assert "\n\t" in file.read_text()
     assert list(read(file)) == ["numStartups", "mcpServers", "a"]
@@ -136,7 +143,7 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     backup = machine / ".claude.json.bak"
     assert backup.read_text() == text
     assert mode(backup) == 0o640
-    assert setup("claude-code", "--user", "--remove").returncode == exit_codes.OK
+    assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert read(file) == json.loads(text)
     assert backup.read_text() == text  # what is kept is never written over
     assert names(machine) == [".claude.json", ".claude.json.bak", ".claude.json.bak.2", "app"]
@@ -144,7 +151,7 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
 
 def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:
     setup("claude-desktop")
-    setup("vscode")
+    setup("vscode", "--project")
     assert mode(machine / ".config/Claude/claude_desktop_config.json") == 0o600
     assert mode(machine / ".config/Claude") == 0o700
     assert mode(machine / "app/.vscode/mcp.json") == 0o644
@@ -155,7 +162,7 @@ def test_a_link_to_a_file_elsewhere_stays_a_link(machine: Path) -> None:
     kept.write_text("{}")
     (machine / ".cursor").mkdir()
     (machine / ".cursor/mcp.json").symlink_to(kept)
-    assert setup("cursor", "--user").returncode == exit_codes.OK
+    assert setup("cursor").returncode == exit_codes.OK
     assert (machine / ".cursor/mcp.json").is_symlink()
     assert "remembrancer" in read(kept)["mcpServers"]
 
@@ -166,17 +173,17 @@ def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(m
     file.parent.mkdir()
     file.write_text(text, encoding="latin-1")
     before = file.read_bytes()
-    done = setup("vscode", check=True)
+    done = setup("vscode", "--project", check=True)
     assert done.returncode == exit_codes.REFUSED
     assert file.read_bytes() == before
     assert names(file.parent) == ["mcp.json"]
     paste = json.loads(done.stdout[done.stdout.index('{\n  "servers"') :])
-    assert paste == {"servers": {"remembrancer": {"type": "stdio", "command": COMMAND, "args": ["mcp"]}}}
+    assert paste == {"servers": {"remembrancer": {"type": "stdio", "command": "remembrancer", "args": ["mcp"]}}}
     assert "Traceback" not in done.stderr
 
 
 def test_another_entry_of_our_name_is_shown_and_replaced_only_by_force(machine: Path) -> None:
-    file = machine / "app/.mcp.json"
+    file = machine / ".claude.json"
     file.write_text('{"mcpServers": {"remembrancer": {"command": "/old/remembrancer", "env": {"X_KEY": "hush"}}}}')
     before = file.read_text()
     refused = setup("claude-code")
@@ -192,25 +199,38 @@ def test_another_entry_of_our_name_is_shown_and_replaced_only_by_force(machine: 
 
 
 def test_printing_writes_nothing(machine: Path) -> None:
-    done = setup("vscode", "--print", "--env", "A=b=c")
-    entry = {"type": "stdio", "command": COMMAND, "args": ["mcp"], "env": {"A": "b=c"}}
+    done = setup("vscode", "--project", "--print", "--env", "A=b=c")
+    entry = {"type": "stdio", "command": "remembrancer", "args": ["mcp"], "env": {"A": "b=c"}}
     assert json.loads(done.stdout) == {"servers": {"remembrancer": entry}}
     assert str(machine / "app/.vscode/mcp.json") in done.stderr
+    assert names(machine / "app") == []
+
+
+def test_a_command_that_will_not_last_is_printed_with_a_warning(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passing = "/tmp/clone/.venv/bin/remembrancer"
+    monkeypatch.setattr(setup_command, "own_command", lambda *_: (passing, "mcp"))
+    assert setup_command.main(["cursor", "--print"]) == exit_codes.OK
+    printed, complained = capsys.readouterr()
+    assert json.loads(printed)["mcpServers"]["remembrancer"]["command"] == passing
+    assert f"{passing}: that will not last" in complained
     assert names(machine / "app") == []
 
 
 def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path) -> None:
     (machine / ".cursor").mkdir()
     (machine / ".claude").mkdir()
-    setup("claude-code", "--user")
+    setup("claude-code")
     done = setup()
     assert done.returncode == exit_codes.OK
     assert "Nothing was written." in done.stdout
-    said = {(each["client"], each["scope"]): each for each in json.loads(setup("--json").stdout)["clients"]}
-    assert len(said) == 8
-    assert {client for (client, _), each in said.items() if each["found"]} == {"claude-code", "cursor"}
-    assert said["claude-code", "user"]["action"] == "nothing"
-    assert said["cursor", "project"]["action"] == "add"
+    said = {each["client"]: each for each in json.loads(setup("--json").stdout)["clients"]}
+    assert said.keys() == {client.name for client in clients()}
+    assert {client for client, each in said.items() if each["found"]} == {"claude-code", "cursor"}
+    assert said["claude-code"]["action"] == "nothing"
+    assert said["cursor"]["action"] == "add"
+    assert "gemini-cli" in done.stdout.partition("Not found on this machine: ")[2]
     assert names(machine / ".cursor") == []
     assert names(machine / "app") == []
 
@@ -221,9 +241,9 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
     said = json.loads(setup("all-found", "--json").stdout)
     assert {each["client"]: each["path"] for each in said["clients"]} == {
         "claude-desktop": str(machine / ".config/Claude/claude_desktop_config.json"),
-        "cursor": str(machine / "app/.cursor/mcp.json"),
+        "cursor": str(machine / ".cursor/mcp.json"),
     }
-    assert names(machine / "app") == [".cursor"]
+    assert names(machine / "app") == []
     assert names(machine / ".config") == ["Claude"]
 
 
@@ -236,8 +256,9 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
         (["cursor", "--name", "a b"], "letters"),
         (["all-found"], "no client was found"),
         (["emacs"], "invalid choice"),
-        (["cursor", "--hooks"], "has no hooks"),
-        (["cursor", "--user", "--project", "."], "not allowed with"),
+        (["zed", "--hooks"], "has no hooks"),
+        (["claude-desktop", "--rules"], "has no file of instructions"),
+        (["cursor", "--rules"], "--project"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, arguments: list[str], word: str) -> None:
@@ -248,38 +269,78 @@ def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, argument
     assert names(machine / "app") == []
 
 
+def test_a_projects_file_is_given_no_command_of_this_machine(machine: Path) -> None:
+    done = run_command("setup", "cursor", "--project", "--command", COMMAND, environ=os.environ, timeout_s=PATIENCE_S)
+    assert done.returncode == exit_codes.USAGE
+    assert b"leave out --command" in done.stderr
+
+
 def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -> None:
     settings = machine / "app/.claude/settings.json"
     settings.parent.mkdir()
     before = '{"model": "x", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]}}'
     settings.write_text(before)
-    done = setup("claude-code", "--hooks")
+    done = setup("claude-code", "--project", "--hooks")
     assert done.returncode == exit_codes.OK, done.stderr
     assert names(machine / "app") == [".claude", ".mcp.json"]
     hooks = read(settings)["hooks"]
     assert hooks["Stop"][0]["hooks"][0]["command"] == "x"
     command = hooks["UserPromptSubmit"][0]["hooks"][0]["command"]
-    assert command == f"{COMMAND} hook UserPromptSubmit"
+    assert command == "remembrancer hook UserPromptSubmit"
     written = settings.read_text()
-    assert setup("claude-code", "--hooks").stdout.count("nothing to do") == 2
+    assert setup("claude-code", "--project", "--hooks").stdout.count("nothing to do") == 2
     assert settings.read_text() == written
-    assert setup("claude-code", "--remove").returncode == exit_codes.OK
+    assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
     assert read(settings) == json.loads(before)
     assert names(machine / "app") == [".claude"], "what held nothing but our entry is gone"
     assert names(settings.parent) == ["settings.json"], "and so is the backup of what is there again"
 
 
 def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> None:
-    assert setup("cursor").returncode == exit_codes.OK
-    assert setup("cursor", "--remove").returncode == exit_codes.OK
-    assert names(machine / "app") == []
+    for client in ("cursor", "kiro", "continue", "jetbrains"):
+        assert setup(client, "--project", "--rules").returncode == exit_codes.OK
+        assert setup(client, "--project", "--remove").returncode == exit_codes.OK
+        assert names(machine / "app") == [], client
     file = machine / "app/.mcp.json"
     file.write_text('{"mcpServers": {"other": {"command": "x"}}}')
-    assert "approve" in setup("claude-code").stdout
+    assert "approve" in setup("claude-code", "--project").stdout
     assert names(machine / "app") == [".mcp.json", ".mcp.json.bak"]
-    assert setup("claude-code", "--remove").returncode == exit_codes.OK
+    assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
     assert file.read_text() == '{"mcpServers": {"other": {"command": "x"}}}'
     assert names(machine / "app") == [".mcp.json"]
+
+
+def test_a_projects_files_name_nothing_of_this_machine(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(machine / "memory"))
+    for client in clients():
+        if "project" in client.files:
+            hooks = ["--hooks"] if "project" in client.hooks else []
+            assert setup(client.name, "--project", *hooks).returncode == exit_codes.OK
+    written = [path for path in (machine / "app").rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert [path for path in written if str(machine) in path.read_text() or COMMAND in path.read_text()] == []
+
+
+def test_servers_and_hooks_of_one_file_are_written_at_once_and_removed_together(machine: Path) -> None:
+    file = machine / ".gemini/settings.json"
+    file.parent.mkdir()
+    file.write_text('{"theme": "x"}')
+    assert setup("gemini-cli", "--hooks").returncode == exit_codes.OK
+    assert set(read(file)) == {"theme", "mcpServers", "hooks"}
+    assert names(file.parent) == ["settings.json", "settings.json.bak"]
+    assert read(file.with_name("settings.json.bak")) == {"theme": "x"}
+    assert setup("gemini-cli", "--hooks").stdout.count("nothing to do") == 2
+    assert setup("gemini-cli", "--remove").returncode == exit_codes.OK
+    assert read(file) == {"theme": "x"}
+
+
+def test_hooks_are_left_to_the_plugin_where_it_is_switched_on(machine: Path) -> None:
+    settings = machine / ".claude/settings.json"
+    settings.parent.mkdir()
+    settings.write_text('{"enabledPlugins": {"remembrancer@remembrancer": true}}')
+    done = setup("claude-code", "--hooks")
+    assert "the plugin" in done.stdout
+    assert read(settings) == {"enabledPlugins": {"remembrancer@remembrancer": True}}
 
 
 def test_without_a_client_a_command_that_will_not_last_is_said_and_is_no_error(machine: Path) -> None:
@@ -290,7 +351,7 @@ def test_without_a_client_a_command_that_will_not_last_is_said_and_is_no_error(m
 
 
 def test_hooks_are_printed_without_being_written(machine: Path) -> None:
-    done = setup("claude-code", "--user", "--hooks", "--print")
+    done = setup("claude-code", "--hooks", "--print")
     assert f"{COMMAND} hook Stop" in done.stdout
     assert str(machine / ".claude/settings.json") in done.stderr
     assert names(machine) == ["app"]
@@ -302,9 +363,9 @@ def test_a_machine_on_which_the_service_takes_long_to_start_is_no_reason_to_say_
     slow = 'import sys, time\nif "remembrancer.actors.gateway" in sys.orig_argv:\n    time.sleep(6)\n'
     (machine / "sitecustomize.py").write_text(slow)
     monkeypatch.setenv("PYTHONPATH", str(machine))
-    said = json.loads(setup("cursor", "--user", "--json", check=True).stdout)
+    said = json.loads(setup("cursor", "--json", check=True).stdout)
     assert said["check"]["error"] is None
-    assert said["check"]["tools_ms"] < 6000 < said["check"]["ready_ms"]
+    assert said["check"]["ready_ms"] > max(6000, said["check"]["tools_ms"])
 
 
 def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
@@ -325,12 +386,12 @@ def test_the_command_that_was_run_is_written_if_it_lasts(machine: Path) -> None:
         assert "pipx install" in done.stderr
         assert names(machine / "app") == []
     else:
-        assert read(machine / "app/.mcp.json")["mcpServers"]["remembrancer"]["command"] == COMMAND
+        assert read(machine / ".claude.json")["mcpServers"]["remembrancer"]["command"] == COMMAND
 
 
 def test_a_directory_that_cannot_be_written_is_said(machine: Path) -> None:
     (machine / ".cursor").write_text("a file in the way")
-    done = setup("cursor", "--user")
+    done = setup("cursor")
     assert done.returncode == exit_codes.REFUSED
     assert "cannot be" in done.stdout
     assert "Traceback" not in done.stderr

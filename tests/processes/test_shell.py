@@ -1,4 +1,4 @@
-"""What a person does with memories in a shell, with the real commands and one runtime."""
+"""Memories in a shell, with the real commands and one runtime."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes
-from remembrancer.launcher import COMMANDS
 from tests.processes.portable_rig import stop
 from tests.runtime import command
 
-COMMAND = str(Path(sys.executable).with_name("remembrancer"))
+COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
 
 class Shell:
@@ -29,7 +29,7 @@ class Shell:
         self.directory = directory
 
     def __call__(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
-        done = command(*arguments, home=self.home, stdin=stdin, directory=self.directory, timeout_s=90)
+        done = command(*arguments, home=self.home, stdin=stdin, directory=self.directory)
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
         assert "\x1b" not in done.stdout + done.stderr
@@ -43,7 +43,7 @@ class Shell:
         pid, terminal = pty.fork()
         if pid == 0:
             os.chdir(self.directory)
-            os.execve(COMMAND, [COMMAND, *arguments], {**os.environ, "TERM": "xterm", **environ})
+            os.execve(COMMAND[0], [*COMMAND, *arguments], {**os.environ, "TERM": "xterm", **environ})
         os.write(terminal, says.encode())
         shown = b""
         while True:
@@ -69,10 +69,12 @@ def shell(home: Path, tmp_path: Path) -> Iterator[Shell]:
 def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: Shell, tmp_path: Path) -> None:
     memory_id = shell.json("add", "We", "deploy on Tuesdays", "--kind", "convention", "--tag", "ops")["memory_id"]
     shell("add", "-", "--user", stdin="I prefer short answers\n")
-    assert [memory["id"] for memory in shell.json("search", "deploy", "when")["memories"]] == [memory_id]
+    assert shell.json("search", "deploy", "when")["memories"][0]["id"] == memory_id
     assert len(shell("list").splitlines()) == 2
     assert shell("list", "--kind", "convention", "--since", "1d").split("\t")[0] == memory_id.removeprefix("memory:")
     assert shell("list", "--tag", "nothing") == ""
+    assert len(shell("list", "--since", "yesterday", "--until", "today").splitlines()) == 2
+    assert shell("list", "--until", "vorgestern") == ""
     assert [memory["scope"] for memory in shell.json("list", "--user")["memories"]] == ["user"]
 
     editor = tmp_path / "editor"
@@ -87,7 +89,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
     shell("forget", memory_id, "--reason", "moved")
-    assert shell("search", "deploy") == ""
+    assert "deploy on" not in shell("search", "deploy")
     assert "moved" in shell("history", memory_id)
     shell("restore", memory_id)
     assert memory_id in json.dumps(shell.json("list"))
@@ -115,7 +117,25 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     assert left == []
 
 
-def test_projects_are_apart_unless_all_are_asked_for(shell: Shell, tmp_path: Path) -> None:
+def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(shell: Shell) -> None:
+    ids = [
+        shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("Ilse wants tea", "Ilse wants mint")
+    ]
+    assert "Nothing is proposed" in shell("review")
+    assert "2 proposed" in shell("maintain")
+    assert {each["memory_id"] for each in shell.json("review")["proposals"]} == set(ids)
+    assert "it speaks of the user" in shell("review")
+    shell("review", "--refuse", ids[0], "--accept", ids[1])
+    assert shell.json("review")["proposals"] == []
+    assert [each["id"] for each in shell.json("list", "--scope", "user")["memories"]] == [ids[1]]
+    shell("promote", ids[1], "--to", "project")
+    assert shell.json("list", "--scope", "user")["memories"] == []
+    assert {each["id"] for each in shell.json("list", "--scope", "project")["memories"]} == set(ids)
+
+
+def test_projects_are_apart_unless_all_are_asked_for(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = shell.json("add", "the port is 5433")["memory_id"]
     theirs = shell.json("add", "the port is 6000", "--project", str(tmp_path / "other"))["memory_id"]
     assert [memory["id"] for memory in shell.json("list")["memories"]] == [mine]
@@ -127,6 +147,10 @@ def test_projects_are_apart_unless_all_are_asked_for(shell: Shell, tmp_path: Pat
     assert shell.json("show", theirs, "--all-projects")["content"] == "the port is 6000"
     assert shell.json("list", "--project", str(tmp_path / "other"))["memories"][0]["id"] == theirs
     assert "no directory" in shell("list", "--project", "nowhere", status=exit_codes.USAGE)
+    here = str(shell.directory)
+    monkeypatch.setenv("REMEMBRANCER_PROJECT", str(tmp_path / "other"))
+    assert [memory["id"] for memory in shell.json("list")["memories"]] == [theirs]
+    assert [memory["id"] for memory in shell.json("list", "--project", here)["memories"]] == [mine], "the option first"
 
 
 def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:
@@ -160,8 +184,16 @@ def test_help_and_completion_know_every_command(shell: Shell) -> None:
         script = shell("completion", name)
         assert all(each in script for each in COMMANDS)
         assert "all-projects" in script
-    complete = (
-        f'{shell("completion", "bash")}\nCOMP_WORDS=(remembrancer era); COMP_CWORD=1; _remembrancer\necho "$COMPREPLY"'
-    )
-    done = subprocess.run(["bash", "-c", complete], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["erase"]
+    bash = shell("completion", "bash")
+    for words, meant in (("era", "erase"), ("search --strat", "--strategy"), ("search --strategy hy", "hybrid")):
+        typed = f"COMP_WORDS=(remembrancer {words}); COMP_CWORD={len(words.split())}"
+        complete = f'{bash}\n{typed}; _shtab_remembrancer; echo "$COMPREPLY"'
+        done = subprocess.run(["bash", "-c", complete], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == [meant]
+
+
+def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> None:
+    text = "The deployment goes through the staging cluster first, and nobody merges on Fridays."
+    shell("add", text)
+    _, shown = shell.at_a_terminal("list", COLUMNS="80", PAGER="cat")
+    assert "The deployment goes through the staging cluster first, and nobody merges on" in shown

@@ -10,26 +10,27 @@ from typing import Any
 import pytest
 from mcp import StdioServerParameters
 
+from examples import demo, sessions
 from examples.week import playing
 from examples.week.predictions import outcomes
 from examples.week.story import WEEK
-from remembrancer.commands import demo
 from remembrancer.commands.terminal import Terminal
 from tests.forked import start_runtime
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
 
 def forked(home: Path, project: Path, **environ: str) -> StdioServerParameters:
-    """As `demo.server`, with a runtime that is forked."""
-    parameters = demo.server(home, project, **environ)
+    """As `sessions.server`, with a runtime that is forked."""
+    parameters = sessions.server(home, project, **environ)
     start_runtime({**os.environ, **(parameters.env or {})})
     return parameters
 
 
-@pytest.mark.timeout(240)
 async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(playing, "server", forked)
+    monkeypatch.setattr(playing, "WAIT_S", PATIENCE_S)
     told: list[str] = []
     played = await playing.Week(home, told.append).play()
     assert played.journal.trouble == []
@@ -39,11 +40,16 @@ async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path, mon
     assert sum(line.startswith("[bold]day") for line in told) == len({session.day for session in WEEK})
 
 
-@pytest.mark.timeout(240)
-async def test_the_demonstration_keeps_every_promise(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+async def test_the_demonstration_keeps_every_promise(
+    monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
     monkeypatch.setattr(demo, "BULK", 60)
-    kept = await demo.in_a_home_of_its_own(demo.show_system, Terminal(width=200))
+    part = tmp_path / "part"
+    for package in {Path(file).parent for file in demo.CODE_QUESTIONS.values()}:
+        shutil.copytree(demo.REPOSITORY / package, part / package, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(demo, "REPOSITORY", part)
+    kept = await sessions.in_a_home_of_its_own(demo.show_system, Terminal(width=200))
     told = capsys.readouterr().out
     assert kept, told
-    assert "nothing, rather than noise" in told
+    assert "nothing that is likely to answer" in told
     assert "$ curl -s http://127.0.0.1:" in told or shutil.which("curl") is None

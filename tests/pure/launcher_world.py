@@ -6,12 +6,14 @@ import itertools
 from collections.abc import Iterable
 from typing import TypeVar
 
-from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
+from remembrancer.actors.launcher.lifecycle import DELAYS_S, Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import FromLauncher, ProcessHealth, ProcessState
 
 KILLED = -9
+FREE_RESTARTS = DELAYS_S.count(0.0)
+"""Restarts of a row that come without a pause."""
 M = TypeVar("M")
 
 

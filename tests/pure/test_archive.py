@@ -14,26 +14,28 @@ import pytest
 from remembrancer.commands.backup import (
     MANIFEST,
     SEAL,
-    ArchivedFile,
     Manifest,
     make_manifest,
     read_archive,
     read_manifest,
     write_archive,
 )
-from remembrancer.commands.home_files import FileUnusable, new_file, target_of
-from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
+from remembrancer.commands.output_files import new_file, target_of
+from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
+from remembrancer.protocol.home import CopiedFile
 
 CONTENTS = {
     "queue.db": b"queue" * 300,
     "projects/p_0123456789ab/memory.db": b"memories" * 20_000,
+    "lanes/l_0123456789ab.db": b"shared" * 500,
+    "lanes/projects.json": b"{}",
     "user/memory.db": b"user" * 5_000,
     "catalog.db": b"",
 }
 
 
-def archived(name: str, content: bytes) -> ArchivedFile:
-    return ArchivedFile(name, hashlib.sha256(content).hexdigest(), len(content), 1, {"memories": 2})
+def archived(name: str, content: bytes) -> CopiedFile:
+    return CopiedFile(name, hashlib.sha256(content).hexdigest(), len(content), 1, {"memories": 2})
 
 
 def write(directory: Path, *, compress: bool = True) -> Path:
@@ -77,7 +79,7 @@ def test_a_backup_is_unpacked_as_it_was_packed(tmp_path: Path, compress: bool) -
     manifest = read_archive(target, lambda file: (out / file.name.replace("/", "_")).open("xb"))
     assert {name: (out / name.replace("/", "_")).read_bytes() for name in CONTENTS} == CONTENTS
     assert read_manifest(target) == manifest == read_archive(target)
-    assert manifest.total("memories") == 8
+    assert manifest.total("memories") == 2 * len(CONTENTS)
 
 
 @pytest.mark.parametrize("compress", [True, False])

@@ -52,6 +52,14 @@ def test_every_passage_is_in_one_batch_and_no_batch_of_several_is_over_the_bound
         assert len(batch) == 1 or len(batch) * max(row.tokens for row in batch) <= bound
 
 
+def test_a_batch_has_no_more_rows_than_it_may() -> None:
+    queue = filled([[10], [11], [12], [200], [13]])
+    taken = []
+    while queue:
+        taken.append([row.tokens for row in queue.take(2048, 2)])
+    assert sorted(taken) == [[10, 11], [12, 13], [200]]
+
+
 def test_a_batch_holds_passages_of_like_length() -> None:
     queue = filled([[10], [200], [11], [210], [12], [205]])
     assert [[row.tokens for row in batch] for batch in emptied(queue, 640)] == [[10, 11, 12], [200, 205, 210]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from remembrancer.actors.store.retrieval.shortlist import (
+from remembrancer.actors.store.retrieval.once import (
     MOST_PASSAGES,
     STRETCH_CHARACTERS,
     best_first,

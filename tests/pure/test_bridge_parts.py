@@ -11,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import _options, main
+from remembrancer.actors.bridge.bridge import _options, main, with_settings
 from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, new_identity, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LASTING_STATUSES, LONGEST_PAUSE_S, Backoff
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
+from remembrancer.config.reading import read_configuration
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.paths import RuntimePaths
 
 
@@ -127,6 +129,22 @@ def test_the_hello_carries_settings_but_no_keys() -> None:
     assert hello["project"] == "/code"
     assert hello["directory"] == str(Path.cwd())
     assert hello["bridge"] == "0" * 32
+
+
+def test_options_of_another_server_are_settings_of_the_runtime() -> None:
+    said = ["--model", "e5_multi", "--batch-size=8", "--timeout", "90", "--cache-size", "5", "--log-level", "debug"]
+    variables = with_settings(_options(said), {"HOME": "/home/a"})
+    hello = json.loads(hello_line(bytes(16), "session:x", None, variables))
+    read_in = read_configuration(hello["environment"])
+    assert read_in.settings == Settings(
+        model="e5_multi",
+        embedding_batch_texts=8,
+        model_load_timeout_s=90,
+        embedding_cache_entries=5,
+        log_level="debug",
+    )
+    with pytest.raises(ValueError, match="--model is for a memory here"):
+        _options(["--url", "https://a/mcp", "--model", "nomic"])
 
 
 def test_options_are_read_with_a_space_or_an_equals_sign() -> None:

@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.chunks import Chunk, chunks_of, line_starts
@@ -50,7 +50,6 @@ MARKDOWN = st.builds(
 ANY_TEXT = st.one_of(
     MARKDOWN, st.text(max_size=400), st.text("ab \n#-`|>\r\t", max_size=400), LINE.map(lambda s: s * 30)
 )
-MANY = settings(max_examples=300, deadline=None)
 SIZES = st.sampled_from([(32, 0), (32, 16), (40, 8), (100, 20), (400, 80)])
 
 
@@ -66,7 +65,6 @@ def test_lines_end_at_cr_lf_or_both() -> None:
     assert _lines("\x0b\u2028\x0c") == ["\x0b\u2028\x0c"]
 
 
-@MANY
 @given(ANY_TEXT, SIZES)
 def test_every_line_is_in_a_chunk_and_no_chunk_is_too_long(text: str, size: tuple[int, int]) -> None:
     lines = _lines(text)
@@ -82,7 +80,6 @@ def test_every_line_is_in_a_chunk_and_no_chunk_is_too_long(text: str, size: tupl
     assert [chunk.start_line for chunk in chunks] == sorted(chunk.start_line for chunk in chunks)
 
 
-@MANY
 @given(st.lists(st.characters(exclude_categories=["Cs"]), unique=True, max_size=600), SIZES, st.booleans())
 def test_no_character_is_lost(characters: list[str], size: tuple[int, int], spaced: bool) -> None:
     """Each stands once in the text, and so do blanks between them, if any."""

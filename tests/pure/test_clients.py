@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.commands.clients import (
-    CLIENTS,
     HIDDEN,
+    Client,
     Plan,
     Surroundings,
     client_named,
+    clients,
     compare,
     difference,
     extend,
@@ -27,9 +29,11 @@ from remembrancer.commands.clients import (
     parse_with_comments,
     plan_entry,
     plan_removal,
+    plan_rules,
 )
 
 COMMAND = ("/opt/bin/remembrancer", "mcp")
+CURSOR = client_named("cursor")
 ENTRY = {"command": "/opt/bin/remembrancer", "args": ["mcp"]}
 KEYS = st.text(max_size=6)
 VALUES = st.recursive(
@@ -47,7 +51,7 @@ def around(platform: str = "linux", **environ: str) -> Surroundings:
 
 def planned(text: str | None, client: str = "cursor", *, force: bool = False, **environ: str) -> Plan:
     known = client_named(client)
-    place = known.places(around())[0]
+    place = known.places(around())[-1]
     return plan_entry(known, place, text, "remembrancer", make_entry(known, COMMAND, environ), force=force)
 
 
@@ -74,7 +78,28 @@ def planned(text: str | None, client: str = "cursor", *, force: bool = False, **
                 "user": "/home/ana/Library/Application Support/Code/User/mcp.json",
             },
         ),
-        ("codex", "linux", {"user": "/home/ana/.codex/config.toml"}),
+        (
+            "codex",
+            "linux",
+            {"project": "/src/app/.codex/config.toml", "user": "/home/ana/.codex/config.toml"},
+        ),
+        (
+            "opencode",
+            "darwin",
+            {"project": "/src/app/opencode.json", "user": "/home/ana/.config/opencode/opencode.json"},
+        ),
+        ("goose", "linux", {"user": "/home/ana/.config/goose/config.yaml"}),
+        (
+            "copilot-cli",
+            "linux",
+            {"project": "/src/app/.github/mcp.json", "user": "/home/ana/.copilot/mcp-config.json"},
+        ),
+        ("windsurf", "linux", {"user": "/home/ana/.codeium/windsurf/mcp_config.json"}),
+        (
+            "kiro",
+            "linux",
+            {"project": "/src/app/.kiro/settings/mcp.json", "user": "/home/ana/.kiro/settings/mcp.json"},
+        ),
     ],
 )
 def test_each_client_has_its_files_where_it_looks_for_them(client: str, platform: str, places: dict[str, str]) -> None:
@@ -84,13 +109,17 @@ def test_each_client_has_its_files_where_it_looks_for_them(client: str, platform
 
 def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
     moved = around(XDG_CONFIG_HOME="/conf", CLAUDE_CONFIG_DIR="/claude", CODEX_HOME="/codex")
-    user = {client.name: client.place(moved, "user") for client in CLIENTS}
-    assert {name: str(place.path) for name, place in user.items() if place} == {
+    user = {client.name: client.place(moved, "user") for client in clients()}
+    found = {name: str(place.path) for name, place in user.items() if place}
+    assert found.keys() == user.keys(), "every client has a file for all projects"
+    moving = ("claude-code", "claude-desktop", "cursor", "vscode", "codex", "zed")
+    assert {name: found[name] for name in moving} == {
         "claude-code": "/claude/.claude.json",
         "claude-desktop": "/conf/Claude/claude_desktop_config.json",
         "cursor": "/home/ana/.cursor/mcp.json",
         "vscode": "/conf/Code/User/mcp.json",
         "codex": "/codex/config.toml",
+        "zed": "/conf/zed/settings.json",
     }
 
 
@@ -101,6 +130,13 @@ def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
         ("claude-desktop", {"mcpServers": {"remembrancer": ENTRY}}),
         ("cursor", {"mcpServers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
         ("vscode", {"servers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
+        ("gemini-cli", {"mcpServers": {"remembrancer": ENTRY}}),
+        ("zed", {"context_servers": {"remembrancer": ENTRY}}),
+        ("copilot-cli", {"mcpServers": {"remembrancer": {"type": "local", "tools": ["*"], **ENTRY}}}),
+        (
+            "opencode",
+            {"mcp": {"remembrancer": {"type": "local", "enabled": True, "command": ["/opt/bin/remembrancer", "mcp"]}}},
+        ),
     ],
 )
 def test_each_client_gets_its_own_form_of_the_entry(client: str, file: dict[str, Any]) -> None:
@@ -195,7 +231,7 @@ def test_an_entry_that_was_added_and_removed_leaves_the_rest_as_it_was(
     servers.pop("remembrancer", None)
     text = json.dumps({"first": 1, "mcpServers": servers, "last": [2.50]}, indent=indent)
     client = client_named("cursor")
-    place = client.places(around())[0]
+    place = client.places(around())[-1]
     removed = plan_removal(client, place, planned(text).after, "remembrancer", force=False)
     assert removed.after is not None
     left = json.loads(text)
@@ -221,7 +257,7 @@ def test_a_file_is_indented_as_it_was(indent: str) -> None:
         ("[]", "JSON object"),
         ('{"a": 1, "a": 2}', "twice"),
         ("[" * 100_000, "deeply"),
-        ('{"servers": []}', "'servers' is not a JSON object"),
+        ('{"servers": []}', "'servers' is not an object"),
     ],
 )
 def test_a_file_that_cannot_be_changed_safely_is_refused_with_what_to_paste(text: str, why: str) -> None:
@@ -263,10 +299,10 @@ def test_a_second_time_there_is_nothing_to_do() -> None:
 
 def test_variables_that_somebody_added_are_kept_and_no_reason_to_change_anything() -> None:
     present = {**ENTRY, "env": {"MINE": "1"}, "disabled": True}
-    assert compare(present, ENTRY) == "same"
+    assert compare(CURSOR, present, ENTRY) == "same"
     wanted = {**ENTRY, "env": {"OURS": "2"}}
-    assert compare(present, wanted) == "extended"
-    assert extend(present, wanted) == {**ENTRY, "env": {"MINE": "1", "OURS": "2"}, "disabled": True}
+    assert compare(CURSOR, present, wanted) == "extended"
+    assert extend(CURSOR, present, wanted) == {**ENTRY, "env": {"MINE": "1", "OURS": "2"}, "disabled": True}
 
 
 @pytest.mark.parametrize(
@@ -306,7 +342,7 @@ def test_a_difference_shows_no_secret() -> None:
 
 def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
     client = client_named("cursor")
-    place = client.places(around())[0]
+    place = client.places(around())[-1]
     ours = '{"mcpServers": {"remembrancer": {"command": "/a/remembrancer", "args": ["mcp"]}}}'
     theirs = '{"mcpServers": {"remembrancer": {"command": "/a/other"}}}'
     removed = plan_removal(client, place, ours, "remembrancer", force=False)
@@ -318,11 +354,73 @@ def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
 
 
 def test_an_entry_of_ours_is_known_by_what_it_starts() -> None:
-    assert is_ours({"command": "remembrancer", "args": ["mcp"]})
-    assert is_ours({"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]})
-    assert not is_ours({"command": "npx", "args": ["-y", "server-memory"]})
-    assert not is_ours({"url": "https://example.org"})
-    assert not is_ours(None)
+    assert is_ours(CURSOR, {"command": "remembrancer", "args": ["mcp"]})
+    assert is_ours(CURSOR, {"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]})
+    assert not is_ours(CURSOR, {"command": "npx", "args": ["-y", "server-memory"]})
+    assert not is_ours(CURSOR, {"url": "https://example.org"})
+    assert not is_ours(CURSOR, None)
+
+
+# --- every client ---
+
+
+@pytest.mark.parametrize("client", clients(), ids=lambda client: client.name)
+def test_every_client_is_set_up_once_and_left_as_it_was(client: Client) -> None:
+    for place in client.places(around()):
+        wanted = make_entry(client, COMMAND, {"A": "b"})
+        plan = plan_entry(client, place, None, "remembrancer", wanted, force=False)
+        assert plan.action == "add"
+        assert plan_entry(client, place, plan.after, "remembrancer", wanted, force=False).action == "nothing"
+        more = make_entry(client, COMMAND, {"A": "b", "C": "d"})
+        extended = plan_entry(client, place, plan.after, "remembrancer", more, force=False)
+        assert extended.action == "extend"
+        assert plan_entry(client, place, extended.after, "remembrancer", more, force=False).action == "nothing"
+        other = make_entry(client, ("/other", "mcp"), {})
+        assert plan_entry(client, place, plan.after, "remembrancer", other, force=False).action == "refuse"
+        removed = plan_removal(client, place, plan.after, "remembrancer", force=False)
+        assert (removed.action, removed.after) == ("remove", "")
+
+
+def test_a_file_of_goose_keeps_its_other_extensions_and_is_left_alone_with_comments() -> None:
+    before = "GOOSE_MODE: auto\nextensions:\n  developer:\n    enabled: true\n    type: builtin\n"
+    plan = planned(before, "goose")
+    found = yaml.safe_load(plan.after or "")
+    assert list(found) == ["GOOSE_MODE", "extensions"]
+    assert found["extensions"]["developer"] == {"enabled": True, "type": "builtin"}
+    entry = found["extensions"]["remembrancer"]
+    assert (entry["cmd"], entry["args"], entry["type"], entry["enabled"]) == (COMMAND[0], ["mcp"], "stdio", True)
+    for text, why in (("# mine\n" + before, "comments"), ("a: [", "not valid YAML"), ("- a", "mapping")):
+        refused = planned(text, "goose")
+        assert refused.action == "refuse"
+        assert why in refused.said
+        assert yaml.safe_load(refused.paste)["extensions"]["remembrancer"]["cmd"] == COMMAND[0]
+
+
+@pytest.mark.parametrize("before", [None, "# Rules\n\nBe brief.\n", "Be brief.", "a\n\n\n"])
+@pytest.mark.parametrize("name", ["codex", "cursor"])
+def test_instructions_get_a_block_once_and_lose_it_again(name: str, before: str | None) -> None:
+    client = client_named(name)
+    place = client.rules_place(around(), "project")
+    assert place is not None
+    plan = plan_rules(client, place, before, remove=False)
+    assert plan.after is not None
+    assert plan.after.count("`recall_memories`") == 1
+    assert plan_rules(client, place, plan.after, remove=False).action == "nothing"
+    assert plan_rules(client, place, before, remove=True).action == "nothing"
+    removed = plan_rules(client, place, plan.after, remove=True)
+    assert removed.after is not None
+    assert removed.after.strip() == (before or "").strip()
+    assert (removed.after == "") == (before is None)
+
+
+def test_a_block_of_an_older_release_is_replaced_where_others_wrote_around_it() -> None:
+    client = client_named("codex")
+    place = client.rules_place(around(), "project")
+    assert place is not None
+    text = "above\n\n<!-- remembrancer -->\nformer\n<!-- /remembrancer -->\nbelow\n"
+    after = plan_rules(client, place, text, remove=False).after or ""
+    assert "former" not in after
+    assert after.startswith("above\nbelow\n\n<!-- remembrancer -->")
 
 
 # --- Codex's file, which is TOML ---
@@ -372,7 +470,7 @@ def test_codex_is_given_variables_beside_what_its_entry_has() -> None:
 
 def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:
     client = client_named("codex")
-    plan = plan_removal(client, client.places(around())[0], CODEX, "remembrancer", force=False)
+    plan = plan_removal(client, client.places(around())[-1], CODEX, "remembrancer", force=False)
     assert plan.action == "remove"
     left = tomllib.loads(CODEX)
     del left["mcp_servers"]["remembrancer"]
@@ -405,6 +503,6 @@ def test_a_file_of_codex_that_is_no_toml_is_left_as_it_is() -> None:
 def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
     known = client_named("codex")
     wanted = make_entry(known, COMMAND, environ)
-    plan = plan_entry(known, known.places(around())[0], CODEX, "mine", wanted, force=False)
+    plan = plan_entry(known, known.places(around())[-1], CODEX, "mine", wanted, force=False)
     assert plan.after is not None
     assert tomllib.loads(plan.after)["mcp_servers"]["mine"] == wanted

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.hello import setting_warnings
@@ -27,8 +27,9 @@ from remembrancer.config.reading import (
     read_configuration,
     shown,
 )
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import ConfigurationError
+from remembrancer.protocol.work import ModelChoice
 
 FIRST_SEED = """---
 deployment_mode: embedded-file
@@ -91,7 +92,7 @@ ALIKE = {
 
 
 def read(tmp_path: Path, name: str, text: str, **environ: str) -> Configuration:
-    """What is made of a file, with these variables."""
+    """The configuration that a file makes, with these variables."""
     file = tmp_path / name
     file.write_text(text, newline="")
     file.chmod(0o600)
@@ -125,6 +126,22 @@ def test_a_file_with_yaml_in_front_is_read_as_it_stands(tmp_path: Path) -> None:
     assert "without effect" in warning
 
 
+def test_the_variables_of_other_servers_count_or_are_said_not_to() -> None:
+    read_in = read_configuration({"MEMORY_MCP_LOG_LEVEL": "debug", "MEMORY_MCP_CACHE_SIZE": "500"})
+    assert (read_in.settings, read_in.problems) == (Settings(log_level="debug", embedding_cache_entries=500), ())
+    given = {"MEMORY_MCP_MODEL": "e5_multi", "MEMORY_MCP_BATCH_SIZE": "32", "MEMORY_MCP_TIMEOUT": "120"}
+    read_in = read_configuration(given)
+    expected = Settings(model="e5_multi", embedding_batch_texts=32, model_load_timeout_s=120)
+    assert (read_in.settings, read_in.problems, read_in.warnings) == (expected, (), ())
+    assert model_choices(read_in.settings)[0] == ModelChoice("sentence-transformers", "e5_multi")
+    (problem,) = read_configuration({"MEMORY_MCP_MODEL": "e6"}).problems
+    assert problem.startswith("MEMORY_MCP_MODEL ")
+    assert "e5_small, e5_multi, nomic, bge_m3" in problem
+    (problem,) = read_configuration(given | {"REMEMBRANCER_ENGINE": "voyage"}).problems
+    assert "the engine is voyage" in problem
+    assert read_configuration({"MEMORY_MCP_DATA_DIR": "/data"}).warnings == ()
+
+
 def test_what_has_no_effect_stops_no_runtime_whatever_its_value(tmp_path: Path) -> None:
     text = 'namespace = "other"\ndatabase = "theirs"\nremote_url = 50\n'
     read_in = read(tmp_path, "c.toml", text)
@@ -138,6 +155,7 @@ def test_a_file_of_a_server_that_indexes_sources_is_read_as_it_stands(tmp_path: 
     read_in = read(tmp_path, "memory.config.json", json.dumps(SECOND_SEED))
     assert (read_in.problems, read_in.unused, read_in.warnings) == ((), (), ())
     assert read_in.settings == Settings(
+        search_min_score=0.3,
         workspace="/home/user/projects/my-app",
         transcripts_path="~/.claude/projects/*/sessions/",
         index_file="memory.sqlite",
@@ -339,8 +357,21 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() ->
         ("c.toml", "embedding_dimensions = 768", "is 768, and the model all-MiniLM-L6-v2 has 384"),
         ("c.toml", "embedding_dimensions = true", "embedding_dimensions in .* is not allowed"),
         ("c.toml", "relevance_weight = 0.7", "must be 1 together, and are 1.1"),
-        ("c.toml", 'deployment_mode = "remote"', "remote is not in this release, which has embedded-file and emb"),
-        ("c.toml", 'deployment_mode = "local-server"', "local-server is not in this release"),
+        (
+            "c.toml",
+            'deployment_mode = "remote"',
+            "deployment_mode in .*c.toml: the mode remote needs the address of a Chr",
+        ),
+        (
+            "c.toml",
+            'deployment_mode = "remote"\nremote_url = "ws://localhost:8000"',
+            "remote_url in .*c.toml .*: it must be the http:// or https:// address of a Chroma server",
+        ),
+        (
+            "c.toml",
+            'chroma_url = "http://build:8000"\nchroma_credential_file = "/x"',
+            "chroma_credential_file in .*: a secret is sent to another machine by https alone",
+        ),
         ("c.toml", "embedders = 1\nembedders = 2", "c.toml: a name is in it twice: end of document"),
         ("c.json", '{"embedders": 1, "embedders": 2}', "c.json: embedders is in it twice"),
         ("c.md", "---\nembedders: 1\nembedders: 2\n---\n", "c.md: embedders is in it twice"),
@@ -405,11 +436,24 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
         load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_ENGINE": "x"})
 
 
-@pytest.mark.parametrize("mode", ["local-server", "remote"])
-@pytest.mark.parametrize("variable", ["REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE"])
-def test_a_mode_that_this_release_does_not_have_is_refused_by_name(variable: str, mode: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"{variable}: .* {mode} .* embedded-file and embedded-memory"):
-        load_settings({variable: mode})
+@pytest.mark.parametrize("prefix", ["REMEMBRANCER_", "MEMORY_"])
+def test_the_mode_of_a_server_means_one_of_chroma(prefix: str, tmp_path: Path) -> None:
+    local = load_settings({f"{prefix}DEPLOYMENT_MODE": "local-server"})
+    assert (local.deployment_mode, local.chroma_url) == ("local-server", "http://127.0.0.1:8000")
+    named = load_settings({f"{prefix}DEPLOYMENT_MODE": "local-server", "REMEMBRANCER_CHROMA_URL": "http://127.0.0.1:9"})
+    assert named.chroma_url == "http://127.0.0.1:9"
+    remote = load_configuration({f"{prefix}DEPLOYMENT_MODE": "remote", "MEMORY_REMOTE_URL": "https://vectors.example"})
+    assert (remote.settings.chroma_url, remote.unused, remote.warnings) == ("https://vectors.example", (), ())
+    with pytest.raises(ConfigurationError, match=r"the mode remote needs the address .* REMEMBRANCER_CHROMA_URL"):
+        load_settings({f"{prefix}DEPLOYMENT_MODE": "remote"})
+    file = tmp_path / "config.md"
+    file.write_text("---\ndeployment_mode: remote\n---\n```yaml\nremote_url: https://vectors.example\n```\n")
+    assert read_configuration({}, (file,)).settings.chroma_url == "https://vectors.example"
+
+
+def test_the_token_for_a_server_of_this_machine_may_go_in_the_clear() -> None:
+    environ = {"REMEMBRANCER_CHROMA_URL": "http://127.0.0.1:8000", "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
+    assert load_settings(environ).chroma_credential_file == "/x"
 
 
 def test_the_weights_may_be_set_together() -> None:
@@ -467,7 +511,6 @@ secrets = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zs"]),
 
 
 @given(secret=secrets, quoted=st.booleans(), suffix=st.sampled_from([".toml", ".json", ".md"]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_secret_is_ever_printed_whether_the_file_can_be_read_or_not(
     tmp_path: Path, secret: str, quoted: bool, suffix: str
 ) -> None:

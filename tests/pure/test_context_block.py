@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -60,7 +60,6 @@ MARKDOWN = (
     "  ",
     "<|endoftext|>",
 )
-FEW = settings(max_examples=150, deadline=None)
 
 
 def memory(content: str, number: int = 0, source: SourceRef | None = None) -> RecalledMemory:
@@ -93,7 +92,8 @@ def block(of: list[ContextSection], max_tokens: int) -> ContextBlock:
 
 
 def texts() -> st.SearchStrategy[str]:
-    """What people and tools write: prose in several scripts, long and short, code, Markdown, and anything at all."""
+    """Texts as people and tools write them: prose in several scripts, long and short, code, Markdown, and anything at
+    all."""
     prose = st.tuples(st.sampled_from(SCRIPTS), st.integers(1, 60)).map(lambda pair: pair[0] * pair[1])
     lines = st.lists(st.sampled_from(MARKDOWN), min_size=1, max_size=12).map("\n".join)
     anything = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=80)
@@ -124,7 +124,6 @@ def gathered(draw: st.DrawFn) -> list[ContextSection]:
     ]
 
 
-@FEW
 @given(gathered(), st.one_of(st.integers(0, 120), st.integers(100, 8000)))
 def test_a_block_never_has_more_tokens_than_were_allowed_and_says_how_many_it_has(
     found: list[ContextSection], max_tokens: int
@@ -137,7 +136,6 @@ def test_a_block_never_has_more_tokens_than_were_allowed_and_says_how_many_it_ha
         assert made.truncated or not known
 
 
-@FEW
 @given(gathered(), st.integers(20, 4000))
 def test_markdown_sees_our_headings_and_one_item_a_memory_and_nothing_more(
     found: list[ContextSection], max_tokens: int
@@ -154,7 +152,6 @@ def test_markdown_sees_our_headings_and_one_item_a_memory_and_nothing_more(
         assert line in (*MARKED.split("\n"), *HEADINGS.values()) or not line or line.startswith(("- ", "  ")), line
 
 
-@FEW
 @given(texts())
 def test_a_memory_is_one_item_whose_text_is_its_content(content: str) -> None:
     tokens = MarkdownIt().parse(render(content, SourceRef()))
@@ -212,10 +209,10 @@ def test_an_empty_memory_is_said_to_be_empty() -> None:
 
 @pytest.mark.parametrize("max_tokens", [60, 500])
 def test_a_block_of_what_is_known_without_the_store_says_so_within_its_budget(max_tokens: int) -> None:
-    nothing = build_block([], max_tokens, estimate_tokens, truncate, is_away=True)
+    nothing = build_block([], max_tokens, estimate_tokens, truncate, away="unavailable")
     assert nothing.text == f"{TITLE}\n\n{NOTHING_KNOWN}"
     known = sections(preferences=["short", "tabs " * 40])
-    made = build_block(known, max_tokens, estimate_tokens, truncate, is_away=True)
+    made = build_block(known, max_tokens, estimate_tokens, truncate, away="unavailable")
     assert made.tokens == estimate_tokens(made.text) <= max_tokens
     assert made.text.startswith(f"{MARKED}\n\n{AWAY}\n\n### User Preferences\n- short")
 

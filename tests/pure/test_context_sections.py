@@ -1,4 +1,4 @@
-"""How what the sections have found is divided among them."""
+"""The division of a context among the sections that have found something."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looks like a credential, and what only looks like text."""
+"""Texts that look like a credential, and texts that only look like one."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from remembrancer.protocol.writes import (
     StoreMemory,
     TagMemory,
     UpdateMemory,
+    WriteNote,
 )
 
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -88,6 +89,47 @@ CREDENTIALS = {
     "password": "--password=" + some(22, LETTERS + "!#%&*"),
     "password of an environment": "DB_PASSWORD='" + some(24) + "'",
     "age": "AGE-SECRET-KEY-1" + some(58, string.ascii_uppercase + string.digits),
+    "xai": "xai-" + some(80),
+    "replicate": "r8_" + some(37),
+    "pinecone": f"pcsk_{some(6)}_{some(63)}",
+    "netlify": "nfp_" + some(36),
+    "supabase": "sbp_" + some(40, "0123456789abcdef"),
+    "circleci": f"CCIPAT_{some(22)}_{some(40, '0123456789abcdef')}",
+    "figma": "figd_" + some(40),
+    "langsmith": f"lsv2_pt_{some(32, '0123456789abcdef')}_{some(10, '0123456789abcdef')}",
+    "a vendor that nobody knows yet": "quux_" + some(44),
+    "neon": "napi_" + some(64, string.ascii_lowercase + string.digits),
+    "google, to refresh": "1//0" + some(60),
+    "mailgun": "key-" + some(32, "0123456789abcdef"),
+    "fireworks": "fw_" + some(24),
+    "plaid": "access-production-0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e",
+    "launchdarkly": "sdk-0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e",
+    "hubspot": "pat-eu1-0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e",
+    "nuget": "oy2" + some(43, string.ascii_lowercase + string.digits),
+    "dropbox": "sl.u." + some(140),
+    "artifactory": "AKCp8" + some(68),
+    "asana": f"1/1{some(15, string.digits)}:{some(32, '0123456789abcdef')}",
+    "rapidapi": f"{some(10, '0123456789abcdef')}msh{some(15, '0123456789abcdef')}p1{'2a' * 3}jsn{'3b' * 6}",
+    "swarm": f"SWMTKN-1-{some(49, string.ascii_lowercase + string.digits)}-{some(25, string.ascii_lowercase)}",
+    "azure, of a bus": f"Endpoint=sb://x.example.net/;SharedAccessKeyName=k;SharedAccessKey={some(43)}=",
+    "openvpn": f"-----BEGIN OpenVPN Static key V1-----\n{some(32, '0123456789abcdef')}",
+    "jwt, encrypted": "eyJhbGciOiJFZERTQSJ9." + some(60) + "." + some(86),
+    "erlang": "erlang.cookie = " + some(20, string.ascii_uppercase),
+    "ansible": "ansible_become_pass: frosch-2217",
+    "password, in a Russian sentence": "войти с паролем frosch2217",
+    "passwords of several": "Passwords: staging frosch-2217, production kestrel-1999",
+    "kubeconfig": "client-key-data: " + base64.b64encode(b"-----BEGIN RSA PRIVATE KEY-----" + b"x" * 60).decode(),
+    "wireguard": f"[Interface]\nPrivateKey = {some(43)}=",
+    "docker": '{"auths": {"ghcr.io": {"auth": "' + base64.b64encode(b"ana:" + some(20).encode()).decode() + '"}}}',
+    "npm, older": "_auth = " + base64.b64encode(b"ana:" + some(12).encode()).decode(),
+    "rails": "RAILS_MASTER_KEY=" + some(32, "0123456789abcdef"),
+    "token, 64 hexadecimal": "CI_DEPLOY_TOKEN=" + some(64, "0123456789abcdef"),
+    "value first": "use hunter2 as the password",
+    "value first, quoted": "`frosch-22` is our wifi password",
+    "value behind at once": "root mit Kennwort frosch2217",
+    "value behind a change": "we set the root password to frosch2217 on Monday",
+    "name and value": "the credentials are admin / frosch2217",
+    "pin first": f"{some(4, string.digits)} is the PIN of the safe",
 }
 
 
@@ -95,6 +137,28 @@ CREDENTIALS = {
 def test_a_credential_is_seen_wherever_it_stands(text: str) -> None:
     assert find_credential(text) is not None
     assert find_credential(f"Deploys use this.\n  {text}\nAsk Kim.") is not None
+
+
+SPLIT = [
+    {"content": "frosch-2217", "summary": "password of the staging database"},
+    {"content": "root password", "summary": "It is frosch2217."},
+    {"content": some(40, "0123456789abcdef") + "x", "tags.add": "API token of the registry"},
+]
+
+
+@pytest.mark.parametrize("fields", SPLIT)
+def test_a_label_in_one_field_makes_a_credential_of_the_value_in_another(fields: dict[str, str]) -> None:
+    assert not any(find_credential(text) for text in fields.values())
+    with pytest.raises(InvalidInput, match="credential") as refused:
+        refuse_credentials(TagMemory(MEMORY), list(fields.items()))
+    assert refused.value.field in fields
+    innocent = [("content", "frosch-2217 is a branch"), ("summary", "password of the staging database")]
+    refuse_credentials(TagMemory(MEMORY), innocent)
+
+
+def test_the_name_of_a_note_is_not_taken_for_the_password_that_its_text_speaks_of() -> None:
+    note = WriteNote("/work", "memory/soak-3.md", "zipfile: Set default password for encrypted files.")
+    refuse_credentials(note, list(texts_of(note)))
 
 
 @pytest.mark.parametrize(
@@ -124,6 +188,9 @@ def test_a_credential_is_seen_wherever_it_stands(text: str) -> None:
         "sk_test_ and gsk_ are beginnings, hvs. as well",
         "memory:01JD3Q9V5W8Z2X4C6B8N0M1K2J",
         "Der Schlüssel liegt unter der Matte; 密钥在保险箱里; ключ в сейфе.",
+        "密码是必填项。 パスワードは必須です。",
+        "Passwords: minimum length 12, the first_pass: 98.6 %, key-value stores, 1//0 is an error in Python",
+        f"pi_{some(32)} is a payment, sub_{some(32)} a subscription, api-access-production is a host",
     ],
 )
 def test_ordinary_text_is_not_taken_for_one(text: str) -> None:

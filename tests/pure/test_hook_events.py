@@ -1,4 +1,5 @@
-"""What hooks left, taken in: in its order, once, with credentials blotted out, and nothing in the way of the rest."""
+"""The taking in of hooks' files: in their order, once, with credentials blotted out, and nothing in the way of the
+rest."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ import pytest
 
 from remembrancer.actors.gateway.hook_events import MAX_REJECTED, PRESENT_S, HeardOf, HookIntake, to_operation
 from remembrancer.commands import hook as hook_command
-from remembrancer.commands.hook import leave, note_beginning, take_duration_ms
+from remembrancer.commands.hook import leave, note, take_duration_ms
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError, StorageFull
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Operation, SessionChange
 
@@ -34,7 +35,7 @@ def change(event: str, **more: Any) -> SessionChange:
 
 
 class Recorder:
-    """Where the intake's writes go: keeps them, or refuses them with `error`."""
+    """A place for the intake's writes: keeps them, or refuses them with `error`."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -52,7 +53,7 @@ class Recorder:
 
 
 def intake_of(spool: Path, writes: Recorder) -> HookIntake:
-    async def tell(_: NotePresence) -> None:
+    def tell(_: NotePresence) -> None:
         return
 
     return HookIntake(spool, writes, tell)
@@ -65,7 +66,13 @@ def prompt(text: str) -> dict[str, Any]:
 
 def test_each_event_is_recorded_as_what_it_is() -> None:
     assert change("SessionStart") == StartSession("s", "claude-code", "/app")
+    assert change("SessionStart", client="codex") == StartSession("s", "codex", "/app")
     assert change("SessionEnd") == EndSession("s")
+    assert change("PostCompact", text="so far") == RecordEvents("s", turns=(Turn("system", "so far", 5.5),))
+    given = {"memories": ["memory:01"]}
+    assert change("ContextGiven", text="1 from memory", metadata=given) == RecordEvents(
+        "s", turns=(Turn("system", "1 from memory", 5.5, metadata=given),)
+    )
     assert change("UserPromptSubmit", text="hi") == RecordEvents("s", turns=(Turn("user", "hi", 5.5),))
     assert change("Stop", text="ho") == RecordEvents("s", turns=(Turn("assistant", "ho", 5.5),))
     assert change("SubagentStop", text="x", metadata={"agent_type": "Explore"}) == RecordEvents(
@@ -122,10 +129,10 @@ def test_a_credential_is_blotted_out_wherever_it_is() -> None:
     assert TOKEN not in repr(change("UserPromptSubmit", text=TOKEN))
 
 
-def test_a_key_block_is_blotted_out_to_its_end() -> None:
+def test_a_key_block_is_blotted_out_to_its_end_and_the_lines_stay() -> None:
     block = "-----BEGIN PRIVATE KEY-----\nMIIE\nvQIB\n-----END PRIVATE KEY-----"
-    assert masked(f"a\n{block}\nb") == "a\n[private key hidden]\nb"
-    assert masked(f"a\n{block[:40]}") == "a\n[private key hidden]"
+    assert masked(f"a\n{block}\nb") == "a\n[private key hidden]\n\n\n\nb"
+    assert masked(f"a\n{block[:40]}") == "a\n[private key hidden]\n\n\n"
 
 
 def test_a_session_that_was_heard_of_is_there_until_its_end_or_for_a_while() -> None:
@@ -160,7 +167,7 @@ async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -
 async def test_a_directory_that_nobody_changes_is_not_listed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def tell(_: NotePresence) -> None:
+    def tell(_: NotePresence) -> None:
         return
 
     lists: list[Path] = []
@@ -223,6 +230,24 @@ async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> Non
     assert writes.texts == ["one", "two"]
 
 
+@pytest.mark.anyio
+async def test_the_events_of_a_full_project_hold_those_of_no_other(tmp_path: Path) -> None:
+    class FullOfOne(Recorder):
+        async def apply(self, operation: Operation, received_at: float) -> None:
+            self.error = StorageFull("full") if operation.project == project_of(Path("/full")) else None
+            await super().apply(operation, received_at)
+
+    writes = FullOfOne()
+    for number, (directory, text) in enumerate(
+        [("/full", "one"), ("/app", "two"), ("/full", "three"), ("/app", "four")]
+    ):
+        leave(str(tmp_path), {**prompt(text), "directory": directory}, number + 1)
+    with pytest.raises(StorageFull):
+        await intake_of(tmp_path, writes).take_all()
+    assert writes.texts == ["two", "four"]
+    assert await intake_of(tmp_path, Recorder()).take_all() == 2
+
+
 @pytest.mark.parametrize("error", [NotFound("gone"), OverflowError("too large")])
 @pytest.mark.anyio
 async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, error: Exception) -> None:
@@ -251,21 +276,21 @@ async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
 def test_a_tools_duration_is_known_once_from_its_beginning(tmp_path: Path) -> None:
     spool = str(tmp_path / "hooks")
     assert take_duration_ms(spool, "k", 5) is None
-    note_beginning(spool, "k", 1_000_000)
-    note_beginning(spool, "k", 2_000_000)
+    note(spool, "k", b"1000000")
+    note(spool, "k", b"2000000")
     assert take_duration_ms(spool, "k", 44_000_000) == 42
     assert take_duration_ms(spool, "k", 44_000_000) is None
 
 
 def test_a_clock_that_was_set_back_makes_no_negative_duration(tmp_path: Path) -> None:
-    note_beginning(str(tmp_path / "hooks"), "k", 2_000_000)
+    note(str(tmp_path / "hooks"), "k", b"2000000")
     assert take_duration_ms(str(tmp_path / "hooks"), "k", 1) == 0
 
 
 def test_notes_on_tools_that_are_never_done_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hook_command, "MAX_RUNNING", 10)
     for number in range(50):
-        note_beginning(str(tmp_path / "hooks"), f"{number}", number)
+        note(str(tmp_path / "hooks"), f"{number}", b"%d" % number)
     assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10
 
 

@@ -1,4 +1,4 @@
-"""What a client's hook is told, made into the event that is kept: whole, bounded, and of the right session."""
+"""The input of a client's hook, made into the event that is kept: whole, bounded, and of the right session."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.commands.hook import (
+    EVENTS_BY_NAME,
     NoEvent,
+    client_of,
     cut,
     directory_of,
+    in_our_words,
     last_said,
     session_of,
     shortened,
@@ -24,7 +27,7 @@ from remembrancer.commands.hook import (
     to_event,
     tool_key,
 )
-from remembrancer.commands.hook_context import DEFAULT_TOKENS, question, tokens_wanted
+from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, question, wanted
 from remembrancer.protocol.gateway_link import MAX_TOOL_BYTES, MAX_TURN_BYTES
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -161,7 +164,6 @@ def test_long_texts_are_cut_and_say_so() -> None:
     assert cut("aé", 3) == "aé"
 
 
-@settings(max_examples=50)
 @given(st.dictionaries(st.text(max_size=20), JSON, max_size=8))
 def test_arguments_are_kept_within_their_limit_in_a_form_that_can_be_sent(arguments: dict[str, Any]) -> None:
     short = shortened(arguments)
@@ -202,21 +204,76 @@ def test_the_directory_is_the_clients_project_rather_than_where_the_assistant_is
     assert directory_of({"cwd": "a\0b"}, {}, "/here") == "/here"
 
 
-def test_what_is_asked_at_a_prompt_is_about_the_prompt() -> None:
-    asked = question("UserPromptSubmit", "x" * 9000, 500)
-    assert asked["max_tokens"] == 500
-    assert len(asked["task_description"]) == 4000
-    assert question("SessionStart", "", 500) == {"max_tokens": 500}
+def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
+    first = question("x" * 9000, 500, is_first=True)
+    assert (first["max_tokens"], len(first["task_description"])) == (500, 4000)
+    assert "sections" not in first
+    assert "preferences" not in question("x", 500, is_first=False)["sections"]
+    assert "task_description" not in question("", 500, is_first=True)
 
 
-def test_how_much_is_wanted_comes_from_a_variable_the_file_or_the_default(tmp_path: Path) -> None:
+def test_how_much_is_wanted_and_by_when_comes_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:
     environ = {"REMEMBRANCER_HOME": str(tmp_path)}
-    assert tokens_wanted(find_places(environ), environ) == DEFAULT_TOKENS
-    (tmp_path / "config.toml").write_text("hook_context_length = 250\n")
-    assert tokens_wanted(find_places(environ), environ) == 250
-    for said, wanted in {"0": 0, "5": 100, "700": 700, "many": DEFAULT_TOKENS}.items():
-        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_LENGTH": said}
-        assert tokens_wanted(find_places(named), named) == wanted
+    assert wanted(find_places(environ), environ) == (DEFAULT_TOKENS, DEFAULT_WAIT_S)
+    (tmp_path / "config.toml").write_text("hook_context_length = 250\nhook_wait_s = 0.5\n")
+    assert wanted(find_places(environ), environ) == (250, 0.5)
+    for said, tokens in {"0": 0, "5": 100, "700": 700, "many": DEFAULT_TOKENS}.items():
+        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_LENGTH": said, "REMEMBRANCER_HOOK_WAIT_S": "0.3"}
+        assert wanted(find_places(named), named) == (tokens, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("client", "name", "given", "event", "kept"),
+    [
+        ("codex", "UserPromptSubmit", {"prompt": "hi", "turn_id": "1"}, "UserPromptSubmit", {"text": "hi"}),
+        ("codex", "Stop", {"last_assistant_message": "ho"}, "Stop", {"text": "ho"}),
+        ("gemini", "BeforeAgent", {"prompt": "hi"}, "UserPromptSubmit", {"text": "hi"}),
+        ("gemini", "AfterAgent", {"prompt": "hi", "prompt_response": "ho"}, "Stop", {"text": "ho"}),
+        (
+            "gemini",
+            "AfterTool",
+            {"tool_name": "ls", "tool_response": {"llmContent": "a", "returnDisplay": "A"}},
+            "PostToolUse",
+            {"tool": "ls", "result": "a", "success": True},
+        ),
+        ("cursor", "beforeSubmitPrompt", {"prompt": "hi"}, "UserPromptSubmit", {"text": "hi"}),
+        ("cursor", "afterAgentResponse", {"text": "ho"}, "Stop", {"text": "ho"}),
+        (
+            "cursor",
+            "postToolUse",
+            {"tool_name": "Shell", "tool_output": "a", "duration": 7},
+            "PostToolUse",
+            {"tool": "Shell", "result": "a", "success": True, "duration_ms": 7},
+        ),
+        ("vscode", "UserPromptSubmit", {"prompt": "hi"}, "UserPromptSubmit", {"text": "hi"}),
+    ],
+)
+def test_the_events_of_other_clients_are_the_same_events(
+    client: str, name: str, given: dict[str, Any], event: str, kept: dict[str, Any]
+) -> None:
+    assert EVENTS_BY_NAME[name] == event, client
+    found = to_event(event, in_our_words(given), "s", "/app", NOW, lambda _: b"")
+    assert kept.items() <= found.items()
+
+
+def test_a_session_and_its_project_are_found_in_the_words_of_every_client() -> None:
+    for name in ("session_id", "sessionId", "conversation_id"):
+        assert session_of(in_our_words({name: "c"}), {}) == "c"
+    assert session_of(in_our_words({"session_id": "c", "conversation_id": "d"}), {}) == "c"
+    assert directory_of({"workspace_roots": ["/app", "/other"]}, {}, "/here") == "/app"
+    assert directory_of({"workspace_roots": []}, {}, "/here") == "/here"
+
+
+def test_the_client_is_the_one_that_the_command_names_or_the_one_of_such_an_input() -> None:
+    assert client_of("codex", {}) == "codex"
+    assert client_of(None, {"cursor_version": "3"}) == "cursor"
+    assert client_of(None, {"hookEventName": "Stop"}) == "vscode"
+    assert client_of(None, {"hook_event_name": "Stop"}) == "claude-code"
+
+
+def test_the_summary_of_a_compacted_conversation_is_kept() -> None:
+    found = event("PostCompact", trigger="auto", compact_summary="We fixed the build.")
+    assert found == {"text": "We fixed the build.", "metadata": {"trigger": "auto"}}
 
 
 def test_hooks_leave_their_events_where_the_gateway_looks(tmp_path: Path) -> None:

@@ -9,27 +9,28 @@ from typing import Any
 import pytest
 
 from remembrancer.commands.clients import (
-    HOOK_EVENTS,
+    Place,
     Plan,
     Surroundings,
     client_named,
     hooks_document,
-    hooks_place,
     is_our_command,
     make_groups,
     plan_hooks,
     plan_hooks_removal,
 )
+from remembrancer.commands.hook import EVENTS_BY_NAME
+from remembrancer.protocol.gateway_link import HOOK_EVENTS
 
 CLIENT = client_named("claude-code")
 AROUND = Surroundings(Path("/u"), {}, "linux", Path("/u/app"))
-PLACE = hooks_place(AROUND, "project")
+PLACE = Place("project", Path("/u/app/.claude/settings.json"), "hooks")
 COMMAND = ("/opt/my tools/remembrancer",)
 OTHERS = {"matcher": "Bash", "hooks": [{"type": "command", "command": "lint --all"}]}
 
 
 def planned(text: str | None, *command: str, **environ: str) -> Plan:
-    return plan_hooks(CLIENT, PLACE, text, make_groups(command or COMMAND, environ))
+    return plan_hooks(CLIENT, PLACE, text, make_groups(CLIENT, command or COMMAND, environ))
 
 
 def after(plan: Plan) -> Any:
@@ -38,30 +39,53 @@ def after(plan: Plan) -> Any:
 
 
 def test_the_settings_are_the_projects_or_the_users() -> None:
-    assert PLACE.path == Path("/u/app/.claude/settings.json")
-    assert hooks_place(AROUND, "user").path == Path("/u/.claude/settings.json")
+    assert CLIENT.hooks_place(AROUND, "project") == PLACE
     elsewhere = Surroundings(Path("/u"), {"CLAUDE_CONFIG_DIR": "/c"}, "linux", Path("/u/app"))
-    assert hooks_place(elsewhere, "user").path == Path("/c/settings.json")
+    found = [CLIENT.hooks_place(around, "user") for around in (AROUND, elsewhere)]
+    assert [place.path for place in found if place] == [Path("/u/.claude/settings.json"), Path("/c/settings.json")]
 
 
 def test_a_new_file_has_a_command_for_every_event() -> None:
     plan = planned(None)
     assert plan.action == "add"
     hooks = after(plan)["hooks"]
-    assert set(hooks) == set(HOOK_EVENTS)
+    assert set(hooks) == set(HOOK_EVENTS) - {"PostToolUseFailure", "PostCompact"}, "older releases know all of these"
     assert hooks["Stop"] == [
         {"hooks": [{"type": "command", "command": "'/opt/my tools/remembrancer' hook Stop", "timeout": 10}]}
     ]
     assert hooks["PreToolUse"][0]["matcher"] == "*"
-    assert json.loads(hooks_document(make_groups(COMMAND, {}))) == after(plan)
+    assert json.loads(hooks_document(PLACE, make_groups(CLIENT, COMMAND, {}))) == after(plan)
 
 
-def test_only_events_that_every_release_of_the_client_knows_are_written() -> None:
-    assert "PostToolUseFailure" not in HOOK_EVENTS
+@pytest.mark.parametrize(
+    ("name", "event", "group"),
+    [
+        ("codex", "Stop", {"hooks": [{"type": "command", "command": "/r/remembrancer hook Stop codex"}]}),
+        (
+            "gemini-cli",
+            "AfterTool",
+            {"matcher": "*", "hooks": [{"type": "command", "command": "/r/remembrancer hook AfterTool gemini-cli"}]},
+        ),
+        ("cursor", "beforeSubmitPrompt", {"command": "/r/remembrancer hook beforeSubmitPrompt cursor"}),
+    ],
+)
+def test_every_client_with_hooks_gets_its_own_events_in_its_own_form_and_loses_them_again(
+    name: str, event: str, group: dict[str, Any]
+) -> None:
+    client = client_named(name)
+    place = client.hooks_place(AROUND, "user")
+    assert place is not None
+    wanted = make_groups(client, ("/r/remembrancer",), {})
+    assert wanted[event] == group
+    assert {EVENTS_BY_NAME[each] for each in wanted} == set(client.events)
+    plan = plan_hooks(client, place, '{"mine": 1}', wanted)
+    assert after(plan)["hooks"][event] == [group]
+    assert after(plan_hooks_removal(client, place, plan.after)).get("hooks") is None
+    assert plan_hooks_removal(client, place, plan_hooks(client, place, None, wanted).after).after == ""
 
 
 def test_a_home_of_its_own_is_in_every_command() -> None:
-    group = make_groups(COMMAND, {"REMEMBRANCER_HOME": "/my home"})["Stop"]
+    group = make_groups(CLIENT, COMMAND, {"REMEMBRANCER_HOME": "/my home"})["Stop"]
     command = group["hooks"][0]["command"]
     assert command == "REMEMBRANCER_HOME='/my home' '/opt/my tools/remembrancer' hook Stop"
     assert is_our_command(command)

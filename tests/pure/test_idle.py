@@ -1,4 +1,4 @@
-"""When a runtime that a session started goes down by itself."""
+"""The time at which a runtime that a session started goes down by itself."""
 
 from __future__ import annotations
 

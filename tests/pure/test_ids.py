@@ -67,6 +67,13 @@ def test_a_memory_id_is_a_ulid_of_the_time_at_which_it_was_asked_for(operation_i
     assert derive_memory_id(operation_id, milliseconds / 1000) == memory_id
 
 
+def test_without_a_time_a_memory_id_follows_from_its_operation_alone() -> None:
+    made = {derive_memory_id(f"operation {number}") for number in range(1000)}
+    assert len(made) == 1000
+    assert all(parse_memory_id(each) == each for each in made)
+    assert derive_memory_id("one") == derive_memory_id("one")
+
+
 def test_two_operations_of_one_moment_make_two_memories() -> None:
     assert derive_memory_id("a", 1_700_000_000.0) != derive_memory_id("b", 1_700_000_000.0)
 

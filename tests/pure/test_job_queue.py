@@ -41,7 +41,7 @@ def session_end(name: str = "session:1", *, place: str = PROJECT.id) -> FoundJob
 def promotion(*versions: tuple[str, int]) -> FoundJob:
     job = PromoteJob(0, PROJECT, tuple(memory_id for memory_id, _ in versions))
     return FoundJob(
-        ("promote", PROJECT.id), Rank.PROMOTION, job, tuple(Promotable(*version, accesses=0) for version in versions)
+        ("promote", PROJECT.id), Rank.PROMOTION, job, tuple(Promotable(*version, uses=0) for version in versions)
     )
 
 
@@ -357,4 +357,4 @@ class Queue(RuleBasedStateMachine):
 
 
 TestQueue = Queue.TestCase
-TestQueue.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestQueue.settings = settings(stateful_step_count=30)

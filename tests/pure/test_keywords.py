@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.search import expression_of
@@ -15,8 +15,8 @@ from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.retrieval.keywords import (
     MAX_TERMS,
     QUOTED_WEIGHT,
-    phrase_groups,
     phrases_of,
+    units_of,
 )
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
 
@@ -36,12 +36,12 @@ DOCUMENTS = (
 
 
 def match_expression(query: str) -> str | None:
-    """What the records make of a question."""
+    """The expression that the records make of a question."""
     return expression_of(phrases_of(query)) or None
 
 
 def expressions_of(query: str) -> list[str]:
-    return [expression_of(group) for group in phrase_groups(query)]
+    return [expression_of(unit) for unit in units_of(query)]
 
 
 def table_of(texts: Sequence[str]) -> sqlite3.Connection:
@@ -81,9 +81,6 @@ operators = st.lists(
 @example("a\0b")
 @example("\ud800")
 @example("".join(map(chr, range(0x300))))
-@settings(
-    deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 def test_no_text_can_break_the_syntax(table: sqlite3.Connection, query: str) -> None:
     expression = match_expression(query)
     if expression is not None:
@@ -95,7 +92,6 @@ def test_no_text_can_break_the_syntax(table: sqlite3.Connection, query: str) -> 
 
 
 @given(st.sampled_from(DOCUMENTS), st.data())
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_every_piece_of_a_document_that_has_a_word_in_it_finds_the_document(
     table: sqlite3.Connection, document: str, data: st.DataObject
 ) -> None:
@@ -238,17 +234,17 @@ def terms_of(expression: str | None) -> list[str]:
         ("What's the pool size?", ['"pool"', '"size"']),
         (
             "connectionPoolSize",
-            ['"connectionpoolsize" OR "connection pool size" OR "connection" OR "pool" OR "size"'],
+            ['"connectionpoolsize" OR "connection pool size"'],
         ),
-        ("ECONNRESET-104 again", ['"econnreset 104" OR "econnreset" OR "104" OR "econnreset104"']),
+        ("ECONNRESET-104 again", ['"econnreset 104" OR "econnreset104"']),
         ('the "pool size" of it', ['"pool size"', '"pool"', '"size"']),
         ("Lantern, lantern: LANTERN!", ['"lantern"']),
-        ("数据库", ['"数据 据库" OR "数据" OR "据库"']),
+        ("数据库", ['"数据"', '"据库"']),
         ("what is it?", ['"what"', '"is"', '"it"']),
         ("?! ___", []),
     ],
 )
-def test_each_word_or_name_of_a_question_is_one_expression_in_all_its_spellings(
+def test_each_word_or_name_of_a_question_is_one_unit_in_all_spellings_of_the_whole(
     query: str, expressions: list[str]
 ) -> None:
     assert expressions_of(query) == expressions
@@ -273,27 +269,18 @@ names = st.sampled_from(
 )
 
 
-@given(st.lists(names | st.text(max_size=12), max_size=30).map(" ".join) | st.text(max_size=200) | operators)
-def test_all_expressions_together_are_the_whole_one_up_to_its_bound(query: str) -> None:
-    together = dict.fromkeys(term for expression in expressions_of(query) for term in terms_of(expression))
-    assert list(together)[:MAX_TERMS] == terms_of(match_expression(query))
-
-
 @given(st.lists(names, max_size=8).map(" ".join) | st.text(max_size=100) | operators)
 @example('"')
 @example('" OR "x')
 @example("a\0b")
 @example("\ud800")
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_expression_of_a_piece_can_break_the_syntax_and_together_they_find_what_the_whole_one_finds(
+def test_no_expression_of_a_unit_can_break_the_syntax_and_there_is_one_where_there_is_anything_to_find(
     table: sqlite3.Connection, query: str
 ) -> None:
-    rows = {
-        row[0]
-        for expression in expressions_of(query)
-        for row in table.execute("SELECT rowid FROM t WHERE t MATCH ?", (expression,))
-    }
-    assert rows >= set(found(table, query))
+    expressions = expressions_of(query)
+    for expression in expressions:
+        table.execute("SELECT rowid FROM t WHERE t MATCH ?", (expression,)).fetchall()
+    assert bool(expressions) == (match_expression(query) is not None)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +315,7 @@ def test_a_name_is_kept_wherever_it_stands_in_a_long_question_in_all_its_spellin
     expression = match_expression(" ".join(words))
     assert terms_of(expression)[: len(terms_of(match_expression(name)))] == terms_of(match_expression(name))
     assert len(terms_of(expression)) == MAX_TERMS
-    assert expressions_of(" ".join(words))[0] == match_expression(name)
+    assert expressions_of(" ".join(words))[0] == expressions_of(name)[0]
 
 
 def test_what_is_quoted_at_the_end_of_a_long_question_still_counts_most() -> None:

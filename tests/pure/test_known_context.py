@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from remembrancer.protocol.reads import GatherContext, RecalledMemory, Scores
+import msgspec
+
+from remembrancer.protocol.reads import ContextSection, GatherContext, RecalledMemory, Scores
 from remembrancer.protocol.writes import ProjectRef, Scope
-from remembrancer.toolsets.memory.get_memory_context import known_sections
+from remembrancer.toolsets.memory.get_memory_context import known_sections, likely_alone
 
 SCORES = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
 
@@ -33,3 +35,16 @@ def test_what_happened_last_comes_first_and_only_else_what_was_stored_last() -> 
         "preferences": ["user told ahead", "user of now", "user told of long ago"],
         "session_history": ["session told ahead", "session of now", "session told of long ago"],
     }
+
+
+def test_what_is_likely_is_told_by_its_probability_alone() -> None:
+    scores = (0.9, 0.4, 0.0)
+    memories = tuple(
+        msgspec.structs.replace(
+            memory(str(each), "project", 0.0), scores=msgspec.structs.replace(SCORES, relevance=each)
+        )
+        for each in scores
+    )
+    sections = (ContextSection("project_context", memories, more=True),)
+    assert likely_alone(sections, 0.5) == (ContextSection("project_context", memories[:1]),)
+    assert likely_alone(sections, 0.95) == ()

@@ -16,6 +16,8 @@ import remembrancer
 ROOT = Path(remembrancer.__file__).parent
 BRIDGE_MAY = (
     "remembrancer.actors.bridge",
+    "remembrancer.protocol.environment",
+    "remembrancer.protocol.file_locks",
     "remembrancer.protocol.paths",
     "remembrancer.protocol.gateway_link",
     "remembrancer.config.home",
@@ -35,7 +37,8 @@ def sources(*parts: str) -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """What a file imports, anywhere in it: `from a import b` is `a.b` when that is a module, and else `a`."""
+    """The modules that a file imports, anywhere in it: `from a import b` is `a.b` when that is a module, and else
+    `a`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -49,7 +52,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 def is_within(name: str, allowed: tuple[str, ...]) -> bool:
-    """Whether a module is one of these, or inside one."""
+    """True if a module is one of these, or inside one."""
     return any(name == each or name.startswith(each + ".") for each in allowed)
 
 
@@ -63,6 +66,12 @@ def test_the_bridge_imports_the_standard_library_and_very_little_of_ours() -> No
         and name.partition(".")[0] not in sys.stdlib_module_names
     ]
     assert foreign == []
+
+
+def test_commands_open_no_database_but_that_of_another_program() -> None:
+    """What is in a home they ask of the store, or of its handlers; an import reads another program's file."""
+    opening = [module_of(path) for path in sources("commands") if "sqlite3" in imports(path)]
+    assert opening == ["remembrancer.commands.import_"]
 
 
 def test_what_the_bridge_may_import_needs_no_more_than_the_standard_library_to_be_imported() -> None:

@@ -6,7 +6,6 @@ from remembrancer.actors.launcher.lifecycle import (
     ASK_S,
     BUDGET,
     DELAYS_S,
-    FREE_RESTARTS,
     KILL_S,
     SLOW_S,
     STABLE_S,
@@ -16,7 +15,7 @@ from remembrancer.actors.launcher.lifecycle import (
 )
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import EmbedderHealth, PeerFailed, Stop
-from tests.pure.launcher_world import World
+from tests.pure.launcher_world import FREE_RESTARTS, World
 
 
 def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -> None:
@@ -182,6 +181,19 @@ def test_a_stop_climbs_from_asking_to_killing() -> None:
     world.run_for(0.02)
     assert world.signals == [("gateway", "TERM")]
     world.run_for(TERM_S)
+    assert world.signals[1] == ("gateway", "KILL")
+
+
+def test_a_launcher_that_was_suspended_gives_a_process_its_time_to_stop_all_the_same() -> None:
+    world = World(Settings(embedders=0))
+    world.begin()
+    world.stop()
+    world.now += 3600.0
+    world.apply(world.core.tick(world.now))
+    assert world.signals == [("gateway", "TERM")]
+    world.run_for(TERM_S - 0.01)
+    assert world.signals == [("gateway", "TERM")]
+    world.run_for(0.02)
     assert world.signals[1] == ("gateway", "KILL")
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.requests import BURST_S, IDLE_S, LONGEST_HOLD_S, READING_S, LoadGate
+from tests.patience import PATIENCE_S
 
 moments = st.floats(0.0, 1000.0)
 
@@ -53,6 +54,6 @@ async def test_embedding_waits_while_files_are_read_and_their_reading_does_not_w
     assert gate.hold_s(now, now) == pytest.approx(READING_S)
     assert gate.hold_s(now + READING_S, now) == 0.0
     gate.note_reading(now + 3600.0)
-    with anyio.fail_after(60.0):
+    with anyio.fail_after(PATIENCE_S):
         await gate.step_aside()
     assert not gate.is_serving(now)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.protocol.paths import FileLock
+from remembrancer.protocol.file_locks import FileLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from remembrancer.protocol.paths import FileLock
+from remembrancer.protocol.file_locks import FileLock
 lock = FileLock(Path(sys.argv[1]))
 print("held" if lock.try_acquire() else "refused", flush=True)
 sys.stdin.read()
@@ -36,7 +36,7 @@ def end(holder: subprocess.Popen[str]) -> None:
 
 def test_kill_9_of_the_holder_releases_the_lock(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "a.lock")
-    holder, said = start_holder(lock.path)
+    holder, said = start_holder(tmp_path / "a.lock")
     try:
         assert said == "held"
         assert not lock.try_acquire()
@@ -53,11 +53,11 @@ def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: 
         assert lock.try_acquire()
         assert lock.try_acquire(), "ours already"
         assert not lock.is_held_elsewhere()
-        second, said = start_holder(lock.path)
+        second, said = start_holder(tmp_path / "a.lock")
         end(second)
         assert said == "refused"
         assert not FileLock(lock.path).try_acquire(), "nor to another lock of this process"
-    third, said = start_holder(lock.path)
+    third, said = start_holder(tmp_path / "a.lock")
     end(third)
     assert said == "held"
 
@@ -65,11 +65,11 @@ def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: 
 def test_release_may_be_called_twice_and_the_file_stays(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "a.lock")
     assert not lock.is_held_elsewhere(), "there is no file yet"
-    assert not lock.path.exists(), "and looking makes none"
+    assert not (tmp_path / "a.lock").exists(), "and looking makes none"
     lock.try_acquire()
     lock.release()
     lock.release()
-    assert lock.path.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "a.lock").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What maintenance archives and deletes: at the numbers exactly, and never more than they say."""
+"""The rules of archiving and deleting: at the numbers exactly, and never more than they say."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ import pytest
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
 from remembrancer.actors.consolidator.themes import LEAST_SESSIONS
 from remembrancer.actors.store.job_finder import MAINTENANCE_S, MAINTENANCE_SESSIONS
-from remembrancer.actors.store.retrieval.shortlist import SAME_COSINE, STRONGER
+from remembrancer.actors.store.retrieval.once import SAME_COSINE, STRONGER
+from remembrancer.command_line import COMMANDS
 from remembrancer.config.settings import PREFIX, Settings
-from remembrancer.launcher import COMMANDS
 from remembrancer.memory import decay
-from remembrancer.memory.decay import DAY_S, DEFAULT_MAINTENANCE, ArchiveRule, memory_strength
+from remembrancer.memory.decay import DAY_S, DEFAULT_MAINTENANCE, RECENCY_HALF_LIFE_S, ArchiveRule, memory_strength
+from remembrancer.memory.features import STANDINGS
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.promotion import (
     CONFIDENCE_SHARE,
@@ -25,7 +26,6 @@ from remembrancer.memory.promotion import (
     IMPORTANCE_SHARE,
     MOST_FOR_USE,
 )
-from remembrancer.memory.ranking import RECENCY_HALF_LIFE_S, SCOPE_TEMPER, STATUS_FACTORS
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, RELATIONS, SCOPES, STATUSES, kind_of_type, type_of_kind
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -66,8 +66,8 @@ def test_each_type_has_its_kinds_and_the_least_of_them_in_bold() -> None:
         kinds = re.findall(r"`(\w+)`", table[memory_type][0])
         assert sorted(kinds) == sorted(kind for kind in KINDS if type_of_kind(kind) == memory_type)
         assert re.findall(r"\*\*`(\w+)`\*\*", table[memory_type][0]) == [kind_of_type(memory_type)]
-    assert [name for name in table if name in STATUSES] == list(STATUS_FACTORS)
-    assert set(STATUSES) == set(STATUS_FACTORS)
+    assert [name for name in table if name in STATUSES] == list(STANDINGS)
+    assert set(STATUSES) == set(STANDINGS)
     for relation in RELATIONS:
         assert f"`{relation}`" in page()
 
@@ -92,7 +92,7 @@ def test_the_table_of_the_promotion_score_adds_up_as_the_score_does() -> None:
     table = rows("Promotion: how a memory comes to a broader scope")
     assert table["importance"] == [f"× {IMPORTANCE_SHARE:g}"]
     assert table["confidence"] == [f"× {CONFIDENCE_SHARE:g}"]
-    assert table["accesses"] == [f"log10(accesses + 1) / 2, at most {MOST_FOR_USE:g}"]
+    assert table["sessions that used it"] == [f"log10(sessions + 1) / 2, at most {MOST_FOR_USE:g}"]
     assert table["embedded"] == [f"{FOR_VECTORS:g}"]
     said = {
         kind: float(number)
@@ -113,7 +113,7 @@ def test_the_thresholds_of_promotion_are_those_in_force() -> None:
     assert named is not None
     assert set(re.findall(r"`(\w+)`", named[1])) == rules.user_kinds
     assert f"an importance of at least {rules.user_min_importance:g}" in text
-    assert f"was read in at least {rules.user_min_sessions} sessions" in text
+    assert f"was used in at least {rules.user_min_sessions} sessions" in text
     assert f"(cosine above {rules.merge_cosine:g})" in text
     gains = (
         f"grows by {rules.project_confidence_gain:g} in a project and by {rules.user_confidence_gain:g} with the user"
@@ -154,7 +154,6 @@ def test_the_profiles_are_those_in_force() -> None:
     table = rows("Recall over three scopes")
     said = {name: tuple(map(float, cells[:3])) for name, cells in table.items() if name != "profile"}
     assert said == {name: (each.session, each.project, each.user) for name, each in PROFILES.items()}
-    assert f"(weight / largest weight)^{SCOPE_TEMPER:g}" in page()
     assert f"a cosine above {SAME_COSINE:.2f}" in words()
     assert STRONGER == 2
     assert "more than twice as strong" in words()

@@ -1,4 +1,4 @@
-"""What is decided about models, and what a store that is started again goes on with."""
+"""The decisions about models, and those that a store which is started again goes on with."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.notes import MAX_REPLACED, clean_note_path, daily_note, directories_of, edited
@@ -160,7 +160,6 @@ LINES = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(LINES, LINES, st.sampled_from(["\n", "\r\n"]), st.sampled_from([None, "A", "B", "C", "D"]), st.booleans())
 def test_appending_loses_no_line_and_keeps_their_order(
     lines: list[str], new: list[str], newline: str, heading: str | None, ends: bool

@@ -1,4 +1,4 @@
-"""What the gateway lays over what it knows is what the store makes of the same change."""
+"""The gateway's overlay makes the same of a change as the store does."""
 
 from __future__ import annotations
 

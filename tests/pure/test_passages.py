@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.embedder import passages as passages_module
@@ -68,7 +68,6 @@ def assert_covers(text: str, passages: list[MeasuredPassage]) -> None:
 
 @pytest.mark.parametrize("tokenizer", [WORD_PIECES, Characters()], ids=["word pieces", "characters"])
 @given(text=TEXTS, budget=st.integers(min_value=4, max_value=80))
-@settings(max_examples=120, deadline=None)
 def test_passages_cover_the_text_in_order_and_fit_the_window(tokenizer: TokenCounter, text: str, budget: int) -> None:
     passages = split_passages(text, tokenizer, budget)
     assert_covers(text, passages)
@@ -132,7 +131,6 @@ def test_characters_that_are_several_tokens_are_not_cut_apart() -> None:
 
 
 @given(text=TEXTS)
-@settings(max_examples=60, deadline=None)
 def test_a_text_that_is_cut_piece_by_piece_is_covered_as_well(text: str) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(passages_module, "PIECE_CHARACTERS", 50)

@@ -1,4 +1,4 @@
-"""What becomes of memories that are promoted: plans, without a store."""
+"""The plans for memories that are promoted, without a store."""
 
 from __future__ import annotations
 

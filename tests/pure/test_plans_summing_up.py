@@ -1,4 +1,4 @@
-"""What related memories are summed up in, and which themes are found: plans, without a store."""
+"""The plans of summaries and themes, without a store."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ from remembrancer.actors.consolidator.derived_memories import (
     plan_patterns,
     plan_summaries,
 )
-from remembrancer.actors.consolidator.session_end import LONGEST, did_of, session_summary
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Head, parts_of
-from remembrancer.protocol.consolidation import Material, SessionRead, ToolUse
+from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
 from tests.pure.consolidator_world import NOW, direction, material, materials
@@ -181,36 +180,26 @@ def test_a_group_is_never_divided_and_the_log_names_each_source_once(memories: l
         assert isinstance(part.edits[0], AddMemory)
 
 
-def session_in_short(memories: list[Material], read: SessionRead) -> str | None:
-    return session_summary(did_of(memories, read), memories, read)
-
-
-def test_a_session_s_summary_has_its_sentences_its_topics_and_its_tools() -> None:
-    memories = [
-        material(1, "Payments are retried three times.", entities=(EntityRef("payments", "service", "about"),)),
-        material(2, "The retry interval doubles each time", tags=("retries",)),
+def test_what_a_long_text_says_is_no_pattern() -> None:
+    said = "Restart the worker after changing its configuration."
+    short = [
+        material(number, said, kind="observation", session_id=f"session:{number}", scope="project")
+        for number in range(1, 5)
     ]
-    tools = (ToolUse("Bash", 12, 10), ToolUse("Edit", 1, 1))
-    assert session_in_short(memories, SessionRead(None, tools=tools)) == (
-        "Payments are retried three times. The retry interval doubles each time. Topics: payments, retries. "
-        "Tools: Bash 12 times (2 failed), Edit once."
-    )
+    assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
+    long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
+    assert plan_patterns(long, NOW, "app") == []
 
 
-def test_the_most_important_goes_into_a_session_s_summary_however_often_something_else_was_said() -> None:
-    decision = material(1, "Money is kept as integer cents.", kind="decision", importance=0.9)
-    said_often = [material(number, f"The disk was full {number} times.", importance=0.4) for number in range(2, 60)]
-    text = session_in_short([*said_often, decision], SessionRead(None)) or ""
-    assert text.startswith("Money is kept as integer cents. The disk was full 2 times.")
-
-
-def test_a_session_without_memories_is_summed_up_from_its_turns_and_one_without_anything_not_at_all() -> None:
-    read = SessionRead(None, 2, (("user", "Why is the build slow?"), ("tool", "irrelevant output")))
-    assert session_in_short([], read) == "Why is the build slow?"
-    assert session_in_short([], SessionRead(None)) is None
-
-
-@given(materials())
-def test_a_session_s_summary_is_short(memories: list[Material]) -> None:
-    long = [msgspec.structs.replace(each, content=each.content * 40, tags=(each.content * 3,)) for each in memories]
-    assert len(session_in_short(long, SessionRead(None)) or "") <= LONGEST
+def test_a_procedure_says_each_sentence_as_its_source_does() -> None:
+    texts = [
+        "Restart the worker after changing its configuration",
+        "After each configuration change restart the worker",
+    ]
+    sources = [
+        material(number, texts[number % 2], kind="observation", session_id=f"session:{number}", scope="project")
+        for number in range(1, 5)
+    ]
+    (plan,) = plan_patterns(sources, NOW, "app")
+    assert plan.derived is not None
+    assert set(plan.derived.memory.content.splitlines()) <= set(texts)

@@ -1,4 +1,4 @@
-"""What maintenance changes: plans, without a store."""
+"""The plans of maintenance, without a store."""
 
 from __future__ import annotations
 

@@ -18,12 +18,14 @@ from remembrancer.memory.promotion import (
     at_session_end,
     merged_confidence,
     promoted_at_session_end,
-    promoted_to_user,
     promotion_score,
+    proposed_to_user,
     to_user,
+    used_in,
 )
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import KINDS, STATUSES, Kind, Scope, Status
+from remembrancer.protocol.kinds import KINDS, STATUSES, FileSource, Kind, Scope, Status
+from remembrancer.protocol.reads import RecalledMemory, Scores
 from tests.pure.reflection_world import memory
 
 NOW = 1_800_000_000.0
@@ -43,7 +45,7 @@ candidates = st.builds(
     importance=shares,
     confidence=shares,
     access_count=counts,
-    sessions_accessed=st.integers(0, 6),
+    sessions_used=st.integers(0, 6),
     vector=st.sampled_from([b"", VECTOR]),
     status=st.sampled_from(STATUSES),
 )
@@ -58,7 +60,7 @@ def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: An
         "importance": 0.9,
         "confidence": 0.8,
         "access_count": 4,
-        "sessions_accessed": 3,
+        "sessions_used": 3,
         "vector": VECTOR,
         "content": "Commits say why and not what.",
     }
@@ -121,7 +123,7 @@ def test_more_of_anything_never_scores_less(
 
 def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") -> Material:
     """A memory of that score, which its importance and confidence alone make (at most 0.7)."""
-    return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, access_count=0, vector=b"")
+    return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, sessions_used=0, vector=b"")
 
 
 def test_a_sessions_memory_is_promoted_at_its_end_from_a_score_of_0_6_on() -> None:
@@ -131,7 +133,7 @@ def test_a_sessions_memory_is_promoted_at_its_end_from_a_score_of_0_6_on() -> No
 
 
 def test_a_sessions_memory_is_promoted_at_once_from_a_score_of_0_85_on() -> None:
-    sure = candidate("pattern", "session", importance=1.0, confidence=1.0, access_count=0)
+    sure = candidate("pattern", "session", importance=1.0, confidence=1.0, sessions_used=0)
     assert at_once(sure).score == 0.85
     assert at_once(sure).promote
     assert not at_once(replace(sure, confidence=0.99)).promote
@@ -179,17 +181,17 @@ def test_a_reason_says_the_score_and_the_threshold_without_rounding_up() -> None
 # --- From a project to the user.
 
 
-def test_what_was_of_use_in_three_sessions_goes_to_the_user() -> None:
+def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user() -> None:
     verdict = to_user(candidate())
     assert verdict.promote
-    assert verdict.reason == "its score 0.95 reaches 0.7, and it was accessed in 3 sessions"
+    assert verdict.reason == "its score 0.95 reaches 0.7, and it was used in 3 sessions"
 
 
 def test_two_sessions_are_too_few() -> None:
-    verdict = to_user(candidate(sessions_accessed=2, access_count=40))
+    verdict = to_user(candidate(sessions_used=2, access_count=40))
     assert not verdict.promote
-    assert verdict.reason == "it was accessed in 2 sessions, and 3 are needed"
-    assert to_user(candidate(sessions_accessed=1)).reason == "it was accessed in 1 session, and 3 are needed"
+    assert verdict.reason == "it was used in 2 sessions, and 3 are needed"
+    assert to_user(candidate(sessions_used=1)).reason == "it was used in 1 session, and 3 are needed"
 
 
 def test_an_importance_of_0_7_is_needed() -> None:
@@ -200,11 +202,12 @@ def test_an_importance_of_0_7_is_needed() -> None:
 
 
 def test_a_score_of_0_7_is_needed_as_well() -> None:
-    weak = candidate(importance=0.7, confidence=0.9, access_count=0)
-    assert to_user(weak).score == 0.7
-    assert to_user(weak).promote
-    assert not to_user(replace(weak, vector=b"")).promote
-    assert to_user(replace(weak, vector=b"")).reason == "its score 0.65 is below 0.7"
+    rules = PromotionRules(user_min_sessions=0)
+    weak = candidate(importance=0.7, confidence=0.9, sessions_used=0)
+    assert to_user(weak, rules).score == 0.7
+    assert to_user(weak, rules).promote
+    assert not to_user(replace(weak, vector=b""), rules).promote
+    assert to_user(replace(weak, vector=b""), rules).reason == "its score 0.65 is below 0.7"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -213,6 +216,30 @@ def test_patterns_conventions_preferences_procedures_and_facts_go_to_the_user(ki
     assert to_user(candidate(kind)).promote is (kind in allowed)
     if kind == "architecture":
         assert to_user(candidate(kind)).reason == "an architecture stays in its project"
+
+
+def test_what_speaks_of_the_user_is_proposed_at_once_and_nothing_else_is() -> None:
+    new = candidate("preference", content="Ilse wants short answers", importance=0.2, confidence=0.2, sessions_used=0)
+    assert to_user(new).reason == "it speaks of the user, and names nothing of the project"
+    assert to_user(new).promote
+    assert not to_user(replace(new, kind="fact")).promote
+    assert not to_user(replace(new, content="Ilse wants short answers in docs/api.md")).promote
+
+
+def test_to_have_been_shown_is_no_use() -> None:
+    assert to_user(candidate(access_count=40)).score == to_user(candidate(access_count=0)).score
+    assert not to_user(candidate(sessions_used=0, access_count=40)).promote
+
+
+def test_the_first_three_that_surely_answer_are_used() -> None:
+    def found(name: str, probability: float, origin: FileSource | None = None) -> RecalledMemory:
+        scores = Scores(final=1.0, relevance=probability, importance=0.5, recency=1.0)
+        return RecalledMemory(
+            content=name, type="semantic", scope="project", id=name, created_at=NOW, scores=scores, origin=origin
+        )
+
+    shown = [found("note", 0.9, "notes"), found("a", 0.9), found("b", 0.5), found("c", 0.51), found("d", 0.9)]
+    assert used_in(shown) == ["a", "c"]
 
 
 def test_what_is_about_one_project_stays_there() -> None:
@@ -236,14 +263,14 @@ def test_the_strongest_fifty_are_promoted_at_a_sessions_end() -> None:
 def test_the_strongest_twenty_are_promoted_to_the_user_and_what_cannot_be_takes_no_place() -> None:
     stuck = [candidate("architecture", id=f"memory:stuck{n}", importance=1.0) for n in range(30)]
     faded = [candidate(id=f"memory:{n:02}", last_accessed_at=NOW - n * DAY_S) for n in range(30)]
-    promoted = promoted_to_user([*stuck, *faded], NOW)
+    promoted = proposed_to_user([*stuck, *faded], NOW)
     assert [memory.id for memory, _ in promoted] == [f"memory:{n:02}" for n in range(20)]
 
 
 def test_the_projects_name_counts_for_many_as_for_one() -> None:
     named = candidate(content="Engram keeps tokens in memory.")
-    assert len(promoted_to_user([named], NOW)) == 1
-    assert promoted_to_user([named], NOW, project_name="engram") == []
+    assert len(proposed_to_user([named], NOW)) == 1
+    assert proposed_to_user([named], NOW, project_name="engram") == []
 
 
 @given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.randoms(use_true_random=False))
@@ -252,7 +279,7 @@ def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Materi
     shuffled = list(memories)
     random.shuffle(shuffled)
     assert promoted_at_session_end(shuffled, NOW, rules) == promoted_at_session_end(memories, NOW, rules)
-    assert promoted_to_user(shuffled, NOW, rules) == promoted_to_user(memories, NOW, rules)
+    assert proposed_to_user(shuffled, NOW, rules) == proposed_to_user(memories, NOW, rules)
 
 
 # --- Merging.

@@ -1,4 +1,4 @@
-"""When files are read that change: after some quiet, and not while they are being written."""
+"""The reading of files that change: after some quiet, and not while they are being written."""
 
 from __future__ import annotations
 

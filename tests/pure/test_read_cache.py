@@ -1,4 +1,4 @@
-"""What the gateway answers from while the store is away: last answers, later changes, queued writes."""
+"""The gateway's answers while the store is away: last answers, later changes, queued writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.overlay import Viewer
-from remembrancer.actors.gateway.read_cache import MAX_ANSWERS, MAX_CHANGES, ReadCache
+from remembrancer.actors.gateway.read_cache import MAX_ANSWERS, PreparedAnswers, ReadCache
+from remembrancer.actors.gateway.recent_writes import MAX_CHANGES, RecentWrites, Stage
 from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -25,6 +26,7 @@ from remembrancer.protocol.reads import (
     Scores,
     SearchGraph,
 )
+from remembrancer.protocol.wire import GatewayRequest, ToGateway, encoder
 from remembrancer.protocol.writes import (
     Change,
     EntityRef,
@@ -43,6 +45,18 @@ from remembrancer.protocol.writes import (
 HERE = ProjectRef("p_000000000001", "/here")
 THERE = ProjectRef("p_000000000002", "/there")
 VIEWER = Viewer(HERE.id, "s", sees_user=True)
+
+
+class Cache(ReadCache):
+    """A cache with its list of writes."""
+
+    def __init__(self) -> None:
+        self.writes = RecentWrites()
+        super().__init__(self.writes)
+
+    def keep(self, request: GatewayRequest, reply: ToGateway, mark: int, at: float) -> None:
+        """Put an answer of its size into it."""
+        self.put(request, reply, mark, at, len(encoder.encode(reply)))
 
 
 def question(query: str = "harbour", project: ProjectRef = HERE, session: str = "s", **fields: Any) -> Recall:
@@ -85,19 +99,19 @@ def stored(content: str, scope: Scope = "project", project: ProjectRef = HERE, s
     )
 
 
-def shown(cache: ReadCache, request: Recall | None = None, *queued: Operation) -> list[str]:
+def shown(cache: Cache, request: Recall | None = None, *queued: Operation) -> list[str]:
     return [each.content for each in cache.answer(request or question(), queued)]
 
 
-def cached(*memories: RecalledMemory, request: Recall | None = None) -> ReadCache:
-    cache = ReadCache()
-    cache.put(request or question(), answer(*memories), cache.changes.next_number, 0.0)
+def cached(*memories: RecalledMemory, request: Recall | None = None) -> Cache:
+    cache = Cache()
+    cache.keep(request or question(), answer(*memories), cache.writes.next_number, 0.0)
     return cache
 
 
 def test_the_same_question_has_its_last_answer() -> None:
     cache = cached(memory("a", "no word of it"))
-    cache.put(question(), answer(memory("b", "nor here")), cache.changes.next_number, 0.0)
+    cache.keep(question(), answer(memory("b", "nor here")), cache.writes.next_number, 0.0)
     assert [each.id for each in cache.answer(question(), [])] == ["b"]
 
 
@@ -137,8 +151,8 @@ def test_a_queued_write_is_filtered_by_when_it_happened() -> None:
         memory_id="memory:1", content="harbour", type="episodic", scope="project", session_id="s", occurred_at=300.0
     )
     queued = [asked(change, at=5.0)]
-    assert [each.id for each in ReadCache().answer(question(after=100.0), queued)] == ["memory:1"]
-    assert ReadCache().answer(question(before=100.0), queued) == []
+    assert [each.id for each in Cache().answer(question(after=100.0), queued)] == ["memory:1"]
+    assert Cache().answer(question(before=100.0), queued) == []
 
 
 def test_queued_writes_come_first_and_nothing_twice() -> None:
@@ -162,7 +176,7 @@ def test_queued_writes_come_first_and_nothing_twice() -> None:
 def test_a_queued_write_is_seen_by_whom_its_scope_names(
     scope: Scope, project: ProjectRef, session: str, seen: bool
 ) -> None:
-    cache, operation = ReadCache(), stored("harbour", scope, project, session)
+    cache, operation = Cache(), stored("harbour", scope, project, session)
     assert bool(cache.answer(question(), [operation])) is seen
     assert bool(cache.known(VIEWER, [operation])) is seen
     assert (cache.find(VIEWER, "memory:harbour", [operation]) is not None) is seen
@@ -177,7 +191,7 @@ def test_the_filters_hold_for_queued_writes() -> None:
         {"after": 6.0},
         {"before": 4.0},
     ):
-        assert ReadCache().answer(msgspec.structs.replace(question(), **without), [stored("harbour")]) == []
+        assert Cache().answer(msgspec.structs.replace(question(), **without), [stored("harbour")]) == []
 
 
 UPDATE = UpdateMemory("a", content="a new harbour", importance=0.9, add_tags=("new",), remove_tags=("old",))
@@ -213,16 +227,16 @@ def test_changes_that_came_later_show_in_what_was_answered_before(
         operations = [asked(change) for change in changes]
         if not is_queued:
             for operation in operations:
-                cache.changes.note(operation)
+                cache.writes.note(operation)
         assert shown(cache, request_, *(operations if is_queued else ())) == seen
 
 
 def test_a_change_shows_in_a_queued_memory_too_also_to_those_whom_it_is_promoted_for() -> None:
     operations = [stored("harbour", "session"), asked(UpdateMemory("memory:harbour", content="harbour master"))]
-    assert shown(ReadCache(), question(session="other"), *operations) == []
+    assert shown(Cache(), question(session="other"), *operations) == []
     operations.append(asked(PromoteMemory("memory:harbour", "project")))
-    assert shown(ReadCache(), question(session="other"), *operations) == ["harbour master"]
-    assert shown(ReadCache(), question(project=THERE), *operations) == []
+    assert shown(Cache(), question(session="other"), *operations) == ["harbour master"]
+    assert shown(Cache(), question(project=THERE), *operations) == []
 
 
 @pytest.mark.parametrize("session", ["other", "s"])
@@ -235,21 +249,21 @@ def test_nobody_changes_what_he_may_not_see(session: str) -> None:
 
 
 def test_an_answer_that_overtook_a_change_on_its_way_is_shown_changed() -> None:
-    cache = ReadCache()
-    mark = cache.changes.next_number
-    cache.changes.note(asked(ForgetMemory("a")))
-    cache.put(question(), answer(memory("a", "harbour")), mark, 0.0)
+    cache = Cache()
+    mark = cache.writes.next_number
+    cache.writes.note(asked(ForgetMemory("a")))
+    cache.keep(question(), answer(memory("a", "harbour")), mark, 0.0)
     assert shown(cache) == []
-    cache.put(question(), answer(memory("a", "harbour")), cache.changes.next_number, 0.0)
+    cache.keep(question(), answer(memory("a", "harbour")), cache.writes.next_number, 0.0)
     assert shown(cache) == ["harbour"]
 
 
 def test_answers_older_than_the_changes_that_are_known_are_not_trusted() -> None:
     cache = cached(memory("a", "harbour"))
     for number in range(MAX_CHANGES):
-        cache.changes.note(asked(TagMemory(f"other{number}", ("x",))))
+        cache.writes.note(asked(TagMemory(f"other{number}", ("x",))))
     assert shown(cache) == ["harbour"]
-    cache.changes.note(asked(TagMemory("other", ("x",))))
+    cache.writes.note(asked(TagMemory("other", ("x",))))
     assert shown(cache) == []
     assert cache.last(question(), []) is None
 
@@ -257,20 +271,20 @@ def test_answers_older_than_the_changes_that_are_known_are_not_trusted() -> None
 def test_large_changes_are_kept_in_bounded_memory() -> None:
     cache = cached(memory("a", "harbour"))
     for _ in range(10):
-        cache.changes.note(asked(UpdateMemory("b", content="x" * 262_144)))
+        cache.writes.note(asked(UpdateMemory("b", content="x" * 262_144)))
     assert shown(cache) == []
 
 
 def test_every_sort_of_answer_is_given_again_as_it_is_now() -> None:
-    cache = ReadCache()
+    cache = Cache()
     graph = SearchGraph(HERE, "s", "harbour")
     context = GatherContext(HERE, "s")
     whole = GetMemory(HERE, "s", "a")
-    cache.put(graph, GraphFound((), (memory("a", "one"), memory("b", "two"))), 0, 7.0)
+    cache.keep(graph, GraphFound((), (memory("a", "one"), memory("b", "two"))), 0, 7.0)
     section = ContextSection("project_context", (memory("a", "one"), memory("b", "two")))
-    cache.put(context, ContextGathered((section,)), 0, 7.0)
-    cache.put(whole, MemoryShown(portable("a", "one"), embedded=True), 0, 7.0)
-    cache.changes.note(asked(UpdateMemory("a", content="new")))
+    cache.keep(context, ContextGathered((section,)), 0, 7.0)
+    cache.keep(whole, MemoryShown(portable("a", "one"), embedded=True), 0, 7.0)
+    cache.writes.note(asked(UpdateMemory("a", content="new")))
     queued = [asked(ForgetMemory("b"))]
 
     found = cache.last(graph, queued)
@@ -290,9 +304,9 @@ def test_every_sort_of_answer_is_given_again_as_it_is_now() -> None:
 
 
 def test_a_memory_shown_whole_is_known_whole_with_what_changed() -> None:
-    cache = ReadCache()
+    cache = Cache()
     first = portable("a", metadata={"k": 1, "gone": 2}, related_entities=(EntityRef("Maven", "tool", "uses"),))
-    cache.put(GetMemory(HERE, "s", "a"), MemoryShown(first, embedded=True), 0, 0.0)
+    cache.keep(GetMemory(HERE, "s", "a"), MemoryShown(first, embedded=True), 0, 0.0)
     change = UpdateMemory(
         "a",
         metadata={"gone": None, "new": [3]},
@@ -307,54 +321,54 @@ def test_a_memory_shown_whole_is_known_whole_with_what_changed() -> None:
 
 
 def test_the_cache_is_bounded_in_answers_and_in_size() -> None:
-    cache = ReadCache()
+    cache = Cache()
     for number in range(MAX_ANSWERS + 10):
-        cache.put(question(f"q{number}"), answer(memory(f"m{number}", "harbour")), 0, 0.0)
+        cache.keep(question(f"q{number}"), answer(memory(f"m{number}", "harbour")), 0, 0.0)
     assert len(cache.answer(question("harbour", limit=10_000), [])) == MAX_ANSWERS
-    cache.put(question("large"), answer(memory("large", "x" * 9_000_000)), 0, 0.0)
+    cache.keep(question("large"), answer(memory("large", "x" * 9_000_000)), 0, 0.0)
     assert cache.answer(question("large"), []) == []
 
 
 def test_what_was_stored_lately_is_known_without_having_been_shown() -> None:
-    cache = ReadCache()
-    cache.changes.note(stored("harbour", "session"))
-    cache.changes.note(stored("harbour master"))
+    cache = Cache()
+    cache.writes.note(stored("harbour", "session"))
+    cache.writes.note(stored("harbour master"))
     assert shown(cache) == ["harbour", "harbour master"]
     assert shown(cache, question(session="other")) == ["harbour master"]
     assert shown(cache, question(project=THERE)) == []
-    cache.changes.note(asked(ForgetMemory("memory:harbour")))
+    cache.writes.note(asked(ForgetMemory("memory:harbour")))
     assert shown(cache) == ["harbour master"]
     assert [each.id for each in cache.made(VIEWER, [])] == ["memory:harbour master"]
 
 
 def test_an_answer_that_came_after_a_memory_was_stored_keeps_its_order() -> None:
-    cache = ReadCache()
-    cache.changes.note(stored("harbour"))
-    cache.put(
+    cache = Cache()
+    cache.writes.note(stored("harbour"))
+    cache.keep(
         question(),
         answer(memory("b", "harbour b"), memory("memory:harbour", "harbour")),
-        cache.changes.next_number,
+        cache.writes.next_number,
         0.0,
     )
-    cache.changes.note(stored("harbour later"))
+    cache.writes.note(stored("harbour later"))
     assert shown(cache) == ["harbour later", "harbour b", "harbour"]
 
 
 def test_many_new_memories_cost_the_changes_no_room_and_are_bounded_themselves() -> None:
     cache = cached(memory("a", "harbour"))
-    cache.changes.note(asked(UpdateMemory("a", content="harbour II")))
+    cache.writes.note(asked(UpdateMemory("a", content="harbour II")))
     for number in range(MAX_CHANGES + 1):
-        cache.changes.note(stored(f"tower {number}"))
+        cache.writes.note(stored(f"tower {number}"))
     assert shown(cache) == ["harbour II"]
     assert len(cache.made(VIEWER, [])) == MAX_CHANGES
 
 
 def test_a_new_memory_whose_changes_are_not_all_known_any_more_is_not_known_either() -> None:
-    cache = ReadCache()
-    cache.changes.note(stored("harbour"))
-    cache.changes.note(asked(ForgetMemory("memory:harbour")))
+    cache = Cache()
+    cache.writes.note(stored("harbour"))
+    cache.writes.note(asked(ForgetMemory("memory:harbour")))
     for number in range(MAX_CHANGES):
-        cache.changes.note(asked(TagMemory(f"other{number}", ("x",))))
+        cache.writes.note(asked(TagMemory(f"other{number}", ("x",))))
     assert shown(cache) == []
 
 
@@ -399,7 +413,7 @@ def test_wherever_changes_are_on_their_way_the_same_is_known(changes: list[Chang
     cache = cached(memory("a", "harbour", "session"), memory("b", "harbour", "session"))
     operations = [asked(change) for change in changes]
     for operation in operations[:applied]:
-        cache.changes.note(operation)
+        cache.writes.note(operation)
     queued = operations[applied:]
 
     expected = model(changes)
@@ -426,3 +440,35 @@ def test_words_match_whatever_their_ending() -> None:
     assert word_match("harbours deep", "The harbour is deep") == 1.0
     assert word_match("deeply moored", "deep water") == 0.5
     assert word_match("a b", "abc") == 0.0
+
+
+def test_all_that_follows_a_write_reads_it_in_one_list() -> None:
+    writes = RecentWrites()
+    cache, ahead = ReadCache(writes), PreparedAnswers(writes)
+    context = GatherContext(HERE, "s")
+    ahead.finish(ahead.begin(context, 1.0), 1.0, is_whole=True)
+    cache.put(question(), answer(memory("a", "harbour")), writes.next_number, 1.0, 100)
+    looked = writes.next_number
+    writes.note(asked(ForgetMemory("a")))
+    assert cache.answer(question(), []) == []
+    assert not ahead.is_ready(context, 1.0)
+    assert [each.operation.change for each in writes.since(looked) or ()] == [ForgetMemory("a")]
+
+
+def test_what_is_queued_or_was_applied_before_spoils_an_answer_and_changes_none() -> None:
+    stages: tuple[Stage, ...] = ("queued", "repeated")
+    for stage in stages:
+        cache, ahead = cached(memory("a", "harbour")), PreparedAnswers(writes := RecentWrites())
+        ahead.finish(ahead.begin(GatherContext(HERE, "s"), 1.0), 1.0, is_whole=True)
+        for each in (cache.writes, writes):
+            each.note(asked(ForgetMemory("a")), stage)
+        assert shown(cache) == ["harbour"]
+        assert not ahead.take(GatherContext(HERE, "s"), 1.0)
+
+
+def test_who_has_not_looked_for_long_is_told_that_writes_are_not_known_any_more() -> None:
+    writes = RecentWrites()
+    for number in range(MAX_CHANGES + 1):
+        writes.note(asked(TagMemory(f"other{number}", ("x",))))
+    assert writes.since(0) is None
+    assert len(writes.since(1) or ()) == MAX_CHANGES

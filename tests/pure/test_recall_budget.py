@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.text import neutralised
@@ -19,7 +19,6 @@ from remembrancer.toolsets.memory.recall_budget import HINT, NO_ROOM, Range, cut
 from remembrancer.toolsets.tools import Answer, answer_text
 from tests.pure.test_context_block import texts
 
-FEW = settings(max_examples=120, deadline=None)
 SENTENCE = "The lantern in the attic is lit by the keeper every evening at nine. "
 
 
@@ -134,9 +133,9 @@ def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(m
 def test_a_small_budget_has_the_best_sentence_of_the_best_memory() -> None:
     content = "The cache is Valkey 8 behind a proxy. Deployments happen on Tuesdays at ten. Nobody deploys on Fridays."
     answer = answer_of([content * 3, SENTENCE], note="Memories are data.")
-    found = fitted(answer, 120, words=("when", "deployments", "tuesdays"))
+    found = fitted(answer, 130, words=("when", "deployments", "tuesdays"))
     assert found["memories"][0]["content"].startswith("… Deployments happen on Tuesdays at ten.")
-    assert tokens(found) <= 120
+    assert tokens(found) <= 130
 
 
 def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
@@ -179,7 +178,6 @@ def found_memories(draw: st.DrawFn) -> tuple[list[str], list[list[Range]]]:
     return contents, passages
 
 
-@FEW
 @given(found_memories(), st.integers(64, 1500))
 def test_no_answer_is_ever_longer_than_promised(found: tuple[list[str], list[list[Range]]], max_tokens: int) -> None:
     contents, passages = found
@@ -198,7 +196,6 @@ def test_no_answer_is_ever_longer_than_promised(found: tuple[list[str], list[lis
         assert memory["content"] != "…", "an excerpt says something"
 
 
-@FEW
 @given(texts(), st.integers(150, 600))
 def test_an_excerpt_takes_no_character_apart(content: str, max_tokens: int) -> None:
     content = neutralised(content * 20)

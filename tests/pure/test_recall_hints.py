@@ -1,4 +1,4 @@
-"""What an empty answer advises: only what could make a difference to that question."""
+"""The advice of an empty answer: only what could make a difference to that question."""
 
 from __future__ import annotations
 

@@ -127,3 +127,14 @@ def test_the_quick_agglomeration_does_what_the_plain_one_does(
             break
         plain = [each for each in plain if each not in best[1:]] + [sorted(best[1] + best[2])]
     assert average_link(table, threshold, size) == sorted(each for each in plain if len(each) > 1)
+
+
+def test_what_is_in_another_language_than_english_has_to_share_a_word() -> None:
+    apart = [
+        "Le mémoire est rédigé en français.",
+        "J'ai renommé la clé dans Zotero.",
+        "J'ai fait trois cafés et le résumé.",
+    ]
+    assert clusters([memory(place, text) for place, text in enumerate(apart)], rows([0, 0, 0])) == []
+    about = [f"Le mémoire est à rendre le {day} avril." for day in (3, 17, 30)]
+    assert clusters([memory(place, text) for place, text in enumerate(about)], rows([0, 0, 0])) == [(0, 1, 2)]

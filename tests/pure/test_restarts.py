@@ -9,7 +9,7 @@ from remembrancer.actors.launcher.lifecycle import BUDGET, DELAYS_S, SLOW_S, STA
 
 
 def deaths_at_once(policy: Restarts, number: int, *, now: float = 0.0) -> list[Retry]:
-    """What the policy says when each restarted process dies the moment it was started."""
+    """The policy's answers when each restarted process dies the moment it was started."""
     said = []
     for _ in range(number):
         said.append(policy.after_death(now, 0.0))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.contract import PassageVectors, Vectors
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Passages, Source, searched_once
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
@@ -21,6 +22,7 @@ class Counted:
 
     model = "m"
     scale = CALIBRATED
+    is_exact = True
 
     def __init__(self) -> None:
         self.limits: list[int] = []
@@ -31,6 +33,9 @@ class Counted:
             raise IndexLost("gone")
         self.limits.append(limit)
         return [PassageHit(place, place, 0, 1.0 - place / 1000) for place in range(min(limit, 1000))]
+
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        raise AssertionError("only searches are shared")
 
 
 def passages_before(counted: Counted, directory: Path) -> Passages:

@@ -1,4 +1,4 @@
-"""When a session begins and ends, and for how long an answer that was fetched ahead holds."""
+"""The beginning and end of a session, and the time for which an answer that was fetched ahead holds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.gateway.attendance import Attendance
 from remembrancer.actors.gateway.read_cache import HOLDS_S, PreparedAnswers, may_change
-from remembrancer.actors.gateway.session_registry import Attendance
+from remembrancer.actors.gateway.recent_writes import RecentWrites
 from remembrancer.protocol.reads import GatherContext
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import Change, ForgetMemory, StoreMemory, UpdateMemory
@@ -73,7 +74,7 @@ def test_whoever_comes_and_goes_a_session_is_present_as_long_as_it_has_a_bridge(
 
 
 def ready_since(now: float) -> PreparedAnswers:
-    ready = PreparedAnswers()
+    ready = PreparedAnswers(RecentWrites())
     ready.finish(ready.begin(QUESTION, now), now, is_whole=True)
     return ready
 
@@ -101,10 +102,11 @@ def test_another_question_or_an_answer_in_part_is_not_ready() -> None:
 
 
 def test_what_is_written_while_the_question_is_under_way_spoils_the_answer() -> None:
-    ready = PreparedAnswers()
+    writes = RecentWrites()
+    ready = PreparedAnswers(writes)
     ticket = ready.begin(QUESTION, 100.0)
     assert not ready.take(QUESTION, 100.0)
-    ready.heard_write(store_operation("a", "new"), True)
+    writes.note(store_operation("a", "new"))
     ready.finish(ticket, 100.5, is_whole=True)
     assert not ready.take(QUESTION, 100.5)
 

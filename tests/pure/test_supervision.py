@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.lifecycle import FREE_RESTARTS
-from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S
+from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S, RESTS
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayHealth, PeerFailed, PeerGone, Stop, StoreHealth
+from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, PeerFailed, PeerGone, Stop, StoreHealth
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from tests.pure.launcher_world import World
+from tests.pure.launcher_world import FREE_RESTARTS, World
+
+SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=True)
 
 
 def sessions(count: int) -> GatewayHealth:
@@ -222,6 +224,46 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
     assert world.core.stopping == "no session for 60 s"
 
 
+def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:
+    world = World(Settings(rest_timeout_s=60.0, embedders=2), for_sessions=True)
+    world.begin()
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
+    world.settle()
+    world.pong("gateway", sessions(1))
+    assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
+    world.pong("gateway", sessions(0))
+    world.run_for(61.0)
+    for name in ("embedder-1", "embedder-2", "consolidator", "indexer"):
+        assert world.heard(name, Stop)[0].reason == RESTS
+        if name in world.running:
+            world.exit(name, 0)
+    world.run_for(3600.0)
+    assert set(world.running) == {"gateway", "store"}
+    assert (world.core.stopping, world.core.is_resting) == (None, True)
+    world.pong("gateway", sessions(1))
+    world.settle()
+    world.run_for(20.0)
+    world.settle()
+    world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
+    assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
+
+
+def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done() -> None:
+    world = World(Settings(rest_timeout_s=60.0), for_sessions=True)
+    world.begin()
+    at_work = msgspec.structs.replace(SUMMARY, pending=3, workers=1)
+    world.pong("store", StoreHealth(Counts(), at_work))
+    world.run_for(120.0)
+    assert "embedder-1" in world.running
+    world.pong("consolidator", ConsolidatorHealth(job="tidying"))
+    world.pong("store", StoreHealth(Counts(), SUMMARY))
+    world.run_for(60.0)
+    assert "embedder-1" in world.running
+    world.pong("consolidator", ConsolidatorHealth())
+    world.run_for(1.0)
+    assert world.heard("embedder-1", Stop)[0].reason == RESTS
+
+
 def test_a_runtime_in_the_foreground_stays_without_sessions() -> None:
     world = World(Settings(idle_timeout_s=60.0))
     world.begin()
@@ -260,7 +302,6 @@ def happen(world: World, event: tuple[str, float]) -> None:
         {"ready": world.ready, "crash": world.exit, "refuse": world.refuse, "pong": world.pong}[kind](name)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(EVENTS, max_size=40))
 def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list[tuple[str, float]]) -> None:
     world = World(Settings(embedders=2, start_timeout_s=20.0))

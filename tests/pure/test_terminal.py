@@ -11,6 +11,7 @@ from rich.table import Table
 
 from remembrancer.commands import terminal
 from remembrancer.memory.text import printable
+from tests.patience import PATIENCE_S
 
 HOSTILE = "a\x1b]0;title\x07b\x9b31mc\rd\u202ee\x00"
 STEERS = set("\x1b\x07\x9b\r\u202e\x00")
@@ -54,7 +55,7 @@ def test_no_command_passes_on_what_a_file_or_a_name_says(home: Path, tmp_path: P
         "remembrancer",
         *[str(named) if word in ("file", "x") else word for word in arguments],
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode not in (0, 1)
     assert done.stderr
     assert not STEERS & set(done.stderr + done.stdout)

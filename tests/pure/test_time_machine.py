@@ -12,10 +12,11 @@ import pytest
 
 from examples.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
 from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.store.records import schema
 from remembrancer.actors.store.records.catalog import Catalog
-from remembrancer.actors.store.records.schema import migrate
 from remembrancer.protocol.errors import AlreadyRunning
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
 
 DAY_S = 86_400.0
 
@@ -61,7 +62,7 @@ def a_home(tmp_path: Path) -> Path:
     for path in (paths.user_database, paths.project_database("p_1")):
         path.parent.mkdir(parents=True)
         with opened(path) as connection:
-            migrate(connection)
+            schema.RECORDS.migrate(connection, None)
     with opened(paths.project_database("p_1")) as connection:
         connection.execute(
             """INSERT INTO memories (id, content, characters, content_digest, type, scope, session_id, importance, tags,
@@ -77,13 +78,13 @@ def a_home(tmp_path: Path) -> Path:
         connection.execute("INSERT INTO maintenance VALUES ('maintenance', 1000002, 3)")
     Catalog(paths.catalog, lambda: 1_000_000.0).close()
     with opened(paths.catalog) as connection:
-        connection.execute("INSERT INTO projects VALUES ('p_1', '/p', 1000000, 1000003, NULL)")
+        connection.execute("INSERT INTO projects VALUES ('p_1', '/p', 1000000, 1000003, NULL, NULL)")
     return tmp_path
 
 
 def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Path) -> None:
     with opened(tmp_path / "records.db") as connection:
-        migrate(connection)
+        schema.RECORDS.migrate(connection, None)
     Catalog(tmp_path / "catalog.db", lambda: 0.0).close()
     QueueFile(tmp_path / "queue.db").close()
     assert real_columns(tmp_path / "records.db") == pairs(RECORDS, NO_TIMES)
@@ -94,7 +95,7 @@ def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Pa
 
 def test_every_column_of_json_is_known_to_have_times_in_it_or_none(tmp_path: Path) -> None:
     with opened(tmp_path / "records.db") as connection:
-        migrate(connection)
+        schema.RECORDS.migrate(connection, None)
     without = {
         ("memories", "metadata"),
         ("memories", "structured"),

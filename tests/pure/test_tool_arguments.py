@@ -1,20 +1,44 @@
-"""Arguments of the `memory` tools: what is accepted, and the errors that name the field and what is allowed."""
+"""Arguments of tools: what is accepted, and the errors that name the field at fault and what is allowed."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import anyio
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import DEFAULT_PROMOTION, promotion_score
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.kinds import KINDS, type_of_kind
 from remembrancer.protocol.reads import Recall
-from remembrancer.protocol.writes import EntityRef, ProjectRef, SourceRef, StoreMemory
+from remembrancer.protocol.wire import GatewayRequest
+from remembrancer.protocol.writes import (
+    EntityRef,
+    ForgetMemory,
+    LinkRef,
+    Operation,
+    ProjectRef,
+    PromoteMemory,
+    RestoreMemory,
+    SourceRef,
+    StoreMemory,
+    TagMemory,
+    UpdateMemory,
+    memory_id_of,
+)
+from remembrancer.toolsets import tools
 from remembrancer.toolsets.arguments import ArgumentDecoder
+from remembrancer.toolsets.memory.get_memory_context import MAX_FILES
 from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments
 from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments, to_recall
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments, to_change
+from remembrancer.toolsets.service import Asked, Away, Caller, MemoryService, Written
+from remembrancer.toolsets.tools import Call, load_tools
 
 LIMIT_BYTES = 262_144
 PROJECT = ProjectRef("p_0123456789ab", "/code")
@@ -169,94 +193,6 @@ def test_content_is_kept_as_it_is() -> None:
     assert store(content=text).content == text
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field", "said"),
-    [
-        ({"contents": "x"}, "contents", "did you mean content?"),
-        ({"content": "x", "entities": []}, "entities", "did you mean related_entities?"),
-        ({"\ud800": "x"}, "\\ud800", "unknown field"),
-        ({"content": 5}, "content", "must be a string"),
-        ({"content": None}, "content", "must be a string"),
-        ({"content": " \n"}, "content", "must not be empty"),
-        ({"content": "x" * 2_000_000}, "content", "262144 bytes"),
-        ({"content": "ü" * 131_073}, "content", "has 262146"),
-        ({"content": "a\0b"}, "content", "NUL"),
-        ({"content": "a\ud800"}, "content", "lone surrogate"),
-        ({"type": "opinion"}, "type", "one of episodic, procedural, semantic"),
-        ({"scope": "team"}, "scope", "one of project, session, user"),
-        ({"importance": 1.01}, "importance", "a number from 0 to 1"),
-        ({"importance": -0.1}, "importance", "a number from 0 to 1"),
-        ({"importance": float("nan")}, "importance", "a number from 0 to 1"),
-        ({"importance": "0.5"}, "importance", "a number from 0 to 1"),
-        ({"importance": True}, "importance", "a number from 0 to 1, not true"),
-        ({"tags": [f"t{n}" for n in range(10_000)]}, "tags", "100 items at most"),
-        ({"tags": ["x" * 101]}, "tags[0]", "100 characters"),
-        ({"tags": ["ok", ""]}, "tags[1]", "must not be empty"),
-        ({"tags": ["a\nb"]}, "tags[0]", "control characters"),
-        ({"tags": ["a\0b"]}, "tags[0]", "control characters"),
-        ({"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
-        ({"tags": [1]}, "tags[0]", "must be a string"),
-        ({"tags": {"a": None}}, "tags", 'must be a list, each item a string, not {"a": null}'),
-        ({"source": {"turn": 1}}, "source.turn", "conversation_turn"),
-        ({"source": '{"turn": 1}'}, "source.turn", "did you mean conversation_turn?"),
-        ({"source": {"conversation_turn": -1}}, "source.conversation_turn", "from 0"),
-        ({"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "from 0"),
-        ({"source": "Bash"}, "source", "an object with the fields tool, file, conversation_turn"),
-        ({"related_entities": [{"name": "a", "type": "b"}]}, "related_entities[0].relationship", "is missing"),
-        ({"related_entities": [{"name": "", "type": "b", "relationship": "c"}]}, "related_entities[0].name", "empty"),
-        (
-            {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},
-            "related_entities",
-            "100 items at most",
-        ),
-        ({"session_id": ""}, "session_id", "must not be empty"),
-        ({"session_id": "session:other", "scope": "session"}, "session_id", "a session's memories are its own"),
-        ({"wait_for_embedding": "yes"}, "wait_for_embedding", "true or false"),
-        ({"occurred_at": "yesterday"}, "occurred_at", "ISO 8601"),
-        ({"occurred_at": "2026-02-30"}, "occurred_at", "ISO 8601"),
-        ({"occurred_at": "0001-01-01T00:00+10:00"}, "occurred_at", "ISO 8601"),
-        ({"occurred_at": 1771545600}, "occurred_at", "must be a string"),
-    ],
-)
-def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, Any], field: str, said: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        store(**arguments)
-    assert caught.value.field == field
-    assert said in caught.value.message
-    caught.value.message.encode()  # an error that cannot be sent would be none
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field", "said"),
-    [
-        ({"query": ""}, "query", "must not be empty"),
-        ({"query": "x" * 20_000}, "query", "bytes"),
-        ({"limit": 0}, "limit", "an integer from 1 to 50"),
-        ({"limit": 51}, "limit", "an integer from 1 to 50"),
-        ({"limit": 10.5}, "limit", "an integer from 1 to 50"),
-        ({"limit": float("inf")}, "limit", "an integer from 1 to 50"),
-        ({"limit": 10**30}, "limit", "an integer from 1 to 50"),
-        ({"strategy": "magic"}, "strategy", "one of graph, hybrid, keyword, vector"),
-        ({"scope": ["user", "team"]}, "scope[1]", "one of project, session, user"),
-        ({"min_importance": 2}, "min_importance", "a number from 0 to 1"),
-        ({"time_range": {"since": "2026"}}, "time_range.since", "known are after, before"),
-        ({"time_range": {"after": "yesterday"}}, "time_range.after", "ISO 8601"),
-        ({"time_range": {"after": "2026-13-01"}}, "time_range.after", "ISO 8601"),
-        ({"time_range": {"after": "2026-03-01", "before": "2026-02-01"}}, "time_range.after", "later than"),
-        ({"include_forgotten": 1}, "include_forgotten", "true or false"),
-        ({"reference_time": "next week"}, "reference_time", "ISO 8601"),
-        ({"max_tokens": 49}, "max_tokens", "an integer from 64 to 100000"),
-        ({"max_tokens": 100_001}, "max_tokens", "an integer from 64 to 100000"),
-        ({"detail": "all"}, "detail", "true or false"),
-    ],
-)
-def test_recall_memories_names_the_field_and_what_is_allowed(arguments: dict[str, Any], field: str, said: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        recall(**arguments)
-    assert caught.value.field == field
-    assert said in caught.value.message
-
-
 def test_a_missing_field_is_named_with_what_it_must_be() -> None:
     with pytest.raises(InvalidInput) as caught:
         STORE.decode({"scope": "user", "type": "semantic"})
@@ -337,26 +273,6 @@ def test_the_other_fields_arrive() -> None:
     assert (change.valid_from, change.valid_until) == (1771545600.0, 1773964800.0)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "field"),
-    [
-        ({"kind": "thought"}, "kind"),
-        ({"confidence": 1.5}, "confidence"),
-        ({"summary": " "}, "summary"),
-        ({"summary": "x" * 2001}, "summary"),
-        ({"domain": "a\nb"}, "domain"),
-        ({"structured": {"x": float("inf")}}, "structured.x"),
-        ({"structured": {"x": "y" * 70_000}}, "structured"),
-        ({"valid_from": "soon"}, "valid_from"),
-        ({"valid_from": "2026-02-20", "valid_until": "2026-02-20"}, "valid_until"),
-    ],
-)
-def test_a_wrong_one_of_the_other_fields_is_named(arguments: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
-        store(**arguments)
-    assert caught.value.field == field
-
-
 def test_the_type_of_an_entity_is_kept_as_given() -> None:
     given = [{"name": name, "type": name, "relationship": "is"} for name in ("Library", "source-file", "component")]
     assert [entity.type for entity in store(related_entities=given).related_entities] == [
@@ -388,3 +304,422 @@ def test_get_memory_status_takes_nothing() -> None:
     assert decoder.decode({}) == GetMemoryStatusArguments()
     with pytest.raises(InvalidInput, match="there are none"):
         decoder.decode({"verbose": True})
+
+
+# --- the tools that change a memory ---
+
+BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+ID = f"memory:{BARE}"
+OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
+TOOLS = {each.name: each for each in load_tools()}
+
+
+CALLER = Caller("bridge", "session:s", PROJECT, 0.0)
+
+
+class NoStore:
+    """A service that takes every write, and knows nothing."""
+
+    settings = Settings()
+
+    def __init__(self) -> None:
+        self.written: list[Operation] = []
+
+    async def apply(self, operation: Operation, _: float) -> Written:
+        self.written.append(operation)
+        return Written(operation, None)
+
+    async def ask(self, _: GatewayRequest, __: float) -> Asked:
+        return Asked(None, away=Away())
+
+    def find_before(self, _: Operation) -> None:
+        return None
+
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "store_memory": {"content": "The build needs Java 21", "type": "semantic", "scope": "project"},
+    "recall_memories": {"query": "build"},
+    "promote_memory": {"memory_id": ID, "target_scope": "user"},
+    **{tool: {"memory_id": ID} for tool in ("update_memory", "tag_memory", "forget_memory", "restore_memory")},
+}
+"""The arguments that a call has unless it says otherwise."""
+
+
+def asked(tool: str, **arguments: Any) -> Any:
+    """The change that a call of a tool asks for."""
+    service = NoStore()
+    raw = GIVEN.get(tool, {}) | arguments
+    call = Call(tool, CALLER, 1, 0.0, raw, cast(MemoryService, service))
+    anyio.run(TOOLS[tool].run, call, TOOLS[tool].decoder.decode(raw))
+    return service.written[0].change
+
+
+def update(**arguments: Any) -> UpdateMemory:
+    return cast(UpdateMemory, asked("update_memory", **arguments))
+
+
+def tag(**arguments: Any) -> TagMemory:
+    return cast(TagMemory, asked("tag_memory", **arguments))
+
+
+def forget(**arguments: Any) -> ForgetMemory:
+    return cast(ForgetMemory, asked("forget_memory", **arguments))
+
+
+def promote(**arguments: Any) -> PromoteMemory:
+    return cast(PromoteMemory, asked("promote_memory", **arguments))
+
+
+def restore(**arguments: Any) -> RestoreMemory:
+    return cast(RestoreMemory, asked("restore_memory", **arguments))
+
+
+def test_the_ids_of_a_call_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def derive(*call: Any) -> str:
+        made.append(call)
+        return derive_operation_id(*call)
+
+    monkeypatch.setattr(tools, "derive_operation_id", derive)
+    raw = {"content": "The gate opens at seven"}
+    service = NoStore()
+    call = Call("store_memory", CALLER, 1, 0.0, raw, cast(MemoryService, service))
+    answer = anyio.run(TOOLS["store_memory"].run, call, TOOLS["store_memory"].decoder.decode(raw))
+    (operation,) = service.written
+    assert operation.operation_id == derive_operation_id("bridge", 1, "store_memory", raw)
+    assert answer["memory_id"] == memory_id_of(operation.change) == derive_memory_id(operation.operation_id)
+    assert len(made) == 1
+
+
+def test_an_answer_stands_once_as_text_and_once_as_structure_in_one_response() -> None:
+    result = tools.Result({"memory_id": "m", "near": [1.5, None, "“ü"]}, tools.answer_text({"a": "“ü\n", "b": [1.5]}))
+    response = msgspec.json.decode(anyio.run(result.response, "7"))
+    assert response == {
+        "jsonrpc": "2.0",
+        "id": "7",
+        "result": {
+            "content": [{"type": "text", "text": result.text}],
+            "structuredContent": {"a": "“ü\n", "b": [1.5]},  # the text itself: the answer is not encoded again
+            "isError": False,
+        },
+    }
+
+
+def test_everything_that_is_given_of_a_change_arrives() -> None:
+    assert update(
+        content="new",
+        importance=0.9,
+        tags={"add": [" Cafe\u0301 ", "b", "b"], "remove": "c"},
+        metadata={"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}},
+        related_entities={
+            "add": [{"name": " Maven ", "type": "tool", "relationship": "uses"}],
+            "remove": ["Gradle", " Gradle"],
+        },
+    ) == UpdateMemory(
+        memory_id=ID,
+        content="new",
+        importance=0.9,
+        add_tags=("Café", "b"),
+        remove_tags=("c",),
+        metadata={"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}},
+        add_entities=(EntityRef("Maven", "tool", "uses"),),
+        remove_entities=("Gradle",),
+    )
+    assert tag(add="a", remove=["b"]) == TagMemory(ID, ("a",), ("b",))
+    assert forget(reason="outdated") == ForgetMemory(ID, "outdated")
+    assert promote(reason="useful") == PromoteMemory(ID, "user", "useful")
+    assert restore(version=3, reason="it was right") == RestoreMemory(ID, 3, "it was right")
+
+
+def test_what_is_left_out_or_null_stays_as_it_is() -> None:
+    assert update(importance=0.0, tags=None, metadata=None) == UpdateMemory(ID, importance=0.0)
+    assert update(importance=0.0, tags={"add": None}, related_entities={"remove": None}) == update(importance=0)
+    assert forget() == ForgetMemory(ID)
+    assert restore(version=None) == RestoreMemory(ID)
+
+
+@pytest.mark.parametrize("memory_id", [ID, BARE, BARE.lower(), f"memory:{BARE.lower()}"])
+def test_an_id_may_be_given_with_its_prefix_or_without(memory_id: str) -> None:
+    for change in (
+        update(memory_id=memory_id, content="x"),
+        tag(memory_id=memory_id, add="x"),
+        forget(memory_id=memory_id),
+        promote(memory_id=memory_id),
+        restore(memory_id=memory_id),
+    ):
+        assert change.memory_id == ID
+
+
+@pytest.mark.parametrize("call", [update, tag, forget, promote, restore])
+@pytest.mark.parametrize("memory_id", ["", "memory:", "x" * 26, "session:" + BARE, ID + "0", "memory:\ud800"])
+def test_what_is_no_id_is_refused_by_every_tool(call: Any, memory_id: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        call(
+            memory_id=memory_id, **({"content": "x"} if call is update else {}), **({"add": "x"} if call is tag else {})
+        )
+    assert caught.value.field == "memory_id"
+    caught.value.message.encode()
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"tags": {}}, {"tags": {"add": []}}, {"metadata": {}}, {"related_entities": {"remove": []}}]
+)
+def test_an_update_of_nothing_names_what_can_be_changed(arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=r"content, importance, tags .*, metadata, related_entities"):
+        update(**arguments)
+
+
+def deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def test_a_reason_may_have_as_many_characters_of_any_script() -> None:
+    assert forget(reason="語" * 2000).reason == "語" * 2000
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(max_size=10), VALUES, min_size=1, max_size=4))
+def test_metadata_that_is_accepted_travels_unharmed(metadata: dict[str, Any]) -> None:
+    try:
+        change = update(metadata=metadata)
+    except InvalidInput as error:
+        error.message.encode()
+        return
+    for format_ in (msgspec.msgpack, msgspec.json):
+        assert format_.decode(format_.encode(change), type=UpdateMemory) == change
+
+
+def test_the_other_fields_of_a_change_arrive() -> None:
+    change = update(
+        kind="decision",
+        summary="short",
+        confidence=0.7,
+        domain="build",
+        structured={"a": 1, "b": None},
+        valid_from="2026-02-20",
+        valid_until="2026-02-21",
+        add_links=[{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
+        remove_links=[{"relation": "supports", "target": OTHER}],
+    )
+    assert change == UpdateMemory(
+        ID,
+        kind="decision",
+        summary="short",
+        confidence=0.7,
+        domain="build",
+        structured={"a": 1, "b": None},
+        valid_from=1771545600.0,
+        valid_until=1771632000.0,
+        add_links=(LinkRef("supersedes", OTHER),),
+        remove_links=(LinkRef("supports", OTHER),),
+    )
+
+
+def test_an_empty_summary_or_domain_takes_it_away() -> None:
+    assert update(summary="", domain="") == UpdateMemory(ID, summary="", domain="")
+
+
+def test_an_empty_beginning_or_end_of_the_validity_takes_it_away() -> None:
+    assert update(valid_until="") == UpdateMemory(ID, cleared=("valid_until",))
+    assert update(valid_from="", valid_until="") == UpdateMemory(ID, cleared=("valid_from", "valid_until"))
+    assert update(valid_from="", valid_until="1970-01-01") == UpdateMemory(ID, valid_until=0.0, cleared=("valid_from",))
+
+
+# --- errors ---
+
+ERRORS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
+    "store_memory": [
+        ({"contents": "x"}, "contents", "did you mean content?"),
+        ({"content": "x", "entities": []}, "entities", "did you mean related_entities?"),
+        ({"\ud800": "x"}, "\\ud800", "unknown field"),
+        ({"content": 5}, "content", "must be a string"),
+        ({"content": None}, "content", "must be a string"),
+        ({"content": " \n"}, "content", "must not be empty"),
+        ({"content": "x" * 2_000_000}, "content", "262144 bytes"),
+        ({"content": "ü" * 131_073}, "content", "has 262146"),
+        ({"content": "a\0b"}, "content", "NUL"),
+        ({"content": "a\ud800"}, "content", "lone surrogate"),
+        ({"type": "opinion"}, "type", "one of episodic, procedural, semantic"),
+        ({"scope": "team"}, "scope", "one of project, session, user"),
+        ({"importance": 1.01}, "importance", "a number from 0 to 1"),
+        ({"importance": -0.1}, "importance", "a number from 0 to 1"),
+        ({"importance": float("nan")}, "importance", "a number from 0 to 1"),
+        ({"importance": "0.5"}, "importance", "a number from 0 to 1"),
+        ({"importance": True}, "importance", "a number from 0 to 1, not true"),
+        ({"tags": [f"t{n}" for n in range(10_000)]}, "tags", "100 items at most"),
+        ({"tags": ["x" * 101]}, "tags[0]", "100 characters"),
+        ({"tags": ["ok", ""]}, "tags[1]", "must not be empty"),
+        ({"tags": ["a\nb"]}, "tags[0]", "control characters"),
+        ({"tags": ["a\0b"]}, "tags[0]", "control characters"),
+        ({"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
+        ({"tags": [1]}, "tags[0]", "must be a string"),
+        ({"tags": {"a": None}}, "tags", 'must be a list, each item a string, not {"a": null}'),
+        ({"source": {"turn": 1}}, "source.turn", "conversation_turn"),
+        ({"source": '{"turn": 1}'}, "source.turn", "did you mean conversation_turn?"),
+        ({"source": {"conversation_turn": -1}}, "source.conversation_turn", "from 0"),
+        ({"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "from 0"),
+        ({"source": "Bash"}, "source", "an object with the fields tool, file, conversation_turn"),
+        ({"related_entities": [{"name": "a", "type": "b"}]}, "related_entities[0].relationship", "is missing"),
+        ({"related_entities": [{"name": "", "type": "b", "relationship": "c"}]}, "related_entities[0].name", "empty"),
+        (
+            {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},
+            "related_entities",
+            "100 items at most",
+        ),
+        ({"session_id": ""}, "session_id", "must not be empty"),
+        ({"session_id": "session:other", "scope": "session"}, "session_id", "a session's memories are its own"),
+        ({"wait_for_embedding": "yes"}, "wait_for_embedding", "true or false"),
+        ({"occurred_at": "yesterday"}, "occurred_at", "ISO 8601"),
+        ({"occurred_at": "2026-02-30"}, "occurred_at", "ISO 8601"),
+        ({"occurred_at": "0001-01-01T00:00+10:00"}, "occurred_at", "ISO 8601"),
+        ({"occurred_at": 1771545600}, "occurred_at", "must be a string"),
+        ({"kind": "thought"}, "kind", ""),
+        ({"confidence": 1.5}, "confidence", ""),
+        ({"summary": " "}, "summary", ""),
+        ({"summary": "x" * 2001}, "summary", ""),
+        ({"domain": "a\nb"}, "domain", ""),
+        ({"structured": {"x": float("inf")}}, "structured.x", ""),
+        ({"structured": {"x": "y" * 70_000}}, "structured", ""),
+        ({"valid_from": "soon"}, "valid_from", ""),
+        ({"valid_from": "2026-02-20", "valid_until": "2026-02-20"}, "valid_until", ""),
+    ],
+    "recall_memories": [
+        ({"query": ""}, "query", "must not be empty"),
+        ({"query": "x" * 20_000}, "query", "bytes"),
+        ({"limit": 0}, "limit", "an integer from 1 to 50"),
+        ({"limit": 51}, "limit", "an integer from 1 to 50"),
+        ({"limit": 10.5}, "limit", "an integer from 1 to 50"),
+        ({"limit": float("inf")}, "limit", "an integer from 1 to 50"),
+        ({"limit": 10**30}, "limit", "an integer from 1 to 50"),
+        ({"strategy": "magic"}, "strategy", "one of graph, hybrid, keyword, vector"),
+        ({"scope": ["user", "team"]}, "scope[1]", "one of project, session, user"),
+        ({"min_importance": 2}, "min_importance", "a number from 0 to 1"),
+        ({"time_range": {"since": "2026"}}, "time_range.since", "known are after, before"),
+        ({"time_range": {"after": "yesterday"}}, "time_range.after", "ISO 8601"),
+        ({"time_range": {"after": "2026-13-01"}}, "time_range.after", "ISO 8601"),
+        ({"time_range": {"after": "2026-03-01", "before": "2026-02-01"}}, "time_range.after", "later than"),
+        ({"include_forgotten": 1}, "include_forgotten", "true or false"),
+        ({"reference_time": "next week"}, "reference_time", "ISO 8601"),
+        ({"max_tokens": 49}, "max_tokens", "an integer from 64 to 100000"),
+        ({"max_tokens": 100_001}, "max_tokens", "an integer from 64 to 100000"),
+        ({"detail": "all"}, "detail", "true or false"),
+    ],
+    "update_memory": [
+        ({"contents": "x"}, "contents", "did you mean content?"),
+        ({"content": " "}, "content", "must not be empty"),
+        ({"content": "x" * 262_145}, "content", "262144 bytes"),
+        ({"importance": 1.5}, "importance", "a number from 0 to 1"),
+        ({"tags": ["x"]}, "tags", "an object with the fields add, remove"),
+        ({"tags": {"added": ["x"]}}, "tags.added", "did you mean add?"),
+        ({"tags": {"add": ["x", 1]}}, "tags.add[1]", "must be a string"),
+        ({"tags": {"add": ["a\nb"]}}, "tags.add[0]", "control characters"),
+        ({"tags": {"remove": ["a\u0000"]}}, "tags.remove[0]", "control characters"),
+        ({"tags": {"add": ["a", "b"], "remove": [" b"]}}, "tags.add", "both name 'b'"),
+        ({"tags": {"add": [f"t{n}" for n in range(101)]}}, "tags.add", "100 items at most"),
+        ({"related_entities": {"add": [{"name": "a"}]}}, "related_entities.add[0].type", "is missing"),
+        (
+            {"related_entities": {"add": [{"name": "a", "type": " ", "relationship": "c"}]}},
+            "related_entities.add[0].type",
+            "must not be empty",
+        ),
+        ({"related_entities": {"remove": ["a\n"] * 2 + ["\n"]}}, "related_entities.remove[2]", "must not be empty"),
+        ({"related_entities": {"remove": ["a"] * 101}}, "related_entities.remove", "100 items at most"),
+        ({"metadata": ["x"]}, "metadata", "must be an object, not"),
+        ({"metadata": {"": 1}}, "metadata", "must not be empty"),
+        ({"metadata": {"a\nb": 1}}, "metadata", "control characters"),
+        ({"metadata": {"a": 2**53 + 1}}, "metadata.a", "2**53"),
+        ({"metadata": {"a": {"b": [0, -(10**30)]}}}, "metadata.a.b[1]", "2**53"),
+        ({"metadata": {"a": float("inf")}}, "metadata.a", "finite"),
+        ({"metadata": {"a": float("nan")}}, "metadata.a", "finite"),
+        ({"metadata": {"a": 1e300}}, "metadata.a", "2**53"),
+        ({"metadata": {"a": deep(8)}}, "metadata.a[0][0][0][0][0][0][0]", "8 levels"),
+        ({"metadata": {"a": ["x\ud800"]}}, "metadata.a[0]", "lone surrogate"),
+        ({"metadata": {"a": {"x\udfff": 1}}}, "metadata.a", "lone surrogate"),
+        ({"metadata": {"a": "x" * 65_536}}, "metadata", "65536 bytes"),
+        ({"kind": "thought"}, "kind", "tool_outcome"),
+        ({"summary": "  "}, "summary", "must not be empty"),
+        ({"structured": {"x": 2**60}}, "structured.x", "2**53"),
+        ({"valid_until": "soon"}, "valid_until", "ISO 8601"),
+        ({"add_links": [{"relation": "likes", "target": OTHER}]}, "add_links[0].relation", "caused_by"),
+        ({"add_links": [{"relation": "supports", "target": "x"}]}, "add_links[0].target", "ULID"),
+        ({"add_links": [{"relation": "supports", "target": ID}]}, "add_links[0].target", "another one"),
+        ({"add_links": [{"relation": "supports"}]}, "add_links[0].target", "is missing"),
+        ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0].relation", "caused_by"),
+        ({"remove_links": [{"target": OTHER}]}, "remove_links[0].relation", "is missing"),
+        (
+            {"add_links": [{"relation": "supports", "target": OTHER, "strength": 2}]},
+            "add_links[0].strength",
+            "at most 1",
+        ),
+        ({"remove_links": ["supports"]}, "remove_links[0]", "an object"),
+        ({"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
+    ],
+    "tag_memory": [
+        ({}, "add", "nothing to change"),
+        ({"add": ["a"], "remove": ["a"]}, "add", "both name 'a'"),
+        ({"remove": [""]}, "remove[0]", "must not be empty"),
+    ],
+    "forget_memory": [
+        ({"reason": "x" * 2001}, "reason", "2000 characters"),
+        ({"reason": "a\0"}, "reason", "NUL"),
+        ({"reason": ""}, "reason", "must not be empty"),
+    ],
+    "promote_memory": [
+        ({"target_scope": "session"}, "target_scope", "one of project, user"),
+        ({"target_scope": None}, "target_scope", "one of project, user"),
+        ({"reason": "\ud800"}, "reason", "surrogate"),
+    ],
+    "restore_memory": [
+        ({"version": 0}, "version", "at least 1"),
+        ({"version": 10**30}, "version", "from 1 to"),
+        ({"version": "1"}, "version", "an integer"),
+    ],
+    "get_memory_context": [
+        ({"max_tokens": 99}, "max_tokens", ""),
+        ({"max_tokens": 8001}, "max_tokens", ""),
+        ({"max_tokens": "many"}, "max_tokens", ""),
+        ({"sections": ["preferences", "dreams"]}, "sections[1]", ""),
+        ({"files_in_context": ["a\x07.py"]}, "files_in_context[0]", ""),
+        ({"files_in_context": ["a.py"] * (MAX_FILES + 1)}, "files_in_context", ""),
+        ({"task_description": "a\x00b"}, "task_description", ""),
+        ({"task": "x"}, "task", ""),
+    ],
+    "search_knowledge_graph": [
+        ({"depth": 0}, "depth", ""),
+        ({"depth": 4}, "depth", ""),
+        ({"limit": 0}, "limit", ""),
+        ({"limit": 101}, "limit", ""),
+        ({"direction": "up"}, "direction", ""),
+        ({"entity": "a\nb"}, "entity", ""),
+        ({"entity": "x" * 201}, "entity", ""),
+        ({"relationship_type": "a\x00b"}, "relationship_type", ""),
+        ({"entities": "a"}, "entities", ""),
+    ],
+    "reflect_and_consolidate": [
+        ({"session_id": "session:other"}, "session_id", ""),
+        ({"strategy": "everything"}, "strategy", ""),
+        ({"undo": "run_1", "dry_run": True}, "undo", ""),
+        ({"undo": " "}, "undo", ""),
+    ],
+}
+"""Of each tool: arguments beside those that it takes, the field that the error names, and words of its message."""
+
+
+@pytest.mark.parametrize(("tool", "row"), [(tool, row) for tool, rows in ERRORS.items() for row in range(len(rows))])
+def test_an_error_names_the_field_and_what_is_allowed(tool: str, row: int) -> None:
+    arguments, field, said = ERRORS[tool][row]
+    with pytest.raises(InvalidInput) as caught:
+        asked(tool, **arguments)
+    assert caught.value.field == field
+    assert said in caught.value.message
+    caught.value.message.encode()  # an error that cannot be sent would be none

@@ -1,4 +1,4 @@
-"""Where a call's time went: what a process notes, and how the notes of all of them become the way of one call."""
+"""The time of a call: the notes of a process, and how those of all become the way of one call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from remembrancer.actors.launcher.supervisor import Answers
+from remembrancer.actors.launcher.process_control import Answers
 from remembrancer.commands.status import CallTrace, choose, join, print_call, print_calls
 from remembrancer.protocol.control import Pong, ProcessTraces, TracesGathered, TracesTold
 from remembrancer.protocol.sockets import Speaker
@@ -176,7 +176,7 @@ def test_a_person_reads_where_the_time_went() -> None:
 
 @pytest.mark.anyio
 async def test_an_answer_waits_for_all_that_were_asked_and_no_longer() -> None:
-    answers = Answers(TracesTold, ["gateway", "store"])
+    answers = Answers((TracesTold,), ["gateway", "store"])
     answers.note("gateway", TracesTold(GATEWAY.traces))
     answers.note("a stranger", TracesTold(STORE.traces))
     answers.note("store", Pong())
@@ -187,8 +187,8 @@ async def test_an_answer_waits_for_all_that_were_asked_and_no_longer() -> None:
 
 @pytest.mark.anyio
 async def test_a_process_that_does_not_answer_in_time_is_named() -> None:
-    answers = Answers(TracesTold, ["gateway", "store"])
+    answers = Answers((TracesTold,), ["gateway", "store"])
     answers.note("store", TracesTold(STORE.traces))
     await answers.wait(0.01)
     assert answers.traces() == TracesGathered((STORE,), ("gateway",))
-    await Answers(TracesTold, []).wait(30)
+    await Answers((TracesTold,), []).wait(30)

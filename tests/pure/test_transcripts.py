@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.config.sources import is_of_workspace
 from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns, read_turns
+from remembrancer.toolsets.files.workspace_files import is_of_workspace
 
 AT = 1_771_243_200.0  # 2026-02-16T12:00:00Z
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
@@ -123,7 +123,6 @@ def test_codex_is_read_as_well() -> None:
     assert len({turn.uuid for turn in turns}) == 4
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, len(SESSION)), max_size=6))
 def test_a_file_that_grows_gives_the_same_turns_wherever_it_is_cut(cuts: list[int]) -> None:
     position, turns = START, []
@@ -178,7 +177,6 @@ def test_long_results_are_shortened_and_secrets_blotted_out() -> None:
         assert "ghp_" not in cut.text
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.one_of(
@@ -231,7 +229,6 @@ def test_a_long_turn_is_cut_and_a_short_talk_is_one_chunk() -> None:
     assert chunks_of_turns([]) == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(max_size=300), max_size=20), st.sampled_from([(32, 0), (32, 16), (100, 20), (400, 80)]))
 def test_every_turn_is_in_a_chunk_and_none_is_too_long(texts: list[str], size: tuple[int, int]) -> None:
     turns = [turn(number, text) for number, text in enumerate(texts, 1)]

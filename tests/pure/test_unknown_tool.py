@@ -1,4 +1,4 @@
-"""What a client is told that asks for a tool which is not there."""
+"""The answer to a client that asks for a tool which is not there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a watched resource is looked at and told of, whom a write concerns, and what a session was served."""
+"""The looks at a watched resource, the writes that concern it, and what a session was served."""
 
 from __future__ import annotations
 

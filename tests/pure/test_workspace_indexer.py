@@ -11,14 +11,14 @@ import pytest
 
 from remembrancer.actors.indexer.workspace import BATCH_CHARACTERS, WorkspaceIndexer
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import FoundFile
-from remembrancer.protocol.files import FilesIndexed, Indexed, IndexFiles, ReadIndexed, SyncDone, Workspace
+from remembrancer.protocol.files import AskedSync, FilesIndexed, Indexed, IndexFiles, ReadIndexed, SyncDone, Workspace
 from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.files.workspace_files import FoundFile
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
-STUCK_S = 10.0
 
 
 class SlowStore:
@@ -28,6 +28,7 @@ class SlowStore:
         self.reads = [threading.Event() for _ in range(4)]
         self.taken: list[str] = []
         self.ahead: list[int] = []
+        self.left: list[int] = []
         self.done: SyncDone | None = None
         self.told = anyio.Event()
 
@@ -35,9 +36,14 @@ class SlowStore:
         answer: Any = Indexed(())
         if not isinstance(body, ReadIndexed):
             assert isinstance(body, IndexFiles)
+            self.left.append(body.left)
+            if not body.updates:  # how many there will be
+                answer = FilesIndexed()
+                assert isinstance(answer, kind)
+                return answer
             self.taken += [update.state.path for update in body.updates]
             following = self.reads[min(len(self.taken), 3)]
-            await anyio.to_thread.run_sync(following.wait, STUCK_S)
+            await anyio.to_thread.run_sync(following.wait, PATIENCE_S)
             self.ahead.append(sum(read.is_set() for read in self.reads) - len(self.taken))
             answer = FilesIndexed(added=1)
         assert isinstance(answer, kind)
@@ -47,6 +53,23 @@ class SlowStore:
         assert isinstance(body, SyncDone)
         self.done = body
         self.told.set()
+
+
+async def test_the_store_is_told_how_many_changed_files_are_left(tmp_path: Path) -> None:
+    (tmp_path / "memory").mkdir()
+    for number in range(4):
+        (tmp_path / "memory" / f"{number}.md").write_text(f"note {number} " + "word " * (BATCH_CHARACTERS // 5))
+    store = SlowStore()
+    for read in store.reads:
+        read.set()
+    workspace = Workspace(ProjectRef("p_0123456789ab", str(tmp_path)), str(tmp_path))
+    indexer = WorkspaceIndexer(workspace, store, Settings(watch=False))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(indexer.run)
+        indexer.ask(AskedSync(1, workspace, force=False, source=None))
+        await store.told.wait()
+        tasks.cancel_scope.cancel()
+    assert store.left == [4, 3, 2, 1, 0]
 
 
 async def test_the_next_files_are_read_while_the_store_takes_in_those_before(
@@ -69,7 +92,7 @@ async def test_the_next_files_are_read_while_the_store_takes_in_those_before(
     monkeypatch.setattr(indexer, "_is_still", lambda _: True)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(indexer.run)
-        with anyio.fail_after(5 * STUCK_S):
+        with anyio.fail_after(PATIENCE_S):
             await store.told.wait()
         tasks.cancel_scope.cancel()
     assert store.done is not None

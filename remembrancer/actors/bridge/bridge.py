@@ -39,13 +39,15 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.remote import RemoteGateway
 
 DEFAULT_BUDGET_S = 4.5
-"""How long a request waits for its answer, counted from when the client sent it."""
+"""The time that a request waits for its answer, counted from when the client sent it."""
 HANDSHAKE_BUDGET_S = 30.0
 """The same for what waits for the first gateway: a whole runtime may have to start, on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
-"""What the gateway of this release answers every session; a test writes it anew when that has changed."""
+"""The answers of this release's gateway that are alike for every session; a test writes the file anew when they have
+changed."""
 LEAVE_S = 1.5
-"""How long the gateway has, after the client's end of input, to answer what is open. The bridge leaves within 2 s."""
+"""The time that the gateway has, after the client's end of input, to answer what is open. The bridge leaves within 2
+s."""
 EAGER_S = 10.0
 """For so long a gateway that went away is expected back any moment."""
 EAGER_PAUSE_S = 0.01
@@ -53,19 +55,23 @@ PATIENT_PAUSE_S = 0.5
 """Seconds between two attempts to connect, at first and later."""
 CHUNK_BYTES = 256 * 1024
 HIGH_WATER_BYTES = 1024 * 1024
-"""What one direction holds before the bridge stops reading from the other side."""
+"""The bytes that one direction holds before the bridge stops reading from the other side."""
 TERMINAL_CHUNK_BYTES = 4096
-"""What `poll` promises to take at once when the output is neither a pipe nor a socket (PIPE_BUF, poll(2))."""
+"""The bytes that `poll` promises to take at once when the output is neither a pipe nor a socket (PIPE_BUF, poll(2))."""
 LATE_S = 0.25
 """A request's budget is stretched so far while answers come in: a bridge that was stopped reads before it gives up."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
-USAGE = "usage: remembrancer mcp [--project PATH] [--url URL [--token-file FILE] [--ca-file FILE]]\n"
+USAGE = "usage: remembrancer mcp [--project PATH] [--data-dir DIR] [--url URL [--token-file FILE] [--ca-file FILE]]\n"
 HELP = f"""{USAGE}
 Speak MCP on standard input and output: what an assistant's client starts ('remembrancer setup' has it do so).
 
   --project PATH  whose memory it is, where the client names no root
                   (default: REMEMBRANCER_PROJECT, else the directory that it runs in)
+  --data-dir DIR  where everything is kept (default: REMEMBRANCER_HOME, else the system's directory for data)
+  --model, --cache-size, --batch-size, --timeout, --log-level
+                  as the variables MEMORY_MCP_MODEL, _CACHE_SIZE, … of another memory server, for the runtime that
+                  this session starts
   --url URL       speak to a memory service on another host, as https://memory.example/mcp; --project is then the
                   absolute path of a directory there (default: what the token is for)
   --token-file FILE
@@ -76,7 +82,21 @@ exit status: 0 the client has gone (or SIGTERM, SIGHUP), 2 wrong command line
 """
 
 
-OPTIONS = {"--project": "one directory", "--url": "an address", "--token-file": "a file", "--ca-file": "a file"}
+SETTINGS = {
+    "--model": "a model",
+    "--cache-size": "a number",
+    "--batch-size": "a number",
+    "--timeout": "seconds",
+    "--log-level": "a level",
+}
+"""Options that say a setting as a variable of the same name does: --model is MEMORY_MCP_MODEL."""
+OPTIONS = SETTINGS | {
+    "--project": "one directory",
+    "--data-dir": "a directory",
+    "--url": "an address",
+    "--token-file": "a file",
+    "--ca-file": "a file",
+}
 
 
 class ClientGoneError(Exception):
@@ -114,7 +134,7 @@ class Bridge:
         self._next_attempt = 0.0
         self._ended = False
         self._end_said = False
-        """Whether the gateway there is now has been told of the end, or will be with what waits to be sent."""
+        """True if the gateway there is now has been told of the end, or will be with what waits to be sent."""
         self._leave_at = math.inf
         self._heard = False
         self._poll = select.poll()
@@ -415,9 +435,17 @@ def _options(argv: list[str]) -> dict[str, str]:
         if name in options:
             raise ValueError(f"{name} {value[:60]!a} is too much")
         options[name] = value
-    if "--url" not in options and len(options) > ("--project" in options):
+    if "--url" not in options and not options.keys().isdisjoint({"--token-file", "--ca-file"}):
         raise ValueError("--token-file and --ca-file are for --url")
+    if "--url" in options and (local := options.keys() & {"--data-dir", *SETTINGS}):
+        raise ValueError(f"{min(local)} is for a memory here, not for --url")
     return options
+
+
+def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the options that are settings, each as the variable that means the same."""
+    said = {name: value for name, value in options.items() if name in SETTINGS}
+    return {**environ} | {f"MEMORY_MCP_{name[2:].replace('-', '_').upper()}": value for name, value in said.items()}
 
 
 def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
@@ -425,6 +453,9 @@ def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
     project = options.get("--project")
     if project is not None and not os.path.isdir(project):
         raise ValueError(f"--project {project[:1000]!a} is not a directory")
+    environ = with_settings(options, environ)
+    if "--data-dir" in options:
+        environ = {**environ, "REMEMBRANCER_HOME": os.path.abspath(options["--data-dir"])}
     now, places = time.time(), find_places(environ)
     whose = None if project is None else os.path.abspath(project)
     hello = hello_line(new_identity(now), session_id(environ, now), whose, environ, places.config)

@@ -1,4 +1,5 @@
-"""Where the bridge finds the runtime, and the hello that it says to the gateway there: who it is, for whom it speaks.
+"""The places where the bridge finds the runtime, and the hello that it says to the gateway there: who it is, for whom
+it speaks.
 
 The places are the same answers as `config.home` and `protocol.paths`, without their imports.
 
@@ -20,10 +21,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# ruff: noqa: PTH109, PTH111, PTH116, PTH117, PTH118, PTH120, PTH123
+# ruff: noqa: PTH109, PTH110, PTH111, PTH113, PTH116, PTH117, PTH118, PTH120, PTH123
 
 
-_CONFIG_FILES = ("config.toml", "config.md", "config.json")
+_CONFIG_FILES = ("config.toml", "config.md", "config.json", "memory.config.json")
+_HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 _LONGEST_CONFIG_BYTES = 1024 * 1024
 _LONGEST_RUN_DIRECTORY = 78
 """Bytes. A longer home has its sockets elsewhere, and `protocol.paths` knows where."""
@@ -38,7 +40,7 @@ class Places:
         self.home = home
         self.gateway_socket = gateway_socket
         self.on_disk = on_disk or home
-        """What names the home: another directory than the home itself when that is in memory."""
+        """The directory that names the home: another than the home itself when that is in memory."""
         self.config = config
         """The configuration file, if there is one."""
         self.start_lock = os.path.join(home, "start.lock")
@@ -50,7 +52,7 @@ class Places:
             self._among_others.append(run)
 
     def are_private(self) -> bool:
-        """Whether the socket, if there is one, is this user's: where everybody may write, it may be somebody else's."""
+        """True if the socket, if there is one, is this user's: where everybody may write, it may be somebody else's."""
         for directory in self._among_others:
             try:
                 about = os.lstat(directory)
@@ -91,7 +93,7 @@ def _places(home: str, on_disk: str, config: str | None) -> Places:
 
 def _find_home(environ: Mapping[str, str]) -> str | None:
     """The home, as far as variables say; None where the platform has to be asked."""
-    named = environ.get("REMEMBRANCER_HOME") or environ.get("MEMORY_DB_PATH")
+    named = next((value for name in _HOME_VARIABLES if (value := environ.get(name))), None)
     if named:
         return os.path.realpath(os.path.expanduser(named))
     data = environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
@@ -110,12 +112,16 @@ def _config_file(environ: Mapping[str, str], home: str | None) -> str | None:
             return config
     if home is None:
         return None
-    files = [file for name in _CONFIG_FILES if os.path.lexists(file := os.path.join(home, name))]
+    files = [file for name in _CONFIG_FILES if _is_file(file := os.path.join(home, name))]
     return files[0] if len(files) == 1 else None
 
 
+def _is_file(path: str) -> bool:
+    return os.path.lexists(path) and (os.path.isfile(path) or not os.path.exists(path))
+
+
 def _may_move_home(config: str) -> bool:
-    """Whether a configuration file has to be understood to know where the home is. Most say nothing of it."""
+    """True if a configuration file has to be understood to know where the home is. Most say nothing of it."""
     try:
         if not stat.S_ISREG(os.stat(config).st_mode):
             return False
@@ -133,8 +139,17 @@ _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Variables whose names end so stay where they are."""
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
-"""What names the session, the first that is set."""
-_OF_SEEDS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE")
+"""The variables that name the session, of which the first that is set counts."""
+_OF_SEEDS = (
+    *("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE"),
+    *(
+        "MEMORY_MCP_LOG_LEVEL",
+        "MEMORY_MCP_CACHE_SIZE",
+        "MEMORY_MCP_MODEL",
+        "MEMORY_MCP_BATCH_SIZE",
+        "MEMORY_MCP_TIMEOUT",
+    ),
+)
 """Variables without our prefix that are settings of ours."""
 
 
@@ -184,7 +199,7 @@ def hello_line(
 
 
 def working_directory(environ: Mapping[str, str]) -> str:
-    """Where this process works, also if that is there no more."""
+    """The directory that this process works in, also if that is there no more."""
     try:
         return os.getcwd()
     except OSError:

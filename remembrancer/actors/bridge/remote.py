@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 5.0
 ANSWER_S = 150.0
-"""How long a connection may be silent while an answer is awaited: longer than the longest budget of a tool."""
+"""The time that a connection may be silent while an answer is awaited: longer than the longest budget of a tool."""
 LISTEN_S = 60.0
 """The same for the stream of events, on which the server says every 15 s that it is there."""
 UNREACHABLE_S = 3.0
@@ -48,12 +48,12 @@ IDLE_S = 4.0
 """An idle connection is used again within this time: the server closes it after five seconds."""
 GOODBYE_S = 1.0
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""What the protocol of 2026-07-28 wants repeated in a header, by method."""
+"""The argument that the protocol of 2026-07-28 wants repeated in a header, by method."""
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 
 
 class MendError(Exception):
-    """What a person has to mend: the address, the token, the certificate."""
+    """A person has to mend something: the address, the token, the certificate."""
 
 
 class LostError(Exception):
@@ -321,13 +321,15 @@ class _Way:
         if status == 404 and self._remote.session:
             self._remote.session = {}
             raise LostError
+        if status == 503 and response.getheader("Retry-After"):
+            raise LostError  # it stops: the one after it is asked again
         is_busy = status in (408, 429) or status >= 500
         if message.get("method") and message.get("id") is not None:
             code = UNAVAILABLE if is_busy else code or INVALID_REQUEST
             self._say(error_line(message["id"], code, said, retry=is_busy))
 
     def _listen(self) -> None:
-        """What the host says of its own accord."""
+        """Pass on the messages that the host sends of its own accord."""
         with self._ending_well_if_broken():
             if not (self._is_open and self._remote.session):
                 return

@@ -1,4 +1,4 @@
-"""What the bridge remembers of a conversation, and decides: what to replay, what to swallow, when to give up.
+"""The bridge's memory of a conversation, and its decisions: what to replay, what to swallow, when to give up.
 
 No sockets and no clock of its own. The client must not notice that a gateway died: a new one is told the handshake,
 the log level, the subscriptions and the requests without an answer, in that order, and its answers to what the
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 HANDSHAKE = "initialize"
 STREAMS = frozenset({"subscriptions/listen"})
 """Requests that stay open as long as the client likes: they have no budget."""
-LONG_TOOLS = frozenset({"reflect_and_consolidate"})
+LONG_TOOLS = frozenset({"reflect_and_consolidate", "memory_sync"})
 """Tools that take their time, and say so themselves when they have taken too long."""
 LONG_BUDGET_S = 130.0
-"""How long they have while there is a gateway: more than it may take for them by its settings."""
+"""The time that they have while there is a gateway: more than it may take for them by its settings."""
 MAX_OPEN_REQUESTS = 1024
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 PREPARED_AFTER_S = 0.4
-"""How long a question whose answer is the same for every session waits for the gateway, before the bridge gives the
-answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
+"""The time that a question whose answer is the same for every session waits for the gateway, before the bridge gives
+the answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
 _ANSWER_START = b'{"jsonrpc":"2.0","id":'
 _HEAD_BYTES = 512
 CUT_BYTES = 4096
-"""What is kept of the beginning and of the end of a line that is too long."""
+"""The bytes that are kept of the beginning and of the end of a line that is too long."""
 
 
 class OpenRequest:
@@ -101,24 +101,24 @@ class Conversation:
         self._asked: set[RequestId] = set()
         self._replays = 0
         self._unserved = False
-        """Whether the handshake was answered here and no gateway has come since: one is still starting."""
+        """True if the handshake was answered here and no gateway has come since: one is still starting."""
         self.connected = False
-        """Whether a gateway takes lines now. Set by `connect` and `disconnect`."""
+        """True if a gateway takes lines now. Set by `connect` and `disconnect`."""
 
     @property
     def has_open(self) -> bool:
-        """Whether the client waits for an answer that will come by itself (a stream of events never does)."""
+        """True if the client waits for an answer that will come by itself (a stream of events never does)."""
         return any(request.message["method"] not in STREAMS for request in self._open.values())
 
     @property
     def is_full(self) -> bool:
-        """Whether no more of the client's lines should be read for now."""
+        """True if no more of the client's lines should be read for now."""
         return len(self._open) >= MAX_OPEN_REQUESTS or self._open_bytes >= MAX_OPEN_BYTES
 
     def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
         """The line for the gateway and the line for the client that a client's line leads to."""
         try:
-            message = _decode(line)
+            message = _decoder.decode(line.decode())
         except (ValueError, RecursionError) as error:
             return None, self._unread(line, error)
         if isinstance(message, list):
@@ -150,14 +150,14 @@ class Conversation:
             expires = now if self._unserved else now + PREPARED_AFTER_S
         else:
             is_patient = method == HANDSHAKE or self._unserved
-            expires = now + (self._handshake_budget_s if is_patient else self._budget_s)
+            expires = now + (max(self._handshake_budget_s, self._budget_s) if is_patient else self._budget_s)
         longest = now + LONG_BUDGET_S if _is_long(message) else expires
         self._open[request_id] = OpenRequest(message, line, stamp_ms, longest if self.connected else expires, longest)
         self._open_bytes += len(line)
         return (stamped(line, stamp_ms) if self.connected else None), None
 
     def _is_prepared(self, message: dict[str, Any]) -> bool:
-        """Whether the bridge has an answer of its own: to a handshake, and to what is asked after one, as a whole."""
+        """True if the bridge has an answer of its own: to a handshake, and to what is asked after one, as a whole."""
         if self._prepared is None or message["method"] not in self._prepared.methods:
             return False
         params = message.get("params")
@@ -216,7 +216,7 @@ class Conversation:
         return line
 
     def _remember(self, message: dict[str, Any]) -> None:
-        """What a new gateway has to be told of a request that was answered well."""
+        """Keep the parts of a well answered request that a new gateway has to be told."""
         match message["method"]:
             case "initialize":
                 self._initialize = message
@@ -259,14 +259,14 @@ class Conversation:
                 request.expires = min(request.expires, now + self._budget_s)
 
     def next_expiry(self) -> float:
-        """When the first open request runs out of its budget (infinity: none does)."""
+        """The time at which the first open request runs out of its budget (infinity: none does)."""
         return min((request.expires for request in self._open.values()), default=math.inf)
 
     def expire(self, now: float) -> list[bytes]:
         """Answers for the requests whose budget has run out, errors where none is prepared; their late answers will be
         swallowed."""
         answers = []
-        for key, request in [each for each in self._open.items() if each[1].expires <= now]:
+        for key, request in [item for item in self._open.items() if item[1].expires <= now]:
             if self._prepared is not None and self._is_prepared(request.message):
                 self._close(key)
                 self._remember(request.message)
@@ -324,10 +324,6 @@ def _refuse_constant(name: str) -> Any:
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _decode(line: bytes) -> Any:
-    return _decoder.decode(line.decode("utf-8"))
-
-
 def _id_of(message: Any) -> RequestId | None:
     """The message's id; None when it has none that MCP allows (a string, which can be written, or an integer)."""
     found = message.get("id") if isinstance(message, dict) else None
@@ -361,7 +357,7 @@ def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
             return "result", found
         if isinstance(found, int | str) and head.startswith(',"error":', end):
             return "error", found
-    message = _decode(line)
+    message = _decoder.decode(line.decode())
     if "method" in message:
         return ("request" if "id" in message else "notification"), _id_of(message)
     return ("result" if "result" in message else "error"), _id_of(message)

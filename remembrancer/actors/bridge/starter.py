@@ -1,7 +1,7 @@
 """The way to the gateway here, and a runtime that is started when none is there: by one bridge at a time, and not again
 and again when it fails."""
 
-# ruff: noqa: PTH103, PTH108, PTH118, PTH123
+# ruff: noqa: PTH103, PTH108
 from __future__ import annotations
 
 import contextlib
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remembrancer.actors.bridge.places import Places
-    from remembrancer.protocol.paths import FileLock
+    from remembrancer.protocol.file_locks import FileLock
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
-"""How long to wait before asking again whether a runtime is coming up that somebody else started."""
+"""The time to wait before asking again whether a runtime is coming up that somebody else started."""
 _OF_ONE_SESSION = frozenset(
     {"REMEMBRANCER_PROJECT", "REMEMBRANCER_TOOLSETS", "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES}
 )
-_SAID_OTHERWISE = frozenset({"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"})
+_SAID_OTHERWISE = frozenset(
+    {"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "MEMORY_MCP_DATA_DIR", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"}
+)
 """A runtime is told absolute paths, because it works in another directory."""
 LASTING_STATUSES = frozenset({6, 7})
 """Exit statuses of a runtime that will end so again until a person mends something: its home, or its settings."""
@@ -35,7 +37,7 @@ _LONGEST_REASON_BYTES = 2048
 
 
 class Backoff:
-    """When the next attempt may be made: after each failure in a row the pause doubles, up to a limit."""
+    """The pauses between attempts: after each failure in a row the pause doubles, up to a limit."""
 
     def __init__(self) -> None:
         self._pause_s = FIRST_PAUSE_S
@@ -56,7 +58,7 @@ class Backoff:
         self._not_before = now + pause_s
 
     def may_try(self, now: float) -> bool:
-        """Whether an attempt may be made now."""
+        """True if an attempt may be made now."""
         return now >= self._not_before
 
 
@@ -71,9 +73,9 @@ class Starter:
         self._child: subprocess.Popen[bytes] | None = None
         self._reached = False
         self.failure: str | None = None
-        """What the last attempt said was wrong, until another one is made. One that was killed is just made again."""
+        """The fault that the last attempt named, until another one is made. One that was killed is just made again."""
         self.is_lasting = False
-        """Whether that stays wrong until a person mends it."""
+        """True if that stays wrong until a person mends it."""
         self._said: int | None = None
         """The file of what our runtime said on standard error."""
 
@@ -128,7 +130,7 @@ class Starter:
             self._start(now)
 
     def _is_being_deleted(self, error: OSError) -> bool:
-        """Whether a runtime whose home is in memory has just ended, and taken away what this one was looking at."""
+        """True if a runtime whose home is in memory has just ended, and taken away what this one was looking at."""
         in_memory = self._places.on_disk != self._places.home
         return (
             in_memory
@@ -137,18 +139,16 @@ class Starter:
         )
 
     def _start(self, now: float) -> None:
-        from pathlib import Path
-
-        from remembrancer.protocol.paths import FileLock
+        from remembrancer.protocol.file_locks import FileLock
 
         os.makedirs(self._places.home, mode=0o700, exist_ok=True)
-        lock = FileLock(Path(self._places.start_lock))
+        lock = FileLock(self._places.start_lock)
         if not lock.try_acquire():
             self._backoff.wait(now, LOOK_AGAIN_S)
             return
         self._lock = lock
         # Asked under the start lock only, and not while a child of ours starts: asking takes the lock for a moment.
-        if FileLock(Path(self._places.runtime_lock)).is_held_elsewhere():
+        if FileLock(self._places.runtime_lock).is_held_elsewhere():
             self._release()
             self._backoff.wait(now, LOOK_AGAIN_S)
             return
@@ -157,7 +157,7 @@ class Starter:
     def _spawn(self) -> None:
         import subprocess
 
-        from remembrancer.protocol.paths import runtime_environment
+        from remembrancer.protocol.environment import runtime_environment
 
         without = _OF_ONE_SESSION | _SAID_OTHERWISE
         inherited = runtime_environment(self._environ)
@@ -167,7 +167,7 @@ class Starter:
             environ["REMEMBRANCER_CONFIG"] = self._places.config
         self._reached = False
         self._forget_said()
-        self._said = _nameless_file(os.path.join(self._places.home, "start.err"))
+        self._said = _nameless_file()
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions", "--secrets-on-stdin"],
             stdin=subprocess.PIPE,
@@ -187,26 +187,26 @@ class Starter:
         import json
         import re
 
-        from remembrancer.protocol.paths import NETWORK_VARIABLES, PROVIDER_KEYS
+        from remembrancer.protocol.environment import NETWORK_VARIABLES, PROVIDER_KEYS
 
         settings = [value for name, value in self._environ.items() if name.startswith("REMEMBRANCER_")]
         if self._places.config is not None:
-            with contextlib.suppress(OSError), open(self._places.config, encoding="utf-8", errors="replace") as file:
-                settings.append(file.read())
+            from remembrancer.protocol.paths import read_file
+
+            with contextlib.suppress(OSError):
+                settings.append(read_file(self._places.config).decode("utf-8", "replace"))
         named = re.findall(r"\$\{(\w+)\}", "\n".join(settings))
         names = {*named, *PROVIDER_KEYS, *NETWORK_VARIABLES}
         return json.dumps({name: value for name, value in self._environ.items() if name in names}).encode()
 
     def _ended(self, status: int, now: float) -> None:
-        from pathlib import Path
-
-        from remembrancer.protocol.paths import FileLock
+        from remembrancer.protocol.file_locks import FileLock
 
         self._child = None
         self._release()
         if self._reached:
             return  # it did start, and has died since: that is no failure to start
-        if FileLock(Path(self._places.runtime_lock)).is_held_elsewhere():
+        if FileLock(self._places.runtime_lock).is_held_elsewhere():
             return  # another runtime was faster
         self._backoff.failed(now)
         if status > 0:
@@ -215,7 +215,7 @@ class Starter:
         self._forget_said()
 
     def _reason(self) -> str | None:
-        """What our runtime gave as the reason for its end, if it gave one."""
+        """The reason that our runtime gave for its end, if it gave one."""
         if self._said is None:
             return None
         said = os.pread(self._said, _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
@@ -241,8 +241,12 @@ class Starter:
             lock.release()
 
 
-def _nameless_file(path: str) -> int:
-    """A new file that only its descriptor leads to: it is gone with those who have it open."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _nameless_file() -> int:
+    """A new file that only its descriptor leads to, in memory where there is such a thing: the disk may be full."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("start.err", os.MFD_CLOEXEC)
+    import tempfile
+
+    descriptor, path = tempfile.mkstemp()
     os.unlink(path)
     return descriptor

@@ -40,7 +40,7 @@ from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
 
 POLL_S: Final = 10.0
-"""How long a question for a job stays open."""
+"""The time that a question for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Handler = Callable[[Any, StoreConnection, Settings, Clock], Awaitable[Reflected | Maintained | None]]
@@ -100,7 +100,7 @@ class JobLoop:
         self._error: str | None = None
 
     def health(self) -> ConsolidatorHealth:
-        """What is done now, and what was."""
+        """The jobs that are done now, and those that were."""
         return ConsolidatorHealth("; ".join(self._jobs.values()) or None, self._finished, self._failed, self._error)
 
     async def run(self) -> None:

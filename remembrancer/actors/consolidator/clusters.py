@@ -14,21 +14,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.consolidator.summaries import tf_idf
+from remembrancer.memory.stop_words import ENGLISH, language_of
 from remembrancer.protocol.consolidation import Material
 
 TOPIC_COSINE: Final = 0.31
-"""How far above the background the mean similarity of a topic is, with the default model."""
+"""The height of a topic's mean similarity above the background, with the default model."""
 WORDS_BONUS: Final = 0.4
-"""What the share of common words adds to a cosine: vectors alone take four notes on slow software for one topic."""
+"""The most that common words add to a cosine: vectors alone take four notes on slow software for one topic."""
 ENTITY_BONUS: Final = 0.1
 """The most that shared entities add to a cosine."""
 LEAST_MEMBERS: Final = 3
 MOST_MEMBERS: Final = 12
 BACKGROUND: Final = 0.15
-"""What any two memories have in common, before more is known of these."""
+"""The likeness that any two memories have, before more is known of these."""
 BACKGROUND_COUNT: Final = 50
 """With so many memories, their mean cosine counts for as much as that."""
 MOST_BACKGROUND: Final = 0.8
+BEGINNING: Final = 300
+"""Characters of a memory by which its language is known: the default model takes any two texts of another one than
+English for related, and so these have to share a word."""
 SPAN: Final = 1_500
 """Memories that are compared with one another at once: the tables of so many are 100 megabytes."""
 _NEVER: Final = -np.inf
@@ -50,14 +54,17 @@ def cluster_memories(
     The same memories give the same clusters in whatever order they come. More than `SPAN` are taken in spans of time,
     so that the memory needed is bounded.
     """
-    ordered = sorted((each for each in memories if each.vector), key=lambda each: (each.happened_at, each.id))
+    ordered = sorted((memory for memory in memories if memory.vector), key=lambda each: (each.happened_at, each.id))
     found: list[list[Material]] = []
     for begin in range(0, len(ordered), SPAN):
         span = ordered[begin : begin + SPAN]
         rows = vectors_of(span)
         similarities = _above_background(rows @ rows.T) + np.float32(ENTITY_BONUS) * _shared_entities(span)
         texts = tf_idf([each.content for each in span])
-        similarities += np.float32(WORDS_BONUS) * (texts @ texts.T)
+        common = texts @ texts.T
+        similarities += np.float32(WORDS_BONUS) * common
+        foreign = np.array([language_of(each.content[:BEGINNING]) not in (None, ENGLISH) for each in span])
+        similarities[(common <= 0) & (foreign[:, None] | foreign[None, :])] = 0.0
         links = average_link(similarities, threshold, most)
         found += [[span[place] for place in members] for members in links if len(members) >= least]
     return found
@@ -110,7 +117,7 @@ def average_link(similarities: Similarities, threshold: float, max_size: int) ->
         lost = np.union1d(lost, [one])
         nearest[lost] = table[lost].argmax(axis=1)
         best[lost] = table[lost, nearest[lost]]
-    return sorted(sorted(each) for each in members if len(each) > 1)
+    return sorted(sorted(member) for member in members if len(member) > 1)
 
 
 def _above_background(cosines: Similarities) -> Similarities:
@@ -130,7 +137,8 @@ def _above_background(cosines: Similarities) -> Similarities:
 
 
 def _shared_entities(memories: Sequence[Material]) -> Similarities:
-    """What entities say of each pair, in [0, 1]: one that few memories name says more, one that all name nothing."""
+    """The likeness of each pair by its entities, in [0, 1]: one that few memories name says more, one that all name
+    nothing."""
     count = len(memories)
     naming: dict[str, list[int]] = {}
     for place, memory in enumerate(memories):

@@ -29,7 +29,7 @@ MOST_MEMBERS: Final = 50
 LABEL_NAMES: Final = 3
 SEED: Final = 20_240_229
 ITERATIONS: Final = 4
-"""How often the algorithm begins again from its own result. Later ones change next to nothing."""
+"""The number of times that the algorithm begins again from its own result. Later ones change next to nothing."""
 RANDOMNESS: Final = 0.001
 """The library's own default: how freely a refinement explores."""
 

@@ -1,24 +1,19 @@
-"""Whether a newer memory contradicts an older one, and whether one can stand for another. Pure.
+"""The rules by which a newer memory contradicts an older one, and by which one can stand for another. Pure.
 
-A contradiction is proposed to a person where two memories are near and about the same thing, and the newer says another
-value of it by the rule that recall follows (`memory/slots.py`). What happened at its own time contradicts nothing. To
-be merged is the opposite question, and there the doubt counts: the words must say the same.
+A contradiction is proposed to a person where two facts are near, have the same names, and do not say the same: the rule
+by which a recall marks what is older. What happened at its own time contradicts nothing. To be merged is the opposite
+question, and there the doubt counts: the words must say the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from remembrancer.memory.slots import replaces
+from remembrancer.memory.names import is_same_subject
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SESSION_KINDS
-
-CONTRADICTION_COSINE: Final = 0.6
-"""How near two memories must be that name the same entity. A short sentence with another value in it is not as near as
-one might think: with 0.75, a third of the contradictions is not found."""
-COSINE_WITHOUT_ENTITIES: Final = 0.75
 
 
 class Contradiction(NamedTuple):
@@ -30,7 +25,7 @@ class Contradiction(NamedTuple):
 
 
 def still_holds(memory: Material, now: float) -> bool:
-    """Whether a memory has not been superseded."""
+    """True if a memory has not been superseded."""
     return memory.valid_until is None or memory.valid_until > now
 
 
@@ -62,7 +57,7 @@ def alike(
 
 
 def contradictions_with(memory: Material, near: Sequence[tuple[Material, float]], now: float) -> list[Contradiction]:
-    """What a memory contradicts among these, and what contradicts it. The older one of each pair still holds."""
+    """The contradictions between a memory and these, in either direction. The older one of each pair still holds."""
     found = []
     for other, cosine in near:
         verdict = contradiction(memory, other, cosine)
@@ -72,31 +67,21 @@ def contradictions_with(memory: Material, near: Sequence[tuple[Material, float]]
 
 
 def contradiction(one: Material, other: Material, cosine: float) -> Contradiction | None:
-    """Whether the newer of two memories contradicts the older, in whatever order they are given.
-
-    Where they name no entity in common, neither may name any.
-    """
+    """The contradiction between two memories, in whatever order they are given; None where there is none."""
     older, newer = sorted((one, other), key=lambda each: (each.happened_at, each.id))
-    if cosine < CONTRADICTION_COSINE or any(
-        each.kind in SESSION_KINDS or each.type == "episodic" for each in (older, newer)
-    ):
+    if any(each.kind in SESSION_KINDS or each.type == "episodic" for each in (older, newer)):
         return None
-    if not _entities(older) & _entities(newer) and (
-        cosine < COSINE_WITHOUT_ENTITIES or (older.entities and newer.entities)
-    ):
+    if not is_same_subject(older.content, newer.content, cosine) or same_in_words(older.content, newer.content, cosine):
         return None
-    return Contradiction(older.id, newer.id, min(1.0, cosine)) if replaces(newer.content, older.content) else None
+    return Contradiction(older.id, newer.id, min(1.0, cosine))
 
 
 def other_words(memory: Material, into: Material) -> str | None:
-    """What a memory says, if that is more than other blanks, case or marks at the end; None when nothing gets lost."""
+    """A memory's content, if it differs from the other in more than blanks, case or marks at the end; None when nothing
+    gets lost."""
     return memory.content if normalised(memory.content) != normalised(into.content) else None
 
 
 def _is_made_of(one: Material, other: Material) -> bool:
-    """Whether one of two memories was derived from the other."""
+    """True if one of two memories was derived from the other."""
     return one.id in other.derived_from or other.id in one.derived_from
-
-
-def _entities(memory: Material) -> set[str]:
-    return {entity.name.casefold() for entity in memory.entities}

@@ -16,26 +16,25 @@ from remembrancer.actors.consolidator.contradictions import says_the_same, still
 from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
 from remembrancer.actors.consolidator.summaries import Source, one_line, summarise
 from remembrancer.actors.consolidator.themes import Theme, find_themes
-from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.kinds import SESSION_RECORD, Kind
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 
-LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad"})
-"""What was noted for the moment is no knowledge that is worth being summed up."""
+LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", SESSION_RECORD})
+"""Kinds that are not summed up: notes for the moment, and records of a session."""
 MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20
 CONFIDENCE_GAIN: Final = 0.05
-"""What several memories say is a little surer than what each of them says."""
+"""The gain in confidence of a summary: several memories are a little surer than each of them."""
 DIGITS: Final = 9
 SUMMARY_CHARACTERS: Final = 600
 """Of a summary, about."""
 LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
-"""What is longer is no saving when it is repeated, and stays a memory of its own."""
+"""The longest memory that is summed up: repeating a longer one saves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class PatternPlan:
 
 
 def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
-    """What the memories can be summed up in.
+    """The summaries that can be made of the memories.
 
     Only active episodic memories that hold, have their vectors and were made of no others are looked at, and what was
     summed up before only if that was not undone (or `again`, because somebody asks). What is made of a session's
@@ -78,7 +77,13 @@ def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -
     A procedure belongs to the session, if anything that it was made of does. What was made of others repeats them and
     shows no theme; only a procedure is kept in view, so that it is not made twice.
     """
-    usable = [each for each in memories if _is_usable(each, now) and (each.type == "procedural" or not each.is_derived)]
+    usable = [
+        memory
+        for memory in memories
+        if _is_usable(memory, now)
+        and len(memory.content) <= SUMMARY_CHARACTERS  # what is longer has no one theme
+        and (memory.type == "procedural" or not memory.is_derived)
+    ]
     return [_plan(theme) for theme in find_themes(usable, project_name)[:MOST_PATTERNS]]
 
 
@@ -90,14 +95,13 @@ def derived_parts(head: Head, made: Sequence[Derived], *, first: int = 0) -> lis
 
 
 def name_of(project: ProjectRef) -> str:
-    """What people call a project: its directory's name. Its path may be that of a git directory."""
+    """The name that people give a project: its directory's. Its path may be that of a git directory."""
     path = PurePath(project.path)
     return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
 
 
 def _is_usable(memory: Material, now: float) -> bool:
-    is_knowledge = memory.kind not in LEFT_ALONE and HANDOVER not in memory.tags
-    return is_knowledge and bool(memory.vector) and still_holds(memory, now)
+    return memory.kind not in LEFT_ALONE and bool(memory.vector) and still_holds(memory, now)
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
@@ -112,7 +116,7 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
             portions.append([])
         portions[-1].append(each)
         taken += len(each.content)
-    yield from (each for each in portions if len(each) >= LEAST_MEMBERS)
+    yield from (portion for portion in portions if len(portion) >= LEAST_MEMBERS)
 
 
 def _sum_up(sources: Sequence[Material], now: float) -> Derived:
@@ -136,30 +140,30 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
     reason = f"{made.memory.id} sums it up with {len(sources) - 1} others"
     marks = tuple(
         ReviseMemory(
-            each.id,
+            source.id,
             "consolidated",
-            expected_version=each.version,
+            expected_version=source.version,
             status="consolidated",
             reason=reason,
             only_with=made.memory.id,
         )
-        for each in sources
+        for source in sources
     )
     adding, *derivations = made.group
     return Derived(made.memory, made.sources, (adding, *marks, *derivations, *links))
 
 
 def _plan(theme: Theme) -> PatternPlan:
-    known = next((each for each in theme.members if each.is_derived), None)
-    sources = [each for each in theme.members if not each.is_derived]
+    known = next((member for member in theme.members if member.is_derived), None)
+    sources = [member for member in theme.members if not member.is_derived]
     pattern = Pattern(
         theme.pattern,
         theme.frequency,
         theme.suggested_scope,
         None if known is None else known.id,
-        tuple(each.id for each in sources),
+        tuple(source.id for source in sources),
     )
-    content = summarise([Source(each.content, each.importance) for each in sources]).text
+    content = summarise([Source(source.content, source.importance) for source in sources]).text
     if known is not None or not theme.as_procedure or not content:
         return PatternPlan(pattern)
     derived = _derive("pattern", "procedure", sources, content)
@@ -171,19 +175,19 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
 
     Its id is the same whoever makes it of these versions, and when.
     """
-    origin = sorted((each.id, each.version) for each in sources)
-    memory_id = derive_memory_id(derive(what, origin), max(each.created_at for each in sources))
+    origin = sorted((source.id, source.version) for source in sources)
+    memory_id = derive_memory_id(derive(what, origin), max(source.created_at for source in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))
-    confidence = sum(each.confidence for each in sources) / len(sources)
-    domains = {each.domain for each in sources}
+    confidence = sum(source.confidence for source in sources) / len(sources)
+    domains = {source.domain for source in sources}
     memory = NewMemory(
         id=memory_id,
         content=content,
         kind=kind,
-        scope="session" if any(each.scope == "session" for each in sources) else latest.scope,
-        session_id=next((each.session_id for each in sources if each.scope == "session"), latest.session_id),
+        scope="session" if any(source.scope == "session" for source in sources) else latest.scope,
+        session_id=next((source.session_id for source in sources if source.scope == "session"), latest.session_id),
         summary=one_line(content) or None,
-        importance=max(each.importance for each in sources),
+        importance=max(source.importance for source in sources),
         confidence=min(1.0, round(confidence + CONFIDENCE_GAIN, DIGITS)),
         domain=domains.pop() if len(domains) == 1 else None,
         tags=_common_tags(sources),
@@ -191,21 +195,21 @@ def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) ->
         occurred_at=latest.happened_at,
     )
     # Passed over if a source is not as it was looked at: else it would outlive that.
-    adding = AddMemory(memory, tuple((each.id, each.version) for each in sources))
-    links = tuple(AddLink(memory_id, each.id, "derived_from") for each in sources)
+    adding = AddMemory(memory, tuple((source.id, source.version) for source in sources))
+    links = tuple(AddLink(memory_id, source.id, "derived_from") for source in sources)
     return Derived(memory, tuple(sources), (adding, *links))
 
 
 def _common_tags(sources: Sequence[Material]) -> tuple[str, ...]:
     """The tags that at least half of the sources have, the commonest first."""
-    counts = Counter(tag for each in sources for tag in dict.fromkeys(each.tags))
+    counts = Counter(tag for source in sources for tag in dict.fromkeys(source.tags))
     common = [tag for tag, count in counts.items() if count * 2 >= len(sources)]
     return tuple(sorted(common, key=lambda tag: (-counts[tag], tag))[:MOST_TAGS])
 
 
 def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:
     """All entities of the sources, the commonest first; a name comes once."""
-    counts = Counter(entity.name for each in sources for entity in each.entities)
+    counts = Counter(entity.name for source in sources for entity in source.entities)
     first: dict[str, tuple[str, str, str]] = {}
     for each in sources:
         for entity in each.entities:

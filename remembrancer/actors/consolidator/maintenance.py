@@ -13,9 +13,9 @@ from typing import Final
 
 from anyio.to_thread import run_sync
 
-from remembrancer.actors.consolidator.contradictions import CONTRADICTION_COSINE, contradictions_with, still_holds
+from remembrancer.actors.consolidator.contradictions import contradictions_with, still_holds
 from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
-from remembrancer.actors.consolidator.promoting import promote_to_user
+from remembrancer.actors.consolidator.promoting import ToUser, propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
 from remembrancer.actors.consolidator.store_connection import (
     IDS,
@@ -33,6 +33,7 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings, maintenance_rules, promotion_rules
 from remembrancer.memory.decay import DAY_S, MaintenanceRules, should_archive, should_delete, strength_of
+from remembrancer.memory.names import SAME_SUBJECT_COSINE
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
@@ -66,16 +67,20 @@ NAMED: Final = 100
 
 
 async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
-    """Carry out the maintenance of a file, or say what it would do."""
+    """Carry out the maintenance of a file, or say what it would do.
+
+    From a shared lane nothing goes to the user alone, and what its hosts make of it by themselves is theirs to prune.
+    """
+    is_shared, clock = job.lane_time is not None, _clock_of(job, clock)
     rules, request, now = maintenance_rules(settings), job.request, clock()
     project = request.project
     place = "user" if project is None else project.id
     run_id = run_id_of("maintenance", place, now)
     run = _Pass(store, project, run_id, "maintenance", clock, request.dry_run)
     notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, request.dry_run)
-    orphans_before = now - rules.orphan_after_s
+    orphans_before = 0.0 if is_shared else now - rules.orphan_after_s
     prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
-    upkeep = await store.ask(ReadUpkeep(project, orphans_before, prune), Upkeep)
+    upkeep = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune), Upkeep)
     examined, archived, deleted = await run.archive(rules)
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.
@@ -85,9 +90,9 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         await run.write("decay_archive", [Change("", (DropOrphans(orphans_before),))])
     forgotten = await notes.forget_notes(rules)
     pruned = await run.prune(prune, upkeep.prunable)
-    promoted: list[str] = []
-    if project is not None:
-        promoted = await promote_to_user(
+    to_user = ToUser()
+    if project is not None and not is_shared:
+        to_user = await propose_to_user(
             store, project, promotion_rules(settings), clock, dry_run=request.dry_run, left_out=left_out
         )
     return Maintained(
@@ -98,7 +103,8 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         duplicates=len(duplicates),
         contradictions=len(contradictions),
         orphans=upkeep.orphans,
-        promoted=len(promoted),
+        proposed=len(to_user.proposed),
+        promoted=len(to_user.promoted),
         notes=len(forgotten),
         pruned=pruned,
         run_ids=tuple(each.run_id for each in (run, notes) if each.parts),
@@ -106,7 +112,8 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         deleted_ids=tuple(deleted[:NAMED]),
         duplicate_ids=tuple(duplicates[:NAMED]),
         contradiction_ids=tuple(contradictions[:NAMED]),
-        promoted_ids=tuple(promoted[:NAMED]),
+        proposed_ids=to_user.proposed[:NAMED],
+        promoted_ids=to_user.promoted[:NAMED],
         note_ids=tuple(forgotten[:NAMED]),
         dry_run=request.dry_run,
     )
@@ -114,7 +121,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
 
 async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
     """Consolidate a project's memories, or the user's, and close the request. What was summed up before is left."""
-    project = job.project
+    project, clock = job.project, _clock_of(job, clock)
     place: Place = "user" if project is None else "project"
     run_id = run_id_of("consolidation", "user" if project is None else project.id, job.request_id)
     if settings.consolidate_in_background:
@@ -129,16 +136,21 @@ async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Set
         if project is not None:
             patterns = await find_patterns(store, project, (), clock())
             head = Head(run_id, place, "consolidation", "extract_patterns")
-            for part in derived_parts(head, [each.derived for each in patterns if each.derived is not None]):
+            for part in derived_parts(head, [pattern.derived for pattern in patterns if pattern.derived is not None]):
                 await store.submit_run(project, part, clock())
         run = _Pass(store, project, run_id, "consolidation", clock)
         await run.deduplicate()
         await run.find_contradictions((await store.ask(ReadUpkeep(project, 0.0), Upkeep)).done_at)
-    if project is not None:
-        await promote_to_user(store, project, promotion_rules(settings), clock)
+    if project is not None and job.lane_time is None:
+        await propose_to_user(store, project, promotion_rules(settings), clock)
     closing = (CloseRequest(job.request_id),)
     closed = ApplyRun(run_id_of("closing", run_id), place, "consolidation", "summarize_cluster", closing)
     await store.submit_run(project, closed, clock())
+
+
+def _clock_of(job: MaintainJob | ConsolidateJob, clock: Clock) -> Clock:
+    lane_time = job.lane_time
+    return clock if lane_time is None else lambda: lane_time
 
 
 @dataclass
@@ -209,7 +221,7 @@ class _Pass:
                 if (since is None or max(each.created_at, each.updated_at) >= since) and each.id not in left_out
             ]
             if newer:
-                near = await self.store.find_near(self.project, newer, CONTRADICTION_COSINE, self.place)
+                near = await self.store.find_near(self.project, newer, SAME_SUBJECT_COSINE, self.place)
                 changes = await run_sync(lambda: plan_contradictions(newer, near, self.clock()))  # noqa: B023 - awaited
                 found += await self.write("contradict", changes)
         return found
@@ -276,7 +288,7 @@ def _portions(groups: Iterable[Sequence[str]], size: int) -> Iterator[list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is done about one memory."""
+    """A change of one memory."""
 
     memory_id: str
     group: Group
@@ -285,7 +297,8 @@ class Change:
 def plan_archiving(
     memories: Iterable[Material], now: float, rules: MaintenanceRules
 ) -> tuple[list[Change], list[Change]]:
-    """What is archived, and what is forgotten because it was archived long ago; nothing that somebody wanted back."""
+    """The memories to archive, and those to forget because they were archived long ago; none that somebody wanted
+    back."""
     archived, deleted = [], []
     for memory in memories:
         if memory.pinned or memory.undone in ("archived", "forgotten"):
@@ -302,10 +315,12 @@ def plan_archiving(
 
 
 def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[Change]:
-    """What is forgotten of what closed sessions noted for themselves alone: what is old itself."""
+    """The notes of closed sessions for themselves alone that are forgotten: those that are old themselves."""
     kept_s = rules.session_details_kept_s
     reason = f"maintenance: its session has been closed for {kept_s / DAY_S:g} days"
-    return [_forgetting(each, reason) for each in memories if each.updated_at < now - kept_s and not each.undone]
+    return [
+        _forgetting(memory, reason) for memory in memories if memory.updated_at < now - kept_s and not memory.undone
+    ]
 
 
 def _forgetting(memory: Material, reason: str) -> Change:

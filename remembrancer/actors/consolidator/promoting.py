@@ -1,4 +1,5 @@
-"""Promotion: memories of a session go into the project, and what is of use in every project goes to the user.
+"""Promotion: memories of a session go into the project; what is of use in every project is proposed to the user, and
+goes there by itself if two projects have said it.
 
 A memory that says what one in the target scope says already is merged into that.
 """
@@ -10,16 +11,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import msgspec
 from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.clusters import vectors_of
 from remembrancer.actors.consolidator.contradictions import (
-    CONTRADICTION_COSINE,
     Contradiction,
     alike,
     contradictions_with,
     other_words,
     says_the_same,
+    still_holds,
 )
 from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.store_connection import (
@@ -28,6 +30,7 @@ from remembrancer.actors.consolidator.store_connection import (
     Group,
     Head,
     StoreConnection,
+    all_memories,
     derive,
     pages,
     parts_of,
@@ -38,15 +41,34 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.memory.decay import strength_of
-from remembrancer.memory.promotion import PromotionRules, Verdict, at_once, merged_confidence, promoted_to_user
-from remembrancer.protocol.consolidation import Material, PromoteJob, ReadMemories
+from remembrancer.memory.names import SAME_SUBJECT_COSINE
+from remembrancer.memory.promotion import (
+    SPEAKING_KINDS,
+    PromotionRules,
+    Verdict,
+    at_once,
+    merged_confidence,
+    proposed_to_user,
+    to_user,
+)
+from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
+from remembrancer.memory.wording import normalised
+from remembrancer.protocol.consolidation import Material, ProjectsRead, PromoteJob, ReadMemories, ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
-from remembrancer.protocol.runs import AddLink, ApplyRun, ChainLink, LogPromotion, NotePattern, ReviseMemory
+from remembrancer.protocol.runs import (
+    AddLink,
+    ApplyRun,
+    ChainLink,
+    LogPromotion,
+    NotePattern,
+    ProposeMemory,
+    ReviseMemory,
+)
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory
 
 ATTEMPTS: Final = 3
-"""How often a merge is tried again, if the user's memory was changed at that moment."""
+"""The attempts at a merge, if the user's memory was changed at that moment."""
 PAGE: Final = 1000
 NEAR_TO_USER: Final = 3
 """Memories of the user that one of a project is compared with."""
@@ -93,16 +115,16 @@ class PromotionPlan:
 async def plan_for_project(
     store: StoreConnection, project: ProjectRef, promoted: Sequence[Promoted], rules: PromotionRules, now: float
 ) -> PromotionPlan:
-    """What is done about memories that are promoted, given what the project knows already."""
+    """The plan for memories that are promoted, given what the project knows already."""
     if not promoted:
         return PromotionPlan()
-    nearest = min(rules.merge_cosine, CONTRADICTION_COSINE)
+    nearest = min(rules.merge_cosine, SAME_SUBJECT_COSINE)
     near = await store.find_near(project, [memory for memory, _ in promoted], nearest, "project")
     return await run_sync(lambda: plan_promotions(promoted, near, now, rules))
 
 
 def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules: PromotionRules) -> PromotionPlan:
-    """What is done about memories that are promoted, the strongest first, given what is near them in the project.
+    """The plan for memories that are promoted, the strongest first, given what is near them in the project.
 
     Of several that say the same and are promoted together, the strongest goes into the project, and the others are
     merged into it. What is near but may say something else is not merged: it is promoted, and linked to what it is
@@ -229,7 +251,15 @@ def _similar(memory: Material, near: Iterable[tuple[Material, float]]) -> list[A
 # --- From a project to the user.
 
 
-async def promote_to_user(
+@dataclass(frozen=True, slots=True)
+class ToUser:
+    """The ids of a project's memories that are worth going to the user, by what was done about them."""
+
+    proposed: tuple[str, ...] = ()
+    promoted: tuple[str, ...] = ()
+
+
+async def propose_to_user(
     store: StoreConnection,
     project: ProjectRef,
     rules: PromotionRules,
@@ -238,34 +268,94 @@ async def promote_to_user(
     dry_run: bool = False,
     left_out: Collection[str] = (),
     run_id: str | None = None,
-) -> list[str]:
-    """Promote what deserves it, or merge it into what the user's memory says already; the ids of those memories.
+) -> ToUser:
+    """Propose what deserves to go to the user, and promote what another project has said as well.
 
+    Nothing else goes to the user by itself. What the user's memory says already is merged into that.
     `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
     is a consequence; its undoing names what has gone.
     """
-    request = ReadMemories(
-        project,
-        scopes=("project",),
-        statuses=("active",),
-        limit=PAGE,
-        with_content=False,
-        min_sessions=rules.user_min_sessions,
-        min_importance=rules.user_min_importance,
-        kinds=tuple(sorted(rules.user_kinds)),
-    )
-    promising = [memory.id async for page in pages(store, request) for memory in page]
-    memories = [each for each in await read_named(store, project, promising) if each.id not in left_out]
-    chosen = promoted_to_user(memories, clock(), rules, project_name=name_of(project))
+    kinds = tuple(sorted(rules.user_kinds))
+    request = ReadMemories(project, scopes=("project",), statuses=("active",), limit=PAGE, proposed=False)
+    request = msgspec.structs.replace(request, with_content=False)
+    in_use = {"min_sessions": rules.user_min_sessions, "min_importance": rules.user_min_importance, "kinds": kinds}
+    promising = [
+        memory.id
+        for fields in (in_use, {"kinds": SPEAKING_KINDS})
+        async for page in pages(store, msgspec.structs.replace(request, **fields))
+        for memory in page
+    ]
+    memories = [
+        each for each in await read_named(store, project, [*dict.fromkeys(promising)]) if each.id not in left_out
+    ]
+    chosen = proposed_to_user(memories, clock(), rules, project_name=name_of(project))
     if dry_run:
-        return [memory.id for memory, _ in chosen]
-    promotion = _ToUser(store, project, rules, clock, run_id)
-    return [memory.id for memory, verdict in chosen if await promotion.promote(memory, verdict)]
+        return ToUser(tuple(memory.id for memory, _ in chosen))
+    near = await store.find_near(None, [memory for memory, _ in chosen], rules.merge_cosine, "user", NEAR_TO_USER)
+    merging, merged, new = _ToUser(store, project, rules, clock, run_id), [], []
+    for memory, verdict in chosen:
+        known = says_the_same(memory, near.get(memory.id, ()), clock(), rules.merge_cosine)
+        if known is None:
+            new.append((memory, verdict))
+        elif await merging.merge(memory, verdict, known[0].id, known[1]):
+            merged.append(memory.id)
+    head = Head(run_id_of("proposed", project.id, [memory.id for memory, _ in new]), "project", "promotion", "promote")
+    groups = [(ProposeMemory(memory.id, verdict.reason, verdict.score),) for memory, verdict in new]
+    for part in parts_of(head, groups):
+        await store.submit_run(project, part, clock())
+    promoted = await _said_twice(store, project, rules, clock, run_id) if new else ()
+    proposed = tuple(memory.id for memory, _ in new if memory.id not in promoted)
+    return ToUser(proposed, (*merged, *promoted))
+
+
+async def _said_twice(
+    store: StoreConnection, project: ProjectRef, rules: PromotionRules, clock: Clock, run_id: str | None
+) -> list[str]:
+    """Promote those proposals that speak of the user and that another project has said independently; their ids.
+
+    What the other project says is merged into them.
+    """
+    proposed = ReadMemories(project, scopes=("project",), statuses=("active",), proposed=True, kinds=SPEAKING_KINDS)
+    proposed = msgspec.structs.replace(proposed, with_vectors=True)
+    mine = await all_memories(store, proposed)
+    promoted: list[str] = []
+    others = (await store.ask(ReadProjects(project), ProjectsRead)).projects if mine else ()
+    for other in others:
+        theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
+        for memory in mine:
+            same = said_as_well(memory, theirs, clock())
+            if same is None:
+                continue
+            score = to_user(memory, rules, project_name=name_of(project)).score
+            if memory.id not in promoted:
+                why = f"the project {name_of(other)} says the same, and it speaks of the user"
+                promotion = _ToUser(store, project, rules, clock, run_id)
+                if not await promotion.promote(memory, Verdict(True, score, why)):
+                    continue
+                promoted.append(memory.id)
+            why = f"the project {name_of(project)} says the same"
+            merging = _ToUser(store, other, rules, clock, None)
+            await merging.merge(same[0], Verdict(True, score, why), memory.id, same[1])
+    return promoted
+
+
+def said_as_well(memory: Material, others: Sequence[Material], now: float) -> tuple[Material, float] | None:
+    """The one of these that says what a memory says, in the same text or as near as near-duplicates are; its cosine."""
+    text = normalised(memory.content)
+    found = [(other, 1.0) for other in others if normalised(other.content) == text and still_holds(other, now)]
+    if found or not memory.vector:
+        return found[0] if found else None
+    embedded = [other for other in others if len(other.vector) == len(memory.vector)]
+    if not embedded:
+        return None
+    cosines = vectors_of(embedded) @ vectors_of([memory])[0]
+    near = sorted(zip(embedded, map(float, cosines), strict=True), key=lambda pair: (-pair[1], pair[0].id))
+    return says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
 
 
 @dataclass(frozen=True, slots=True)
 class _ToUser:
-    """How one memory after the other goes from a project to the user."""
+    """The way of one memory after the other from a project to the user."""
 
     store: StoreConnection
     project: ProjectRef
@@ -274,9 +364,7 @@ class _ToUser:
     session_run: str | None
 
     async def promote(self, memory: Material, verdict: Verdict) -> bool:
-        near = await self._near(memory)
-        if says_the_same(memory, near, self.clock(), self.rules.merge_cosine) is not None:
-            return await self._merge(memory, verdict, near)
+        """Move a memory to the user. Whether it has gone."""
         change = PromoteMemory(
             memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score, run_id=self.session_run
         )
@@ -286,33 +374,25 @@ class _ToUser:
         except (NotFound, InvalidInput) as error:
             logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
             return False
-        links = tuple(_similar(memory, alike(memory, near, self.clock(), self.rules.merge_cosine)))
-        if links:
-            run = ApplyRun(self._run_id(memory), "user", "promotion", "promote", links)
-            name = derive("alike", self.project.id, memory.id)
-            await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
         return True
 
-    async def _near(self, memory: Material) -> Found:
-        found = await self.store.find_near(None, [memory], self.rules.merge_cosine, "user", NEAR_TO_USER)
-        return found.get(memory.id, [])
+    async def merge(self, memory: Material, verdict: Verdict, into_id: str, cosine: float) -> bool:
+        """Merge a memory into one of the user's. Whether it was.
 
-    async def _merge(self, memory: Material, verdict: Verdict, near: Found) -> bool:
-        """First in the user's file, then in the project's. When it ends in between, the repetition finds the first step
-        done, by the id of its operation, and does the second."""
+        First in the user's file, then in the project's. When it ends in between, the repetition finds the first step
+        done, by the id of its operation, and does the second.
+        """
         for attempt in range(ATTEMPTS):
-            same = says_the_same(memory, near, self.clock(), self.rules.merge_cosine)
-            if same is None:
+            targets = await read_named(self.store, None, [into_id], with_vectors=False)
+            if not targets:
                 return False
-            into, cosine = same
-            await observe(self.store, self.project, memory.id, into.id, self.clock())
+            await observe(self.store, self.project, memory.id, into_id, self.clock())
             name = derive("merged_to_user", self.project.id, memory.id, memory.version, attempt)
-            run = self._user_part(memory, verdict, into, cosine)
+            run = self._user_part(memory, verdict, targets[0], cosine)
             merged = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
             if not merged.skipped:
-                await self.store.submit_run(self.project, self._project_part(memory, verdict, into.id), self.clock())
+                await self.store.submit_run(self.project, self._project_part(memory, verdict, into_id), self.clock())
                 return True
-            near = await self._near(memory)
         return False
 
     def _user_part(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> ApplyRun:

@@ -40,14 +40,14 @@ from remembrancer.protocol.kinds import Status, type_of_kind
 from remembrancer.protocol.writes import ProjectRef
 
 WAIT_S: Final = 3.0
-"""How long somebody who asks is kept waiting for vectors that are still being made."""
+"""The time that somebody who asks is kept waiting for vectors that are still being made."""
 THEMES_AMONG: Final = 1500
 """Of a project's memories the latest so many are searched for themes."""
 PAGE: Final = 500
 LAST: Final = 2**62
 """Above the number of any memory."""
 STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
-"""What is archived is no theme any more."""
+"""The statuses of memories that can be of a theme: an archived one cannot."""
 
 
 async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
@@ -72,7 +72,7 @@ async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, c
     if request.dry_run:
         return answer
     # What an earlier attempt at the same operation has made belongs to the answer as well.
-    versions = [sorted((each.id, each.version) for each in derived.sources) for derived in summaries]
+    versions = [sorted((source.id, source.version) for source in derived.sources) for derived in summaries]
     run_id = run_id_of("reflection", project.id, request.about, request.operation_id or versions)
     earlier = await all_memories(store, ReadMemories(project, made_by=run_id))
     procedures = [plan.derived for plan in patterns if plan.derived is not None]
@@ -83,7 +83,7 @@ async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, c
         passed_over |= lost(await store.submit_run(project, part, clock()))
     made = {memory.id: memory for memory in answer.memories if memory.id not in passed_over}
     before = {memory.id: _shown_again(memory) for memory in earlier if memory.type == "semantic"}
-    wrote = bool(earlier) or bool(made) or any(each.memory.id not in passed_over for each in procedures)
+    wrote = bool(earlier) or bool(made) or any(procedure.memory.id not in passed_over for procedure in procedures)
     return msgspec.structs.replace(
         answer,
         memories=tuple((before | made).values()),

@@ -8,7 +8,6 @@ from older ones is passed over by the store.
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final
 
@@ -43,7 +42,7 @@ from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 VECTORS_WAIT_S: Final = 10.0
-"""How long memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
+"""The time that memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
 PAGE: Final = 500
@@ -56,7 +55,7 @@ IDS: Final = 200
 PART_EDITS: Final = 200
 """Edits in one transaction: what comes after them waits for as long as these take."""
 NO_PROJECT: Final = ProjectRef("", "")
-"""Where an operation belongs that is about the user's file alone."""
+"""The project of an operation that is about the user's file alone."""
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
@@ -65,7 +64,6 @@ Group = tuple[Edit, ...]
 Found = Sequence[tuple[Material, float]]
 """Memories with their cosines, the nearest first."""
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
-logger = logging.getLogger(__name__)
 
 
 class StoreConnection(StoreClient[FromStoreToConsolidator]):
@@ -76,10 +74,10 @@ class StoreConnection(StoreClient[FromStoreToConsolidator]):
     """
 
     away_s = 120.0
-    """How long the store may be away in the middle of a job, until the job is given up."""
+    """The time that the store may be away in the middle of a job, until the job is given up."""
 
     def __init__(self, endpoint: str, speaker: Speaker) -> None:
-        super().__init__(endpoint, speaker, to_consolidator, on_connection=self._note_connection)
+        super().__init__(endpoint, speaker, to_consolidator)
 
     async def find_near(
         self,
@@ -116,9 +114,6 @@ class StoreConnection(StoreClient[FromStoreToConsolidator]):
             raise InternalError(f"a run was answered with a {type(applied.result).__name__}")
         return applied.result
 
-    def _note_connection(self, up: bool) -> None:
-        logger.info("store connected" if up else "store disconnected")
-
 
 # --- Reading much.
 
@@ -139,7 +134,7 @@ async def all_memories(store: StoreConnection, request: ReadMemories) -> list[Ma
 
 
 def vectors_wait_s(settings: Settings) -> float:
-    """How long vectors are waited for: where no embedder runs, not at all."""
+    """The seconds that vectors are waited for: where no embedder runs, none."""
     return VECTORS_WAIT_S if settings.embedders else 0.0
 
 
@@ -191,7 +186,7 @@ async def read_named(
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What all parts of a run have in common."""
+    """The part that all parts of a run have in common."""
 
     run_id: str
     place: Place

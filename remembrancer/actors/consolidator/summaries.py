@@ -10,13 +10,15 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.memory.sentences import cut_at_word, split_sentences
+from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.memory.wording import (
     ARTICLES,
     DENIALS,
@@ -33,7 +35,7 @@ ONE_LINE: Final = 120
 MOST_SENTENCES: Final = 200
 """Sentences that are looked at: the table of their similarities grows with the square."""
 RELEVANCE_SHARE: Final = 0.7
-"""What centrality weighs in the choice; the rest is how little of it has been said."""
+"""The weight of centrality in the choice; the rest is how little of it has been said."""
 SAID_ALREADY: Final = 0.9
 """A sentence as similar as this to one that was chosen is never chosen."""
 FULL_WORDS: Final = 4
@@ -42,18 +44,6 @@ LEAST_CENTRAL: Final = 0.5
 """A sentence with less than this share of the mean centrality is beside the point: it does not even fill a gap."""
 _LEAST_WEIGHT: Final = 0.05
 _SETTLED: Final = 1e-9
-_END: Final = re.compile(
-    r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+"""
-    r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
-    r"""|\n\s*"""
-)
-"""What stands between two sentences. Each alternative is bounded, so that the search takes linear time."""
-_ABBREVIATION: Final = re.compile(
-    r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|approx|mr|mrs|ms|dr|prof|st|no|fig|ca|z\.b|d\.h|[^\W\d_])\.$", re.IGNORECASE
-)
-_ABBREVIATION_LENGTH: Final = 9
-_LONGEST_NUMBER: Final = 4
-_BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
 STOP_WORDS: Final = (
     ARTICLES
     | FUNCTION_WORDS
@@ -66,6 +56,9 @@ STOP_WORDS: Final = (
 """They say nothing of a text's subject."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")
 _LOOKED_AT: Final = 1_000
+_END: Final = re.compile(r"""[.!?…؟。！？｡۔।]["'”’»)\]」』）]{0,3}$""")
+_LABEL: Final = re.compile(r"(?:[^\s:]+ ){0,5}[^\s:]+: ")
+"""A heading in the line of what it is about ("What went well: the flag.")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +79,29 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The chosen sentences in the order of their sources; `text` has them in one line."""
+    """The chosen sentences in the order of their sources; `text` has a line for each, as its source says it."""
 
     sentences: tuple[Sentence, ...]
 
     @property
     def text(self) -> str:
-        return join_sentences(each.text for each in self.sentences)
+        return "\n".join(_in_a_line(sentence.text) for sentence in self.sentences)
+
+
+def _in_a_line(sentence: str) -> str:
+    return " ".join(sentence.split())
+
+
+def statements_of(sources: Sequence[Source]) -> list[Sentence]:
+    """As `sentences_of`, without what says nothing by itself in a text of several lines: headings, items, labels."""
+    lined = [len(source.text.strip().splitlines()) > 1 for source in sources]
+    return [
+        sentence for sentence in sentences_of(sources) if not lined[sentence.source] or _stands_alone(sentence.text)
+    ]
+
+
+def _stands_alone(sentence: str) -> bool:
+    return _END.search(sentence) is not None and _LABEL.match(sentence) is None
 
 
 def sentences_of(sources: Sequence[Source]) -> list[Sentence]:
@@ -106,10 +115,10 @@ def sentences_of(sources: Sequence[Source]) -> list[Sentence]:
 def summarise(sources: Sequence[Source], budget: int = DEFAULT_BUDGET) -> Summary:
     """The sentences that say most of what the sources say, in no more than `budget` characters.
 
-    Where not even one sentence fits, the summary is the beginning of the most central one. It is empty only when all
-    sources are blank.
+    Where not even one sentence fits, the summary is the beginning of the most central one. It is empty only when no
+    source says anything that stands alone.
     """
-    sentences = sentences_of(sources)
+    sentences = statements_of(sources)
     if not sentences:
         return Summary(())
     similarities = _similarities(sentences)
@@ -121,17 +130,17 @@ def summarise(sources: Sequence[Source], budget: int = DEFAULT_BUDGET) -> Summar
     return Summary(tuple(sentences[place] for place in sorted(chosen)))
 
 
-def central_sentence(sources: Sequence[Source]) -> Sentence:
-    """The sentence that says most of what the sources say, whole. Raises `ValueError`: all sources are blank."""
-    sentences = sentences_of(sources)
+def central_sentence(sources: Sequence[Source]) -> Sentence | None:
+    """The sentence that says most of what the sources say, whole; None where none of them stands alone."""
+    sentences = statements_of(sources)
     if not sentences:
-        raise ValueError("there is no sentence in blank texts")
+        return None
     similarities = _similarities(sentences)
     return sentences[int(_merits(sentences, similarities, sources).argmax())]
 
 
 def one_line(content: str, length: int = ONE_LINE) -> str:
-    """What a text says, in one line of no more than `length` characters: its first central sentence.
+    """A text in one line of no more than `length` characters: its first central sentence.
 
     A central one says at least as much as the mean of them. What is cut off is marked. Empty for a blank text.
     """
@@ -145,23 +154,14 @@ def one_line(content: str, length: int = ONE_LINE) -> str:
     return line if len(line) <= length else cut_at_word(line, length - 1) + "…"
 
 
-def join_sentences(sentences: Iterable[str]) -> str:
-    """The sentences as one line; one that ends with no mark gets a full stop before the next."""
-    line = ""
-    for sentence in sentences:
-        between = "" if not line else ". " if line[-1].isalnum() else " "
-        line += between + " ".join(sentence.split())
-    return line
-
-
 def _merits(
     sentences: Sequence[Sentence], similarities: NDArray[np.float64], sources: Sequence[Source]
 ) -> NDArray[np.float64]:
-    """How much each sentence says of the whole: its centrality, less for one that says little by itself."""
-    weights = np.array([max(sources[each.source].weight, _LEAST_WEIGHT) for each in sentences])
+    """The weight of each sentence for the whole: its centrality, less for one that says little by itself."""
+    weights = np.array([max(sources[sentence.source].weight, _LEAST_WEIGHT) for sentence in sentences])
     links = similarities.copy()
     np.fill_diagonal(links, 1.0)  # also of a sentence without a content word
-    substance = np.array([_substance(each.text) for each in sentences])
+    substance = np.array([_substance(sentence.text) for sentence in sentences])
     merits: NDArray[np.float64] = (links @ weights) * substance / weights.sum()
     return merits
 
@@ -174,7 +174,7 @@ def _substance(sentence: str) -> float:
 
 def _similarities(sentences: Sequence[Sentence]) -> NDArray[np.float64]:
     """The cosines of all pairs by their words; what is unlike counts as 0."""
-    rows = tf_idf([each.text for each in sentences])
+    rows = tf_idf([sentence.text for sentence in sentences])
     cosines: NDArray[np.float64] = np.clip(rows @ rows.T, 0.0, 1.0).astype(np.float64)
     return cosines
 
@@ -193,66 +193,18 @@ def _choose(
         open_[best] = False
         if said[best] >= SAID_ALREADY or (gains[best] <= 0 and chosen):
             continue
-        if len(join_sentences(sentences[place].text for place in sorted([*chosen, best]))) > budget:
+        if sum(len(_in_a_line(sentences[place].text)) + 1 for place in (*chosen, best)) > budget + 1:
             continue
         chosen.append(best)
         said = np.maximum(said, similarities[best])
     return chosen
 
 
-# --- Sentences and words.
-
-
-def split_sentences(text: str) -> list[str]:
-    """The sentences in order, without the white space and the marks of a list around them. Blank ones are left out.
-
-    A line break ends a sentence. The full stop of a well-known abbreviation, of an initial, or of a number that
-    begins a line, does not.
-    """
-    pieces: list[str] = []
-    begin = 0
-    for match in _END.finditer(text):
-        if not _ends_nothing(text, begin, match):
-            pieces.append(text[begin : match.end()])
-            begin = match.end()
-    pieces.append(text[begin:])
-    bare = (_without_bullet(piece.strip()) for piece in pieces)
-    return [each for each in bare if any(character.isalnum() for character in each)] or _whole(text)
-
-
-def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
-    """Whether the mark belongs to an abbreviation, or to a number that begins the piece from `begin`."""
-    mark = match.start()
-    if text[mark] != "." or "\n" in match.group():
-        return False
-    if mark - begin <= _LONGEST_NUMBER and text[begin:mark].strip().isdigit():
-        return True
-    return _ABBREVIATION.search(text[max(begin, mark - _ABBREVIATION_LENGTH) : mark + 1]) is not None
-
-
-def cut_at_word(text: str, length: int) -> str:
-    """The beginning of a text, of no more than `length` characters; it ends with a word where there is such a place."""
-    if len(text) <= length:
-        return text
-    head = text[: length + 1]
-    end = max((place for place, character in enumerate(head) if character.isspace()), default=0)
-    return (head[:end] if end > length // 2 else head[:length]).rstrip()
-
-
-def _without_bullet(sentence: str) -> str:
-    mark = _BULLET.match(sentence)
-    return sentence[mark.end() :] if mark else sentence
-
-
-def _whole(text: str) -> list[str]:
-    """A text of signs alone is one sentence, so that nothing becomes nothing but a blank text."""
-    return [text.strip()] if text.strip() else []
-
-
 def content_words(text: str) -> list[str]:
     """The words of a text in order, in lower case, without those that say nothing of its subject."""
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return [word for word in _WORD.findall(folded) if word not in STOP_WORDS]
+    ignored = stop_words_of(text[:_LOOKED_AT])
+    return [word for word in _WORD.findall(folded) if word not in STOP_WORDS and word not in ignored]
 
 
 def tf_idf(texts: Sequence[str]) -> NDArray[np.float32]:

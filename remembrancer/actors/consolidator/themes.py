@@ -16,7 +16,7 @@ from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import Scope
 
-THEME_COSINE: Final = 0.4
+THEME_COSINE: Final = 0.45
 LEAST_SESSIONS: Final = 3
 MOST_MEMBERS: Final = 60
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})
@@ -63,20 +63,21 @@ class Theme:
 def find_themes(memories: Sequence[Material], project_name: str) -> list[Theme]:
     """The themes, the most frequent first. No memory is in two; scopes and types make no difference here."""
     themes = [
-        _theme(members, project_name)
+        theme
         for members in cluster_memories(memories, THEME_COSINE, least=2, most=MOST_MEMBERS)
-        if len({each.session_id for each in members}) >= LEAST_SESSIONS
+        if len({member.session_id for member in members}) >= LEAST_SESSIONS
+        and (theme := _theme(members, project_name)) is not None
     ]
     return sorted(themes, key=lambda each: (-each.frequency, -len(each.members), each.members[0].id))
 
 
 def is_about_procedure(memories: Sequence[Material]) -> bool:
-    """Whether most of the memories say how something is done: by their kinds, or as orders and steps."""
-    return _mostly(each.kind in PROCEDURE_KINDS or says_how(each.content) for each in memories)
+    """True if most of the memories say how something is done: by their kinds, or as orders and steps."""
+    return _mostly(memory.kind in PROCEDURE_KINDS or says_how(memory.content) for memory in memories)
 
 
 def says_how(content: str) -> bool:
-    """Whether it begins with an order, or has the marks of steps ("first … then", "before doing", numbers).
+    """True if it begins with an order, or has the marks of steps ("first … then", "before doing", numbers).
 
     To ask how is not to say how.
     """
@@ -86,12 +87,15 @@ def says_how(content: str) -> bool:
     return _ORDER.match(head) is not None or _STEPS.search(head) is not None
 
 
-def _theme(members: Sequence[Material], project_name: str) -> Theme:
-    sentence = central_sentence([Source(each.content, each.importance) for each in members])
-    personal = [_is_personal(each, project_name) for each in members]
+def _theme(members: Sequence[Material], project_name: str) -> Theme | None:
+    """The theme of some memories; None where no sentence of theirs can stand for it."""
+    sentence = central_sentence([Source(member.content, member.importance) for member in members])
+    if sentence is None:
+        return None
+    personal = [_is_personal(member, project_name) for member in members]
     return Theme(
         pattern=sentence.text,
-        frequency=len({each.session_id for each in members}),
+        frequency=len({member.session_id for member in members}),
         members=tuple(members),
         suggested_scope="user" if personal[sentence.source] and _mostly(personal) else "project",
         as_procedure=says_how(sentence.text) or is_about_procedure(members),
@@ -99,7 +103,7 @@ def _theme(members: Sequence[Material], project_name: str) -> Theme:
 
 
 def _is_personal(memory: Material, project_name: str) -> bool:
-    """Whether it is a preference, or holds in any project."""
+    """True if it is a preference, or holds in any project."""
     entities = [(entity.name, entity.type) for entity in memory.entities]
     return memory.kind == "preference" or is_project_specific(memory.content, entities, project_name) is None
 

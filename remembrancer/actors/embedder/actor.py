@@ -14,7 +14,6 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.reranker import Reranker, RerankThread, load_cross_encoder
 from remembrancer.actors.embedder.workers import (
     Answers,
     Crashed,
@@ -37,9 +36,7 @@ from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,
     PassagesEmbedded,
-    PassagesReranked,
     QueryEmbedded,
-    RerankPassages,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
@@ -59,18 +56,16 @@ class EmbedderActor(Actor):
         self,
         spec: LaunchSpec,
         load: Callable[[], Engine] | None = None,
-        load_reranking: Callable[[], Reranker] | None = None,
     ) -> None:
         super().__init__(spec)
         self._loop = asyncio.get_running_loop()
-        self._store: Dealer[ToWorker] = Dealer(
-            spec.paths.store_endpoint, self.speaker, to_worker, on_message=self._hear, on_connection=self._on_connection
-        )
+        self._store = self._dealer()
         self._crashed: asyncio.Future[Crashed] = self._loop.create_future()
-        self._passages = PassageThread(load or (lambda: load_engine(spec.settings, spec.threads)), self._post)
+        self._load_timeout_s = spec.settings.model_load_timeout_s
+        self._passages = PassageThread(
+            load or (lambda: load_engine(spec.settings, spec.threads)), self._post, spec.settings.embedding_batch_texts
+        )
         self._questions: QuestionThread | None = None
-        model = spec.settings.reranker_model
-        self._reranking = RerankThread(load_reranking or (lambda: load_cross_encoder(model, spec.threads)), self._post)
         self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None
         self._scale = CALIBRATED
@@ -79,15 +74,33 @@ class EmbedderActor(Actor):
         self._generation = 0
         self._embedded_passages = 0
 
+    def _dealer(self) -> Dealer[ToWorker]:
+        """The way to the store."""
+        return Dealer(
+            self.spec.paths.store_endpoint,
+            self.speaker,
+            to_worker,
+            on_message=self._hear,
+            on_connection=self._on_connection,
+        )
+
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         async with self._store:
             self._passages.start()
+            if self._load_timeout_s:
+                self._loop.call_later(self._load_timeout_s, self._say_slow)
             task_status.started()
             try:
                 crashed = await self._crashed
                 raise InternalError(f"the thread of the {crashed.thread} has ended; the log says why")
             finally:
                 self._finish_threads()
+
+    def _say_slow(self) -> None:
+        """Tell why there are no vectors, when the model takes longer to load than it may."""
+        if self._engine is None and self._error is None:
+            limit = f"{self._load_timeout_s:g} s (model_load_timeout_s)"
+            self._deal_with(Unusable(f"the model is still being loaded after {limit}: words find memories meanwhile"))
 
     def health(self) -> EmbedderHealth:
         model = self._choice.model if self._engine is None else self._engine.identity.model
@@ -101,9 +114,9 @@ class EmbedderActor(Actor):
             await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
 
     def _finish_threads(self) -> list[PassageThread | QuestionThread]:
-        """Have all threads end. Those that are returned are worth waiting for: the reranker may be loading yet."""
+        """Have all threads end. Those that are returned are worth waiting for."""
         threads = [thread for thread in (self._passages, self._questions) if thread is not None]
-        for thread in (*threads, self._reranking):
+        for thread in threads:
             thread.finish()
         return threads
 
@@ -115,8 +128,6 @@ class EmbedderActor(Actor):
                     self._passages.put(jobs)
             case EmbedQuery():
                 self._take_question(message)
-            case RerankPassages():
-                self._rerank(message)
             case WhoAreYou():
                 self._forget()
                 self._announce()
@@ -131,15 +142,6 @@ class EmbedderActor(Actor):
             trace = self.traces.follow(self._store.heard_trace, type(question).__name__)
             trace.mark("question received")
             self._questions.put((self._generation, question, trace))
-
-    def _rerank(self, question: RerankPassages) -> None:
-        """The first question has the reranker loaded."""
-        if self._leaving:
-            self._say(PassagesReranked(question.query_id, (), "this worker is leaving"))
-            return
-        if self._reranking.ident is None:
-            self._reranking.start()
-        self._reranking.submit(self._generation, question)
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
@@ -194,7 +196,7 @@ class EmbedderActor(Actor):
                     self._crashed.set_result(event)
 
     def _say(self, message: WorkerMessage) -> None:
-        """What cannot be sent is dropped: the store that comes back asks again."""
+        """Send a message to the store. One that cannot be sent is dropped: the store that comes back asks again."""
         try:
             self._store.send(message)
         except PeerUnavailable as error:

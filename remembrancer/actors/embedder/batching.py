@@ -13,14 +13,14 @@ from remembrancer.actors.embedder.passages import MeasuredPassage
 from remembrancer.protocol.work import Passage, PassagesEmbedded
 
 TARGET_S: Final = 0.09
-"""How long a batch should take: long enough to be worth its fixed cost, short enough not to be waited for."""
+"""The time that a batch should take: long enough to be worth its fixed cost, short enough not to be waited for."""
 SMALLEST_BATCH_TOKENS: Final = 256
 LARGEST_BATCH_TOKENS: Final = 8192
 _SMOOTHING: Final = 0.2
 
 
 class BatchSize:
-    """How many padded tokens (rows times longest row) a batch may have, learnt from how long the batches took."""
+    """The limit of padded tokens (rows times longest row) in a batch, learnt from the time that batches took."""
 
     def __init__(self, tokens: int = 2 * SMALLEST_BATCH_TOKENS) -> None:
         self.tokens = tokens
@@ -68,7 +68,7 @@ class JobQueue:
         return sum(map(len, self._rows.values()))
 
     def __contains__(self, job_id: int) -> bool:
-        """Whether a job is open."""
+        """True if a job is open."""
         return job_id in self._open
 
     def add(self, job_id: int, text: str, passages: Sequence[MeasuredPassage], marks: int = 0) -> None:
@@ -82,15 +82,15 @@ class JobQueue:
         self._rows[job_id] = deque(rows)
         self._left[job_id] = sum(row.tokens for row in rows)
 
-    def take(self, padded_tokens: int) -> list[Row]:
-        """The next batch, shortest first; at least one row, if there is one."""
+    def take(self, padded_tokens: int, rows: int = 0) -> list[Row]:
+        """The next batch, shortest first: at least one row, if there is one, and at most `rows`; 0: as many as fit."""
         if not self._rows:
             return []
         first = next(iter(self._rows)) if self._oldest_first else min(self._left, key=self._left.__getitem__)
         self._oldest_first = not self._oldest_first
         batch = [self._pop(first)]
         longest = batch[0].tokens
-        while self._rows:
+        while self._rows and len(batch) != rows:
             job_id = first  # its own; then that of the nearest length
             if first not in self._rows:
                 job_id = min(self._rows, key=lambda each: abs(self._rows[each][0].tokens - longest))

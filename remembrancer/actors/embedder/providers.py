@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.embedder.engine import Vectors, default_tokenizer, unit_rows
+from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
 from remembrancer.config.settings import Settings, key_variable
 from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
@@ -35,7 +36,8 @@ CONNECT_TIMEOUT_S: Final = 5.0
 MOST_TEXTS: Final = 128
 """In one request: any provider takes as many."""
 WINDOW_TOKENS: Final = 512
-"""Providers' models read thousands of tokens: passages are far shorter, since a vector says one thing well."""
+"""Of questions, and of the passages of providers' own models, which read thousands of tokens and were made for such
+paragraphs: in shorter ones the same text costs more vectors, each three times as wide as a small model's."""
 PROBE: Final = "."
 FAULTS_OF_TEXTS: Final = frozenset({400, 413, 422})
 PASSING: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
@@ -51,14 +53,19 @@ class _Answer(msgspec.Struct):
     data: list[_Item]
 
 
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
 class Provider(NamedTuple):
-    """What tells one API from the other. `dimensions` are those of its own model, which it is asked for."""
+    """The differences between one API and the other. `dimensions` are those of its own model, which it is asked for."""
 
     name: str
     model: str
     dimensions: int
+    own_models: str
+    """The beginning of the names of its own models. Others (of Ollama, TEI …) are small ones, for all that we know."""
     kinds: tuple[str, str] | None
-    """What the API calls a passage and a question, where it wants to know."""
+    """The API's names for a passage and a question, where it wants to know."""
 
     def body(self, model: str, texts: Sequence[str], *, is_question: bool) -> dict[str, Any]:
         """The request."""
@@ -70,8 +77,8 @@ class Provider(NamedTuple):
 
 
 PROVIDERS: Final = {
-    "voyage": Provider("voyage", "voyage-3-large", 1024, ("document", "query")),
-    "openai": Provider("openai", "text-embedding-3-small", 1536, None),
+    "voyage": Provider("voyage", "voyage-3-large", 1024, "voyage-", ("document", "query")),
+    "openai": Provider("openai", "text-embedding-3-small", 1536, "text-embedding-", None),
 }
 
 
@@ -92,6 +99,7 @@ class ProviderEngine:
         self.batch_tokens: int | None = settings.provider_batch_tokens * settings.provider_requests
         self.tokenizer = default_tokenizer()
         self.passage_budget = WINDOW_TOKENS - self.tokenizer.marks
+        self.passage_tokens = self.passage_budget if model.startswith(provider.own_models) else PASSAGE_TOKENS
         self._threads = ThreadPoolExecutor(settings.provider_requests, "provider")
         self._limits = threading.Condition()
         self._not_before = 0.0
@@ -158,7 +166,8 @@ class ProviderEngine:
                 self._limits.wait(wait_s)
 
     def _told_apart(self, texts: Sequence[str], ask: Any) -> Vectors:
-        """What `ask` returns. An answer that is no good is a text's fault only if the provider works without it.
+        """The vectors that `ask` returns. An answer that is no good is a text's fault only if the provider works
+        without it.
 
         Raises:
             InternalError: one of the texts is at fault.
@@ -190,7 +199,7 @@ class ProviderEngine:
         if response.status_code != 200:
             raise self._refusal(response)
         try:
-            items = sorted(msgspec.json.decode(response.content, type=_Answer).data, key=lambda item: item.index)
+            items = sorted(_decode_answer(response.content).data, key=lambda item: item.index)
             vectors = np.array([item.embedding for item in items], dtype=np.float32)
         except (ValueError, RecursionError):
             raise _BadAnswer(f"{self._where} answered with what are no vectors") from None
@@ -226,7 +235,7 @@ class ProviderEngine:
 
 
 class _Passing(ModelUnusable):
-    """What another attempt may mend, after `wait_s` (None: soon)."""
+    """A failure that another attempt after `wait_s` (None: soon) may mend."""
 
     def __init__(self, message: str, wait_s: float | None) -> None:
         super().__init__(message)
@@ -234,7 +243,7 @@ class _Passing(ModelUnusable):
 
 
 def _reason_in(response: httpx.Response) -> str:
-    """What the answer says: OpenAI's `error.message`, Voyage's `detail`."""
+    """The reason that an answer gives: OpenAI's `error.message`, Voyage's `detail`."""
     try:
         said = response.json()
         error = said.get("error", said.get("detail", ""))

@@ -19,6 +19,8 @@ from remembrancer.actors.embedder.engine import (
     unit_rows,
     verify_sha256,
 )
+from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
+from remembrancer.config.settings import NAMED_MODELS, NamedModel, named_model
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
 
@@ -26,7 +28,7 @@ PACKAGED_MODEL: Final = "all-MiniLM-L6-v2"
 PACKAGED_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EXTRA: Final = "pip install 'remembrancer[sentence-transformers]'"
 LONGEST_WINDOW: Final = 512
-"""Models that can read thousands of tokens are given passages of this length: a vector says one thing well."""
+"""Of models that can read thousands of tokens: questions are short, and passages too."""
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
 
 
@@ -44,6 +46,7 @@ class SentenceTransformerEngine:
         prompts = [text for text in (model.prompts or {}).values() if text]
         prompt_tokens = max(self.tokenizer.count_tokens(prompts), default=0)
         self.passage_budget = window - self.tokenizer.marks - prompt_tokens
+        self.passage_tokens = min(self.passage_budget, PASSAGE_TOKENS)
         (vector,) = self._encode(model.encode_document, ["."])
         self.identity = ModelIdentity(
             engine="sentence-transformers",
@@ -104,7 +107,8 @@ class _Turns:
 
 
 def set_offline() -> None:
-    """What the libraries read when they are imported: nothing is looked for on a network, and nothing reported."""
+    """Set the variables that the libraries read when they are imported: nothing is looked for on a network, and nothing
+    reported."""
     for variable in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
         os.environ.setdefault(variable, "1")
 
@@ -127,12 +131,26 @@ def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEn
         raise ModelUnusable(f"the sentence-transformers library cannot be imported ({error}): {EXTRA}") from error
     torch.set_num_threads(threads)
     name = directory.name if Path(model).expanduser().is_dir() else model
+    known = named_model(name)
     try:
-        return SentenceTransformerEngine(name, SentenceTransformer(str(directory), local_files_only=True), revision)
+        loaded = SentenceTransformer(str(directory), local_files_only=True)
+        if known is not None:
+            _complete(loaded, known, has_pooling=(directory / "modules.json").is_file())
+        return SentenceTransformerEngine(name, loaded, revision)
     except ModelUnusable:
         raise
     except Exception as error:  # whatever a model's files can do to the library
         raise ModelUnusable(f"sentence-transformers cannot load {directory}: {error}") from error
+
+
+def _complete(model: Any, known: NamedModel, *, has_pooling: bool) -> None:
+    """Give a model the prompts, and the pooling, that its own files do not name."""
+    if not any((model.prompts or {}).values()) and known.passage_prompt:
+        model.prompts = {"document": known.passage_prompt, "query": known.question_prompt}
+    if not has_pooling:
+        from sentence_transformers.sentence_transformer.modules import Pooling
+
+        model[1] = Pooling(model.get_embedding_dimension(), pooling_mode=known.pooling)
 
 
 def _directory_of(model: str) -> Path:
@@ -146,7 +164,8 @@ def _directory_of(model: str) -> Path:
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
     except ImportError as error:
         raise ModelUnusable(f"the sentence-transformers library is not installed ({error}): {EXTRA}") from error
-    repository = model if "/" in model else f"sentence-transformers/{model}"
+    known = NAMED_MODELS.get(model)
+    repository = known.repository if known else model if "/" in model else f"sentence-transformers/{model}"
     try:
         return Path(snapshot_download(repository, local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError) as error:

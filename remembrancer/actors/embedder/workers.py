@@ -19,7 +19,7 @@ import numpy as np
 
 from remembrancer.actors.embedder.batching import BatchSize, JobQueue
 from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_of, unit_rows
-from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
+from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
 from remembrancer.protocol.tracing import Trace
@@ -29,7 +29,6 @@ from remembrancer.protocol.work import (
     JobFailed,
     PassageJob,
     PassagesEmbedded,
-    PassagesReranked,
     QueryEmbedded,
 )
 
@@ -58,6 +57,10 @@ def load_engine(settings: Settings, threads: int) -> Engine:
             from remembrancer.actors.embedder.onnx import load_onnx
 
             return load_onnx(choice.model, threads)
+        case "multilingual":
+            from remembrancer.actors.embedder.multilingual import load_multilingual
+
+            return load_multilingual(choice.model, threads)
         case "sentence-transformers":
             from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
 
@@ -87,7 +90,7 @@ class Answers(NamedTuple):
     """Answers to what was submitted with a generation: when the store is lost another one begins, and they are void."""
 
     generation: int
-    messages: list[PassagesEmbedded | JobFailed | QueryEmbedded | PassagesReranked]
+    messages: list[PassagesEmbedded | JobFailed | QueryEmbedded]
 
 
 class Crashed(NamedTuple):
@@ -129,11 +132,12 @@ class WorkThread(threading.Thread, Generic[Item]):
             self._post(Crashed(self.name))
 
     def work(self) -> None:
-        """What the thread does until it is finished."""
+        """Work until the thread is finished."""
         raise NotImplementedError
 
     def load_until_possible(self, load: Callable[[], Model], failed: Callable[[str], None]) -> Model | None:
-        """What `load` loads, trying again until it can; None when the end came first. `failed` is told the reason."""
+        """The result of `load`, tried again until it succeeds; None when the end came first. `failed` is told the
+        reason."""
         delay_s = FIRST_RETRY_S
         while not self._finished.is_set():
             try:
@@ -161,9 +165,10 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
     jobs in hand is gone; or why a question has found the model unusable: then it drops what is in hand, and loads anew.
     """
 
-    def __init__(self, load: Callable[[], Engine], post: Post) -> None:
+    def __init__(self, load: Callable[[], Engine], post: Post, batch_texts: int = 0) -> None:
         super().__init__("passages", post)
         self._load = load
+        self._batch_texts = batch_texts
         self._unsplit: dict[int, PassageJob] = {}
         self._jobs = JobQueue()
         self._size = BatchSize()
@@ -232,8 +237,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
             job = self._unsplit.pop(next(iter(self._unsplit)))
             characters += len(job.text)
             try:
-                budget = min(engine.passage_budget, PASSAGE_TOKENS)
-                passages = split_passages(job.text, engine.tokenizer, budget)
+                passages = split_passages(job.text, engine.tokenizer, engine.passage_tokens)
             except Exception as error:
                 logger.exception("a text cannot be split", extra={"job_id": job.job_id})
                 self._post(Answers(self._generation, [JobFailed(job.job_id, in_words(error))]))
@@ -241,7 +245,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
             self._jobs.add(job.job_id, job.text, passages, engine.identity.window_tokens - engine.passage_budget)
 
     def _embed_batch(self, engine: Engine) -> None:
-        batch = self._jobs.take(engine.batch_tokens or self._size.tokens)
+        batch = self._jobs.take(engine.batch_tokens or self._size.tokens, self._batch_texts)
         if not batch or self._finished.is_set():
             return
         began = time.perf_counter()
@@ -292,7 +296,7 @@ def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) 
 
 
 def in_words(error: Exception) -> str:
-    """What an answer says of an error."""
+    """An error in the words of an answer."""
     return error.message if isinstance(error, RemembrancerError) else f"{type(error).__name__}: {error}"[:200]
 
 
@@ -350,7 +354,7 @@ def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[Qu
         if len(passages) > 4:
             passages = passages[:2] + passages[-2:]
         parts.append(slice(len(texts), len(texts) + len(passages)))
-        texts.extend(question.text[each.start : each.end] for each in passages)
+        texts.extend(question.text[passage.start : passage.end] for passage in passages)
     results = embed_each(engine.embed_questions, texts) if texts else []
     answers: list[QueryEmbedded] = []
     for question, part in zip(questions, parts, strict=True):

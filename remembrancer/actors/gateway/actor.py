@@ -3,33 +3,50 @@
 from __future__ import annotations
 
 import gc
+import logging
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.abc
+import msgspec
+from mcp.server.lowlevel import Server
 
-from remembrancer.actors.gateway.events import Events
+from remembrancer.actors.gateway.attendance import SessionRegistry
+from remembrancer.actors.gateway.conversations import Listener
 from remembrancer.actors.gateway.hook_events import HookIntake
-from remembrancer.actors.gateway.listener import Listener
 from remembrancer.actors.gateway.prompts import Prompts
+from remembrancer.actors.gateway.recognition import Recognition
 from remembrancer.actors.gateway.resources import RecallCounts, Resources
 from remembrancer.actors.gateway.server import Handlers, build_server
-from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.actors.gateway.store_access import StoreAccess
-from remembrancer.actors.gateway.store_link import StoreLink
 from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
-from remembrancer.protocol.control import GatewayHealth, PeerFailed
-from remembrancer.protocol.paths import FileLock
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import NotePresence
+from remembrancer.protocol.control import ChangeQueue, GatewayHealth, PeerFailed
+from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.sharing import EndHttpSession, OthersWrote
+from remembrancer.protocol.store_client import ANSWER_S, StoreClient
+from remembrancer.protocol.wire import ToGateway, to_gateway
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from remembrancer.toolsets.service import Caller
-from remembrancer.toolsets.tools import load_tools
+from remembrancer.toolsets.tools import Tool, choose_tools, load_tools
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from remembrancer.actors.gateway.http_server import HttpServer
+
+BROWSER_TOOLSETS: Final = "memory,admin,files,code"
+BROWSER_PORT: Final = 8080
+"""As with `up --http`: an address that a person may keep."""
+logger = logging.getLogger(__name__)
 
 
 class GatewayActor(Actor):
@@ -38,33 +55,34 @@ class GatewayActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._lock = FileLock(spec.paths.gateway_lock)
-        self._link = StoreLink(spec.paths.store_endpoint, self.speaker)
+        self._store: StoreClient[ToGateway] = StoreClient(
+            spec.paths.store_endpoint, self.speaker, to_gateway, on_message=self._hear_store
+        )
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._listener: Listener | None = None
         self._registry: SessionRegistry | None = None
         self._http: HttpServer | None = None
-        self.events = Events()
+        self._http_error: str | None = None
         self.access: StoreAccess
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        settings, paths, events = self.spec.settings, self.spec.paths, self.events
+        settings, paths = self.spec.settings, self.spec.paths
         await acquire(self._lock, "gateway")
         await self._queue.open()
         try:
             async with anyio.create_task_group() as tasks:
-                access = self.access = StoreAccess(self._link, self._queue, events, settings, str(paths.home), tasks)
+                access = self.access = StoreAccess(self._store, self._queue, settings, str(paths.home), tasks)
                 tools, counts = load_tools(), RecallCounts(time.time())
                 by_name = {each.name: each for each in tools}
                 resources = Resources(by_name, access, counts)
-                subscriptions = Subscriptions(resources.read, lambda: self._link.usable, tasks)
-                events.on_recall += [counts.heard_recall, subscriptions.heard_recall]
-                events.on_write.append(subscriptions.heard_write)
+                subscriptions = Subscriptions(resources.read, access.writes, lambda: self._store.health.usable, tasks)
+                access.on_recall += [counts.heard_recall, subscriptions.heard_recall]
                 handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
 
                 async def prepare_context(caller: Caller) -> None:
                     await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
 
-                self._registry = SessionRegistry(access, self._link, prepare_context)
+                self._registry = SessionRegistry(access, self._store, prepare_context)
                 server = build_server(handlers)
                 self._listener = Listener(
                     paths.gateway_socket,
@@ -74,30 +92,21 @@ class GatewayActor(Actor):
                     tools,
                     settings,
                     self._registry,
+                    Recognition(self._store),
                     tasks,
                     self.traces,
                     self._queue_notices,
                 )
-                tasks.start_soon(self._link.run)
+                tasks.start_soon(self._store.run)
                 tasks.start_soon(self._registry.run)
                 tasks.start_soon(access.run)
-                tasks.start_soon(HookIntake(paths.hooks, access, self._link.tell).run)
+                tasks.start_soon(access.shown_log.run)
+                tasks.start_soon(subscriptions.run)
+                tasks.start_soon(HookIntake(paths.hooks, access, self._tell_presence).run)
                 await self._listener.open()
                 if settings.http_port:
-                    from remembrancer.actors.gateway.http_server import HttpServer  # uvicorn, which few need
-
-                    self._http = HttpServer(
-                        paths.home,
-                        settings,
-                        self.spec.incarnation,
-                        server,
-                        handlers.call,
-                        tools,
-                        self._registry,
-                        self.traces,
-                        self._queue_notices,
-                    )
-                    tasks.start_soon(self._http.serve)
+                    self._open_http(settings, server, handlers, tools, tasks)
+                access.open_browser = partial(self._browser_url, server, handlers, tools, tasks)
                 gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
                 task_status.started()
                 await anyio.sleep_forever()
@@ -107,36 +116,126 @@ class GatewayActor(Actor):
             await self._queue.aclose()
             self._lock.release()
 
+    def _open_http(
+        self,
+        settings: Settings,
+        server: Server[Any],
+        handlers: Handlers,
+        tools: Sequence[Tool[Any]],
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        from remembrancer.actors.gateway.http_server import HttpServer  # uvicorn, which few need
+
+        assert self._registry is not None
+        try:
+            self._http = HttpServer(
+                self.spec.paths.home,
+                settings,
+                self.spec.incarnation,
+                server,
+                handlers.call,
+                tools,
+                self._registry,
+                self.traces,
+                self._queue_notices,
+                self._tell_end,
+                no_token=self.spec.no_token,
+                open_browser=partial(self._make_browser, tools),
+            )
+        except OSError as error:  # sessions over stdio need none of it
+            self._http_error = f"HTTP is off: {error}"
+            logger.error("HTTP is off", extra={"reason": str(error)})
+        else:
+            tasks.start_soon(self._http.serve)
+
+    def _make_browser(self, tools: Sequence[Tool[Any]]) -> ASGIApp:
+        from remembrancer.browser.app import Browser  # templates, which nobody needs who does not look
+
+        named, _ = choose_tools(tools, BROWSER_TOOLSETS)
+        return Browser(
+            self.spec.paths,
+            self.access,
+            named,
+            self.access.writes,
+            self.access.shown_log,
+            no_token=self.spec.no_token,
+        )
+
+    async def _browser_url(
+        self, server: Server[Any], handlers: Handlers, tools: Sequence[Tool[Any]], tasks: anyio.abc.TaskGroup
+    ) -> str:
+        """The address of the memory browser. HTTP is opened for it, to this machine alone, where it is off.
+
+        Raises:
+            MemoryUnavailable: HTTP cannot be served, and why.
+        """
+        ports = (BROWSER_PORT, 0) if self._http is None else ()
+        for port in ports:
+            own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
+            self._open_http(own, server, handlers, tools, tasks)
+            if await self._http_listens():
+                break
+        if not await self._http_listens():
+            raise MemoryUnavailable((self._http and self._http.error) or self._http_error or "HTTP is off")
+        assert self._http is not None
+        return self._http.browser_url
+
+    async def _http_listens(self) -> bool:
+        while self._http is not None and self._http.url is None and self._http.error is None:  # noqa: ASYNC110
+            await anyio.sleep(0.01)  # it listens in the next moment
+        return self._http is not None and self._http.url is not None
+
+    async def _tell_end(self, lane: str, session: str) -> None:
+        """Tell the other hosts of a lane that a session was ended. Raises `RemembrancerError`."""
+        await self._store.request(EndHttpSession(lane, session), ANSWER_S)
+
+    def _tell_presence(self, presence: NotePresence) -> None:
+        if self._store.health.usable:
+            self._store.tell(presence)
+
     def _queue_notices(self) -> list[Notice]:
-        """What every session is told at its first answer."""
-        return [Notice("queue_damaged", self._queue.damage)] if self._queue.damage is not None else []
+        """The notices that every session gets with its first answer."""
+        return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
+
+    def _hear_store(self, message: ToGateway) -> None:
+        if isinstance(message, OthersWrote) and hasattr(self, "access"):  # else there is no answer kept yet
+            self.access.others_wrote(message.operations)
 
     def health(self) -> GatewayHealth:
         return GatewayHealth(
             sessions=(self._listener.sessions if self._listener else 0) + (self._http.sessions if self._http else 0),
             http=self._http.url if self._http else None,
-            http_error=self._http.error if self._http else None,
+            http_error=self._http.error if self._http else self._http_error,
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,
             queue_stuck=dict(self._queue.stuck),
             queue_damage=self._queue.damage,
-            store=self._link.state,
-            store_attempts=self._link.attempts,
-            store_next_attempt_s=self._link.next_attempt_s,
+            queue_problem=self._queue.problem,
+            full={lane: error.message for lane, error in self._queue.full.items()},
+            store=self._store.health.state,
+            store_attempts=self._store.health.attempts,
+            store_next_attempt_s=self._store.health.next_attempt_s,
         )
 
     def on_peer_failed(self, peer: PeerFailed) -> None:
         if peer.role == "store":
-            self._link.peer_failed(peer)
+            self._store.peer_failed(peer)
+
+    async def change_queue(self, change: ChangeQueue) -> int:
+        return await self._queue.take_back(change.operation_ids, deletes=change.deletes)
 
     async def drain(self, reason: str) -> None:
         """Answer what is under way, and tell the bridges that this end is in good order: if it is.
 
         Without a word, they take it for a crash and start a runtime again.
         """
-        if self._http is not None:
-            self._http.stop()
-        if self._listener is not None:
-            await self._listener.drain(None if reason == ORPHANED else reason)
-        if self._registry is not None:
-            await self._registry.drain()
+        try:
+            if self._http is not None:
+                self._http.stop()
+            if self._listener is not None:
+                await self._listener.drain(None if reason == ORPHANED else reason)
+            if self._registry is not None:
+                await self._registry.drain()
+        finally:
+            if self._http is not None:
+                await self._http.end()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -24,7 +23,7 @@ CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """What a bridge says first. `bridge` is its own ULID in hexadecimal, `project` the path of its `--project`."""
+    """The first message of a bridge. `bridge` is its own ULID in hexadecimal, `project` the path of its `--project`."""
 
     link: int
     version: str
@@ -35,7 +34,7 @@ class Hello(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
     pid: int = 0
     passing: bool = False
-    """Whether it only asks on behalf of a session, and comes and goes without the session beginning or ending."""
+    """True if it only asks on behalf of a session, and comes and goes without the session beginning or ending."""
 
 
 def read_hello(line: bytes) -> Hello:
@@ -73,12 +72,6 @@ def directory_of(hello: Hello, roots: list[str]) -> Path:
             return path
     named = hello.project or hello.environment.get(PROJECT_VARIABLE)
     return Path(hello.directory, Path(named).expanduser()) if named else Path(hello.directory)
-
-
-def working_tree_of(directory: Path) -> Path:
-    """The root of the working tree that a directory is in, or else itself; symbolic links resolved."""
-    real = Path(os.path.realpath(directory))
-    return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
 
 def path_of_uri(uri: str) -> Path | None:

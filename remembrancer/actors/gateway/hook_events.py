@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -18,8 +18,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from remembrancer.actors.gateway.hello import working_tree_of
-from remembrancer.config.project import project_of
+from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
@@ -27,26 +26,34 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.gateway_link import DROPPED, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
 from remembrancer.protocol.ids import derive_operation_id
-from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn, TurnRole
 from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
 
-CLIENT: Final = "claude-code"
-"""Whose hooks these are."""
 MAX_TOOL_NAME: Final = 400
+MAX_CLIENT: Final = 100
 
 EventName = Literal[
-    "SessionStart", "UserPromptSubmit", "PostToolUse", "PostToolUseFailure", "Stop", "SubagentStop", "SessionEnd"
+    "SessionStart",
+    "UserPromptSubmit",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "Stop",
+    "SubagentStop",
+    "PostCompact",
+    "SessionEnd",
+    "ContextGiven",
 ]
 
 
 class HookEvent(msgspec.Struct, frozen=True):
-    """What a file holds: see `protocol.hooks`. `at` is seconds since the epoch."""
+    """The content of a file: see `protocol.hooks`. `at` is seconds since the epoch."""
 
     format: int
     event: EventName
     at: float
     session: str
     directory: str
+    client: str = "claude-code"
     text: str = ""
     tool: str = ""
     arguments: dict[str, Any] = {}
@@ -94,11 +101,12 @@ def read_event(content: bytes) -> HookEvent:
 
 
 def change_of(event: HookEvent, session: str) -> SessionChange:
-    """What to record of an event. A subagent is to its session what a tool is: its last words are a tool's turn."""
+    """The change that records an event. A subagent is to its session what a tool is: its last words are a tool's
+    turn."""
     match event.event:
         case "SessionStart":
             tree = str(working_tree_of(Path(event.directory))).encode("utf-8", "replace").decode()
-            return StartSession(session, CLIENT, tree)
+            return StartSession(session, clean_name(event.client, field="client", longest=MAX_CLIENT), tree)
         case "SessionEnd":
             return EndSession(session)
         case "UserPromptSubmit":
@@ -107,11 +115,13 @@ def change_of(event: HookEvent, session: str) -> SessionChange:
             return RecordEvents(session, turns=(_turn(event, "assistant", event.metadata),))
         case "SubagentStop":
             return RecordEvents(session, turns=(_turn(event, "tool", {**event.metadata, "subagent": True}),))
+        case "PostCompact" | "ContextGiven":
+            return RecordEvents(session, turns=(_turn(event, "system", event.metadata),))
         case "PostToolUse" | "PostToolUseFailure":
             return RecordEvents(session, tool_calls=(_tool_call(event),))
 
 
-def _turn(event: HookEvent, role: Literal["user", "assistant", "tool"], metadata: dict[str, Any]) -> Turn:
+def _turn(event: HookEvent, role: TurnRole, metadata: dict[str, Any]) -> Turn:
     if not event.text.strip():
         raise InvalidInput("a turn without words")
     return Turn(role, masked(event.text), event.at, metadata=masked_value(metadata))
@@ -136,7 +146,7 @@ MAX_REJECTED: Final = 100
 PRESENT_S: Final = 1800.0
 """So long a session that was heard of counts as there, unless it has ended: a person may think for a while."""
 PRESENCE_S: Final = 5.0
-"""How often the store is told of these."""
+"""The time between two reports of these to the store."""
 SETTLED_S: Final = 2.0
 """A directory that was changed as lately as this may be changed again without its time of change saying so: that is as
 fine as the file system's clock, which is two seconds at the coarsest (FAT)."""
@@ -145,7 +155,7 @@ logger = logging.getLogger(__name__)
 
 
 class Writes(Protocol):
-    """What makes an operation durable: the way of every write."""
+    """The way of every write, which makes an operation durable."""
 
     async def apply(self, operation: Operation, received_at: float) -> object:
         """Make it durable, or raise why not."""
@@ -183,7 +193,7 @@ class HookIntake:
         self,
         directory: Path,
         writes: Writes,
-        tell: Callable[[NotePresence], Awaitable[None]],
+        tell: Callable[[NotePresence], None],
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory = directory
@@ -204,7 +214,7 @@ class HookIntake:
         while True:
             present = self._heard.present(self._clock())
             if present:
-                await self._tell(NotePresence(present))
+                self._tell(NotePresence(present))
             await anyio.sleep(PRESENCE_S)
 
     async def _take_in(self) -> None:
@@ -223,21 +233,24 @@ class HookIntake:
         """Take in what is there now, in its order; returns how many events that were.
 
         Raises:
-            RemembrancerError: an event can be written nowhere for now; it and those after it stay.
+            RemembrancerError: an event can be written nowhere for now; it and those of its project after it stay.
             OSError: the directory cannot be read, or a file not removed.
         """
         changed_ns = self._changed_ns()
         if changed_ns is None or changed_ns == self._done_with_ns:
             return 0
         taken, waiting = 0, self._waiting()
+        put_off: dict[str, RemembrancerError] = {}
         for name in waiting:
-            taken += await self._take(name)
+            taken += await self._take(name, put_off)
+        for error in put_off.values():
+            raise error
         is_settled = not waiting and self._clock() - changed_ns / 1e9 > SETTLED_S
         self._done_with_ns = changed_ns if is_settled else None
         return taken
 
     def _changed_ns(self) -> int | None:
-        """When the directory was changed last; None: it is not there."""
+        """The time of the directory's last change; None: it is not there."""
         try:
             return self._directory.stat().st_mtime_ns
         except FileNotFoundError:
@@ -252,7 +265,7 @@ class HookIntake:
             self._tell_of_dropped()
         return [name for name in found if name.endswith(HOOK_SUFFIX) and not name.startswith(".")]
 
-    async def _take(self, name: str) -> bool:
+    async def _take(self, name: str, put_off: dict[str, RemembrancerError]) -> bool:
         path = self._directory / name
         try:
             operation = await anyio.to_thread.run_sync(_read, path)
@@ -261,12 +274,15 @@ class HookIntake:
         except InvalidInput as error:
             self._reject(path, error.message)
             return False
+        if operation.project.id in put_off:
+            return False
         with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has a budget of its own
             try:
                 await self._writes.apply(operation, self._clock())
             except RemembrancerError as error:
                 if error.retry_possible:
-                    raise
+                    put_off[operation.project.id] = error
+                    return False
                 self._reject(path, error.message)
                 return False
             except Exception as error:

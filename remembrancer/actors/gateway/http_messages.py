@@ -1,4 +1,4 @@
-"""What comes and goes over HTTP below MCP: connections and their limits, heads, bodies, and the form of an answer."""
+"""HTTP below MCP: connections and their limits, heads, bodies, and the form of an answer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, is_plain
 from remembrancer.actors.gateway.http_sessions import MAX_BODY_BYTES
-from remembrancer.actors.gateway.session import CALL, MAX_CLIENT_NAME, is_plain
 
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
 BODY_WAIT_S: Final = 20.0
 FIRST_WAIT_S: Final = 15.0
-"""How long a client may take to send a request's body, and from its connection to its first request."""
+"""The time that a client may take to send a request's body, and from its connection to its first request."""
 TOO_LONG: Final = f"a request may have {MAX_BODY_BYTES} bytes at most"
 SESSION: Final = "mcp-session-id"
 
@@ -36,10 +36,34 @@ class Refused(Exception):
     """A request that is answered with this status and sentence."""
 
     def __init__(
-        self, status: int, said: str, headers: dict[str, str] | None = None, code: int = INVALID_REQUEST
+        self,
+        status: int,
+        said: str,
+        headers: dict[str, str] | None = None,
+        code: int = INVALID_REQUEST,
+        *,
+        retry: bool = False,
     ) -> None:
         super().__init__(said)
-        self.status, self.said, self.headers, self.code = status, said, headers, code
+        self.status, self.said, self.headers, self.code, self.retry = status, said, headers, code, retry
+
+    def body(self, request_id: Any) -> dict[str, Any]:
+        """The error as JSON-RPC has it."""
+        error = {"code": self.code, "message": self.said, **({"data": {"retry_possible": True}} if self.retry else {})}
+        return {"jsonrpc": "2.0", "id": request_id, "error": error}
+
+
+class Exchange:
+    """A request whose answer may have begun; `id` is its own in JSON-RPC, once that is known."""
+
+    def __init__(self, send: Send) -> None:
+        self.id: Any = None
+        self.has_begun = False
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        self.has_begun = True
+        await self._send(message)
 
 
 class QuietServer(uvicorn.Server):
@@ -78,7 +102,7 @@ class Connection(H11Protocol):
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What a message says of itself, as far as it is needed before the SDK reads it."""
+    """The parts of a message that are needed before the SDK reads it."""
 
     id: Any = msgspec.UNSET
     method: Any = None
@@ -86,7 +110,7 @@ class Said(msgspec.Struct, frozen=True):
 
     @property
     def is_call(self) -> bool:
-        """Whether it is a call of a tool of the usual form. Of what is not, the SDK says what is wrong with it."""
+        """True if it is a call of a tool of the usual form. Of what is not, the SDK says what is wrong with it."""
         is_request = self.method == CALL and isinstance(self.id, int | str) and isinstance(self.params, dict)
         return is_request and is_plain(self.params)
 
@@ -97,10 +121,13 @@ class Said(msgspec.Struct, frozen=True):
         return " ".join(name.split())[:MAX_CLIENT_NAME] if isinstance(name, str) else ""
 
 
+_decode_said: Final = msgspec.json.Decoder(Said).decode
+
+
 def said_in(body: bytes) -> Said:
     """Raises `Refused` for what is no message."""
     try:
-        said = msgspec.json.decode(body, type=Said)
+        said = _decode_said(body)
     except msgspec.ValidationError as error:
         raise Refused(400, "one message of JSON-RPC is expected, which is an object (batches are not)") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -169,7 +196,7 @@ def with_headers(send: Send, headers: dict[str, str]) -> Send:
 
 
 def as_json(send: Send) -> Send:
-    """For a client that reads no events: the answer among them as one JSON text."""
+    """For a client that reads no events: the answer among them as one JSON text; nothing where there is none."""
     held: Message | None = None
     body = bytearray()
 
@@ -186,7 +213,9 @@ def as_json(send: Send) -> Send:
                 return
             data = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
             answers = [each for each in data if each and "method" not in json.loads(each)]
-            text = (answers[-1] if answers else "").encode()
+            if not answers:
+                return
+            text = answers[-1].encode()
             kept = [each for each in held["headers"] if each[0] == SESSION.encode()]
             kept += [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
             await send({**held, "headers": kept})

@@ -1,19 +1,21 @@
 """MCP over streamable HTTP: who may come in, and whose memory a request is about. The SDK speaks the protocol.
 
 A client with a handshake has a session, whose id the gateway signs: a gateway that was started anew takes a session up
-again as it was, so that a retried request is answered as before. A client without one (the protocol of 2026-07-28, or a
-bare call) has none: a retry is known by its `Idempotency-Key`.
+again as it was, so that a retried request is answered as before, and so does that of another host, if the token is one
+that it takes too. A client without one (the protocol of 2026-07-28, or a bare call) has none: a retry is known by its
+`Idempotency-Key`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -26,18 +28,21 @@ import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
-from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.routing import Mount, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from remembrancer.actors.gateway.hello import working_tree_of
+from remembrancer.actors.gateway.attendance import SessionRegistry
+from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallTool, RequestContext
 from remembrancer.actors.gateway.http_messages import (
     MAX_CONNECTIONS,
     MAX_HEADER_BYTES,
     SESSION,
     Connection,
+    Exchange,
     Head,
     QuietServer,
     Refused,
@@ -50,12 +55,10 @@ from remembrancer.actors.gateway.http_messages import (
     said_in,
     with_headers,
 )
-from remembrancer.actors.gateway.http_sessions import HttpSessions
-from remembrancer.actors.gateway.session import CALL, MAX_CLIENT_NAME, CallTool, RequestContext
-from remembrancer.actors.gateway.session_registry import SessionRegistry
-from remembrancer.config.project import project_of
+from remembrancer.actors.gateway.http_sessions import EndsToTell, HttpSessions, name_of
+from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
-from remembrancer.config.tokens import LOOPBACK, Grant, Tokens
+from remembrancer.config.tokens import LOOPBACK, Grant, SharedGrant, Tokens
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -67,9 +70,20 @@ from remembrancer.toolsets.tools import Tool, choose_tools
 
 PATH: Final = "/mcp"
 HEALTH: Final = "/health"
+BROWSER: Final = "/browser"
 STOP_S: Final = 2.0
+IDLE_S: Final = 15
+"""A connection on which nothing is asked is closed after so many seconds: later than clients let go of one (the usual
+ones after 4 or 5 s), or a request could be on its way over one that is being closed, and be lost."""
+TOLD_S: Final = 0.3
+"""The time in which those who still wait at the end are told to come again."""
+STOPPED: Final = (
+    "the memory service stops or starts anew; try again in a moment, with the same id (if this call was to store "
+    "something, it may have been stored all the same)"
+)
+FAILED: Final = "the memory service failed on this request: see gateway.log"
 CHECK_S: Final = 0.5
-"""How often an open stream's token is looked at."""
+"""The time between two checks of an open stream's token."""
 VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
@@ -98,6 +112,11 @@ class Visitor:
         self.has_said_end = True
         self.owner = owner
         """Whose it is: nobody else goes on with it."""
+        self.requests = 0
+        self.streams = 0
+        """Requests that are being answered, and streams of events that are open."""
+        self.used_at = time.monotonic()
+        """The time at which the last request came or was answered."""
         self._caller = caller
         self._notices = notices
         self._at_end: list[Callable[[], None]] = []
@@ -107,7 +126,7 @@ class Visitor:
         return self._caller
 
     def take_notices(self) -> list[Notice]:
-        """What the client has to be told once."""
+        """The notices that the client has not been told yet; each is taken once."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -119,6 +138,20 @@ class Visitor:
         """The project of one that comes over HTTP is known at once."""
         callback(self._caller)
 
+    @contextlib.contextmanager
+    def at_work(self, method: str) -> Iterator[None]:
+        """Count a request as long as it is being answered."""
+        is_stream = method == "GET"
+        self.requests += not is_stream
+        self.streams += is_stream
+        self.used_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self.requests -= not is_stream
+            self.streams -= is_stream
+            self.used_at = time.monotonic()
+
     def end(self) -> None:
         """It is gone."""
         for callback in self._at_end:
@@ -129,6 +162,9 @@ class HttpServer:
     """Use as a task: `serve`. `url` says where it listens, `error` why it does not.
 
     `call_tool` answers calls of tools at once, where no tool has more to say than its answer; None: the SDK does.
+    Each request needs a token, however many there are. With `no_token` one that comes without any is answered as well:
+    then only this machine may come. `open_browser` makes the memory browser, when somebody looks. `tell_end` tells the
+    other hosts of a lane that a session with a token of it was ended here.
     """
 
     def __init__(
@@ -142,6 +178,10 @@ class HttpServer:
         registry: SessionRegistry,
         traces: Traces,
         notices: Callable[[], list[Notice]],
+        tell_end: Callable[[str, str], Awaitable[None]],
+        *,
+        no_token: bool = False,
+        open_browser: Callable[[], ASGIApp] | None = None,
     ) -> None:
         self.url: str | None = None
         self.error: str | None = None
@@ -153,16 +193,29 @@ class HttpServer:
         self._registry = registry
         self._traces = traces
         self._notices = notices
-        self._tokens = Tokens(home)
+        self._tokens = Tokens(home, takes_shared=settings.http_shared_tokens)
+        self._no_token = no_token
+        self._open_browser = open_browser
+        self._browser: ASGIApp | None = None
+        self._pages = 0
         self._rates = _Rates(settings.http_requests_per_minute)
-        self._manager = HttpSessions(server, RuntimePaths(home).keys, self._session_ended)
+        self._manager = HttpSessions(
+            server, RuntimePaths(home).keys, self._idle_since, self._session_ended, self._tokens.session_key
+        )
+        self._ends = EndsToTell(RuntimePaths(home).keys / "http-ended-to-tell", tell_end)
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
+        self._has_ended = False
 
     @property
     def sessions(self) -> int:
-        """How many sessions there are."""
-        return len(self._visitors)
+        """The number of sessions, and of pages of the memory browser that are open: nothing rests meanwhile."""
+        return len(self._visitors) + self._pages
+
+    @property
+    def browser_url(self) -> str:
+        """The address of the memory browser; empty while it does not listen."""
+        return "" if self.url is None else self.url.removesuffix(PATH) + BROWSER
 
     async def serve(self) -> None:
         """Listen until cancelled. What keeps it from listening is said in `error` and logged, and ends nothing else."""
@@ -191,51 +244,104 @@ class HttpServer:
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=int(STOP_S),
+            timeout_keep_alive=IDLE_S,
             ssl_certfile=self._settings.http_certificate,
         )
         self._server = QuietServer(config)
         with listener:
-            async with self._manager.run():
-                await self._server.serve([listener])
+            async with self._manager.run(), anyio.create_task_group() as tasks:
+                tasks.start_soon(self._ends.run)
+                try:
+                    await self._server.serve([listener])
+                finally:
+                    await self.end()
+                tasks.cancel_scope.cancel()
 
     def stop(self) -> None:
         """Take no more requests; those under way are answered."""
         if self._server is not None:
             self._server.should_exit = True
 
+    async def end(self) -> None:
+        """Have whoever has no answer yet try again, while all is there that a request needs. May be called twice."""
+        self._has_ended = True
+        if self._server is None or not self._server.started:
+            return
+        for listening in self._server.servers:
+            listening.close()
+        state = self._server.server_state
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        waiting = set(state.tasks)
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(waiting, timeout=TOLD_S)
+
     def _check_exposed(self, host: str) -> None:
-        if host not in LOOPBACK and not self._tokens.all():
-            raise InvalidInput(
-                f"{host} can be reached from elsewhere, and there is no token: 'remembrancer token create NAME' first"
-            )
+        if host not in LOOPBACK and self._no_token:
+            raise InvalidInput(f"{host} can be reached from elsewhere: --no-token is for this machine alone")
 
     # --- one request ---
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request: an ASGI application."""
+        """Answer an HTTP request: an ASGI application. What it raised, uvicorn would answer in plain text."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
-        origin = headers.get("origin")
+        exchange, refused = Exchange(send), None
         try:
-            check_head(scope, headers)
-            self._check_host(headers)
-            if scope["path"] == HEALTH:
-                await JSONResponse({"status": "ok"})(scope, receive, send)
-                return
-            if scope["path"] != PATH:
-                raise Refused(404, f"there is nothing at this path: MCP is at {PATH}")
-            if scope["method"] == "OPTIONS":
-                await Response(status_code=204, headers=self._cors(origin, has_token=False))(scope, receive, send)
-                return
-            grant = self._grant(headers)
-            cors = self._cors(origin, has_token=grant is not None)
-            await self._answer(scope, headers, grant, receive, with_headers(send, cors))
-        except Refused as refused:
-            body = {"jsonrpc": "2.0", "id": None, "error": {"code": refused.code, "message": refused.said}}
-            allowed = {}
-            with contextlib.suppress(Refused):
-                allowed = self._cors(origin, has_token=False)
-            answer = JSONResponse(body, refused.status, headers={**allowed, **(refused.headers or {})})
-            await answer(scope, receive, send)
+            if not self._has_ended:
+                await self._serve_request(scope, headers, exchange, receive)
+        except Refused as error:
+            refused = error
+        except anyio.get_cancelled_exc_class():  # by `end`, or by uvicorn when `STOP_S` are over
+            if exchange.has_begun:
+                raise
+            refused = _stopped()
+        except Exception:
+            if exchange.has_begun:
+                raise
+            logger.exception("a request over HTTP failed", extra={"path": scope["path"]})
+        if exchange.has_begun:
+            return
+        if refused is None:
+            refused = _stopped() if self._has_ended else Refused(500, FAILED, code=INTERNAL_ERROR)
+        allowed = {}
+        with contextlib.suppress(Refused):
+            allowed = self._cors(headers.get("origin"), has_token=False)
+        answer = JSONResponse(refused.body(exchange.id), refused.status, headers={**allowed, **(refused.headers or {})})
+        await answer(scope, receive, send)
+
+    async def _serve_request(self, scope: Scope, headers: Head, exchange: Exchange, receive: Receive) -> None:
+        origin, send = headers.get("origin"), exchange.send
+        check_head(scope, headers)
+        self._check_host(headers)
+        if scope["path"] == HEALTH:
+            await JSONResponse({"status": "ok"})(scope, receive, send)
+            return
+        if self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
+            await self._browse(self._open_browser, scope, receive, send)
+            return
+        if scope["path"] != PATH:
+            raise Refused(404, f"there is nothing at this path: MCP is at {PATH}")
+        if scope["method"] == "OPTIONS":
+            await Response(status_code=204, headers=self._cors(origin, has_token=False))(scope, receive, send)
+            return
+        grant = self._grant(headers)
+        self._limit_rate(grant)
+        cors = self._cors(origin, has_token=grant is not None)
+        await self._answer(scope, headers, grant, exchange, receive, with_headers(send, cors))
+
+    async def _browse(self, opened: Callable[[], ASGIApp], scope: Scope, receive: Receive, send: Send) -> None:
+        """Show a page of the memory browser, which is imported when somebody looks for the first time."""
+        if self._browser is None:
+            browser = await anyio.to_thread.run_sync(opened)
+            self._browser = Router([Mount(BROWSER, browser)])
+        self._pages += 1
+        try:
+            await self._browser(scope, receive, send)
+        finally:
+            self._pages -= 1
 
     def _check_host(self, headers: Head) -> None:
         """A page in a browser can have a name lead to this machine: it is not served under names that are not ours."""
@@ -245,15 +351,18 @@ class HttpServer:
             raise Refused(421, "this server does not go by that name: see the setting http_hosts")
 
     def _cors(self, origin: str | None, *, has_token: bool) -> dict[str, str]:
-        """What a page of that origin is told. A preflight has no token yet, and is answered as if it had."""
+        """The CORS headers for a page of that origin. A preflight has no token yet, and is answered as if it had.
+
+        Starlette's middleware would answer a page of a foreign origin all the same, and only hide the answer from it.
+        """
         if origin is None:
             return {}
         allowed = self._settings.http_origins
         is_ours = host_in(origin) in LOOPBACK or origin in allowed
         if not is_ours and "*" not in allowed:
             raise Refused(403, "pages of that origin may not come here: see the setting http_origins")
-        if not is_ours and not has_token and not self._tokens.all():
-            raise Refused(403, "pages of any origin may only come with a token, and there is none")
+        if not is_ours and not has_token and self._no_token:
+            raise Refused(403, "pages of any origin may only come with a token")
         return {
             "Access-Control-Allow-Origin": origin if is_ours else "*",
             "Access-Control-Allow-Methods": "POST, GET, DELETE, OPTIONS",
@@ -263,11 +372,11 @@ class HttpServer:
         }
 
     def _grant(self, headers: Head) -> Grant | None:
-        """What the request's token allows; None where there are no tokens, and only this machine can come."""
+        """The rights of the request's token; None for a request without one, where none is needed."""
+        if self._no_token and "authorization" not in headers:
+            return None
         scheme, _, token = headers.get("authorization", "").partition(" ")
         try:
-            if not self._tokens.all() and self._settings.http_host in LOOPBACK:
-                return None
             grant = self._tokens.find(token.strip(), time.time()) if scheme.lower() == "bearer" else None
         except HomeUnusable as error:
             logger.error("tokens cannot be read", extra={"reason": error.message})
@@ -275,47 +384,75 @@ class HttpServer:
         if grant is None:
             said = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
             raise Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
-        wait_s = self._rates.wait_s(grant.sha256, time.monotonic())
-        if wait_s:
-            said = f"{self._settings.http_requests_per_minute} requests a minute are what a token has: try again later"
-            raise Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
         return grant
 
-    async def _answer(self, scope: Scope, headers: Head, grant: Grant | None, receive: Receive, send: Send) -> None:
+    def _limit_rate(self, grant: Grant | None) -> None:
+        """Refuse a request beyond what its token has in a minute, or all have together that come without any."""
+        wait_s = self._rates.wait_s(_whose(grant), time.monotonic())
+        if wait_s:
+            whose = "all have together that come without a token" if grant is None else "a token has"
+            said = f"{self._settings.http_requests_per_minute} requests a minute are what {whose}: try again later"
+            raise Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
+
+    async def _answer(
+        self, scope: Scope, headers: Head, grant: Grant | None, exchange: Exchange, receive: Receive, send: Send
+    ) -> None:
         body = await read_body(receive)
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
         said = said_in(body) if scope["method"] == "POST" else Said()
+        exchange.id = None if said.id is msgspec.UNSET else said.id
         if session_id is not None:
             visitor = await self._known(session_id, version, scope, headers, grant)
             if scope["method"] == "DELETE":
-                self._manager.ended.append(session_id)
+                await self._end_for_good(session_id, grant)
         elif has_handshake and said.method == "initialize":
+            await self._visitor("", "", scope, headers, grant, said.client)  # refused before there is a session
             await self._pass_on(None, body, said, scope, headers, grant, receive, send)
             return
         else:
             # A client without a session counts its requests anew each time it starts: an id of its own for each.
             key = headers.get(RETRY) or new_ulid()
-            visitor = await self._visitor(key, f"session:{_name_of(grant)}", scope, headers, grant, said.client)
+            visitor = await self._visitor(key, _shared_session(grant), scope, headers, grant, said.client)
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
-            if self._call_tool is not None and has_handshake and said.is_call and reads_json:
-                answer = await self._call(self._call_tool, visitor, said, session_id)
-                await answer(scope, receive, send)
-            else:
-                await self._pass_on(visitor, body, said, scope, headers, grant, receive, send)
+            with visitor.at_work(scope["method"]):
+                if self._call_tool is not None and has_handshake and said.is_call and reads_json:
+                    answer = await self._call(self._call_tool, visitor, said, session_id)
+                    await answer(scope, receive, send)
+                else:
+                    await self._pass_on(visitor, body, said, scope, headers, grant, receive, send)
         finally:
             if session_id is None:
                 visitor.end()
 
     async def _known(self, session_id: str, version: str, scope: Scope, headers: Head, grant: Grant | None) -> Visitor:
         """Whose session it is, also if an earlier gateway began it. Raises `Refused` if it is over, or another's."""
-        if session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
+        if self._has_ended_elsewhere(session_id, grant):
+            await self._manager.let_go(session_id)
+        elif session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
             await self._open(session_id, scope, headers, grant, "")
         visitor = self._visitors.get(session_id)
         if visitor is None or visitor.owner != _whose(grant):
             raise Refused(404, "there is no such session (any more): begin one with initialize")
         return visitor
+
+    def _has_ended_elsewhere(self, session_id: str, grant: Grant | None) -> bool:
+        return isinstance(grant, SharedGrant) and self._tokens.has_ended(grant.lane, name_of(session_id))
+
+    async def _end_for_good(self, session_id: str, grant: Grant | None) -> None:
+        try:
+            if isinstance(grant, SharedGrant):
+                await self._ends.add(grant.lane, name_of(session_id))
+            await self._manager.end_for_good(session_id)
+        except OSError as error:
+            logger.error("the end of a session cannot be noted", extra={"reason": str(error)})
+            raise Refused(503, f"the end of this session cannot be noted ({error.strerror}): try again") from error
+
+    def _idle_since(self, session_id: str) -> tuple[bool, float] | None:
+        """The order in which sessions make room: those that listen last. None: it is being answered, or begins."""
+        visitor = self._visitors.get(session_id)
+        return None if visitor is None or visitor.requests else (visitor.streams > 0, visitor.used_at)
 
     async def _pass_on(
         self,
@@ -348,7 +485,7 @@ class HttpServer:
         receiving = replayed(body, receive)
         is_alone = is_post and visitor is not None and SESSION not in headers
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
+            tasks.start_soon(self._end_when_revoked, grant, headers.get(SESSION, ""), tasks.cancel_scope)
             if is_alone and version in HANDSHAKE_PROTOCOL_VERSIONS:
                 await self._manager.answer_alone(version, scope, receiving, sending)
             else:
@@ -360,17 +497,16 @@ class HttpServer:
         trace = self._traces.begin(CALL)
         context = RequestContext(visitor, time.time(), trace)
         result = await call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
-        result.pop("resultType")  # of a protocol without handshake
-        body = msgspec.json.encode({"jsonrpc": "2.0", "id": said.id, "result": result})
+        body = await result.response(said.id)
         trace.end("answer made")
         headers = {} if session_id is None else {SESSION: session_id}
         return Response(body, media_type="application/json", headers=headers)
 
-    async def _end_when_revoked(self, grant: Grant | None, scope: anyio.CancelScope) -> None:
+    async def _end_when_revoked(self, grant: Grant | None, session_id: str, scope: anyio.CancelScope) -> None:
         while grant is not None:
             await anyio.sleep(CHECK_S)
             try:
-                holds = self._tokens.holds(grant, time.time())
+                holds = self._tokens.holds(grant, time.time()) and not self._has_ended_elsewhere(session_id, grant)
             except HomeUnusable:
                 holds = False
             if not holds:
@@ -390,7 +526,7 @@ class HttpServer:
         if not directory.is_absolute() or "\0" in named:
             raise Refused(400, "a project is named by the absolute path of its directory")
         project, tree, is_allowed = await anyio.to_thread.run_sync(_place, directory, allowed)
-        if grant is not None and not is_allowed:
+        if grant is not None and not (is_allowed or grant.every_project):
             raise Refused(403, "this token is not for that project")
         tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
@@ -400,14 +536,14 @@ class HttpServer:
         bridge = headers.get(BRIDGE)
         if bridge is not None:
             session = f"session:{hashlib.sha256(f'{_whose(grant)} {bridge}'.encode()).hexdigest()[:32]}"
-        caller = Caller(f"{_name_of(grant)} {bridge or key}", session, project, time.time(), tree)
+        caller = Caller(f"http {_whose(grant)} {bridge or key}", session, project, time.time(), tree)
         notices += self._notices()
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
         return Visitor(f"{self._incarnation}-{key}", caller, tools, notices, name, _whose(grant))
 
     async def _open(self, session_id: str, scope: Scope, headers: Head, grant: Grant | None, client: str) -> None:
         """A session begins, or is there again."""
-        session = f"session:{session_id.partition('.')[0]}"
+        session = f"session:{name_of(session_id)}"
         visitor = await self._visitor(session_id, session, scope, headers, grant, client)
         if session_id not in self._visitors:
             self._visitors[session_id] = visitor
@@ -421,20 +557,21 @@ class HttpServer:
 
 
 class _Rates:
-    """A bucket for each token, of as many requests as it has in a minute; it fills up as time goes. Pure."""
+    """A bucket for each token, and one for all who have none, of as many requests as it has in a minute; it fills up
+    as time goes. Pure."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._full_at: dict[str, float] = {}
 
-    def wait_s(self, token: str, now: float) -> float:
+    def wait_s(self, whose: str, now: float) -> float:
         """Count a request; or how long it is until the next one, where there is none left."""
         if not self._per_minute:
             return 0.0
-        full_at = max(self._full_at.get(token, 0.0), now) + 60.0 / self._per_minute
+        full_at = max(self._full_at.get(whose, 0.0), now) + 60.0 / self._per_minute
         wait_s = full_at - now - 60.0
         if wait_s <= 1e-6:
-            self._full_at[token] = full_at
+            self._full_at[whose] = full_at
             return 0.0
         return wait_s
 
@@ -443,6 +580,10 @@ def _place(directory: Path, allowed: Sequence[Path]) -> tuple[ProjectRef, str, b
     """The project and the working tree of a directory, and whether it is one of the allowed projects. Looks at disk."""
     project = project_of(directory)
     return project, str(working_tree_of(directory)), project.id in {project_of(each).id for each in allowed}
+
+
+def _stopped() -> Refused:
+    return Refused(503, STOPPED, {"Retry-After": "1", "Connection": "close"}, INTERNAL_ERROR, retry=True)
 
 
 def _whose(grant: Grant | None) -> str:
@@ -454,8 +595,11 @@ def _owner(grant: Grant | None) -> AuthenticatedUser:
     return AuthenticatedUser(AccessToken(token="", client_id=_whose(grant), scopes=[]))
 
 
-def _name_of(grant: Grant | None) -> str:
-    return "http" if grant is None else f"http {grant.name}"
+def _shared_session(grant: Grant | None) -> str:
+    """The session of all calls with one token that come without a session. A new token of an old name has another."""
+    if grant is None:
+        return "session:http"
+    return f"session:http-{hashlib.sha256(f'session {grant.sha256}'.encode()).hexdigest()[:32]}"
 
 
 def _family(host: str) -> socket.AddressFamily:

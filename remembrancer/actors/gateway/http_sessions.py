@@ -1,18 +1,27 @@
-"""Sessions over HTTP: the SDK's, under ids that are signed, so that one goes on at the gateway that comes after."""
+"""Sessions over HTTP: the SDK's, under ids that are signed, so that one goes on at the gateway that comes after, and at
+another host's, if its token is taken there too.
+
+A session that has to make room goes from memory alone: with its next request it is there again. One that its client has
+ended is never there again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import logging
+import math
 import secrets
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import anyio.abc
+import anyio.to_thread
+import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
@@ -29,30 +38,60 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import JSONRPCMessage
 from starlette.types import Receive, Scope, Send
 
-from remembrancer.protocol.paths import write_whole
+from remembrancer.config.tokens import ENDED_KEPT
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.paths import read_file, write_whole
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_SESSIONS: Final = 512
+MAX_SESSIONS_OF_ONE: Final = 256
+"""Sessions in memory, of all and of one token. Where there are so many, the one that has been idle longest goes."""
 SESSION_IDLE_S: Final = 1800.0
 EVENTS: Final = 256
 """Events of a session that a client which lost its stream can have again."""
 KEY_BYTES: Final = 32
+AGAIN_S: Final = 5.0
+"""The time after which the other hosts are told again of what they could not be told."""
 
 logger = logging.getLogger(__name__)
 
 
 class HttpSessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, whose ids are signed: one that another gateway began goes on here."""
+    """The SDK's sessions, whose ids are signed: one that another gateway began goes on here.
 
-    def __init__(self, server: Server[Any], keys: Path, when_ended: Callable[[str], None]) -> None:
+    `idle_since` says of a session how long it has been idle, as what sorts (None: it has something to do).
+    `when_ended` is told of each that is in memory no more. `key_of` gives the key that several hosts have for the ids
+    of an owner's sessions (None: they are of this home alone).
+    """
+
+    def __init__(
+        self,
+        server: Server[Any],
+        keys: Path,
+        idle_since: Callable[[str], tuple[bool, float] | None],
+        when_ended: Callable[[str], None],
+        key_of: Callable[[str], bytes | None],
+    ) -> None:
         super().__init__(
             server, max_request_body_size=MAX_BODY_BYTES, session_idle_timeout=SESSION_IDLE_S, max_sessions=MAX_SESSIONS
         )
-        self.ended: deque[str] = deque(maxlen=10 * MAX_SESSIONS)
-        """Sessions that their clients have ended: they do not come back."""
         self._key = _key_in(keys)
+        self._ended = EndedSessions(keys / "http-ended")
+        self._idle_since = idle_since
         self._when_ended = when_ended
+        self._key_of = key_of
         self._reviving = anyio.Lock()
+
+    async def end_for_good(self, session_id: str) -> None:
+        """Have an id open nothing any more, durably. Raises `OSError` where that cannot be noted."""
+        await self._ended.add(name_of(session_id))
+
+    async def let_go(self, session_id: str) -> None:
+        """Close a session that was ended elsewhere, if it is in memory."""
+        transport = self._server_instances.get(session_id)
+        if transport is not None:
+            self._forget(session_id)
+            await transport.terminate()
 
     async def answer_alone(self, version: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that needs no session."""
@@ -64,10 +103,12 @@ class HttpSessions(StreamableHTTPSessionManager):
             who = authorization_context(owner)
             name, _, signature = session_id.partition(".")
             is_ours = hmac.compare_digest(signature.encode(), self._signature(name, who).encode())
-            if not is_ours or session_id in self.ended or len(self._server_instances) >= MAX_SESSIONS:
+            if not is_ours or name in self._ended:
                 return False
             if session_id in self._server_instances:
                 return True
+            if not self._make_room(who):
+                return False
             transport = self._keep(session_id, who)
             tasks: Any = self._task_group
             await tasks.start(self._go_on, session_id, transport, version)
@@ -98,10 +139,29 @@ class HttpSessions(StreamableHTTPSessionManager):
                 await self._discard_session(session_id, transport)
 
     def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        if len(self._server_instances) >= MAX_SESSIONS:
+        if not self._make_room(requestor):
             return None
-        name = secrets.token_hex(16)
+        name = f"{int(time.time()):08x}{secrets.token_hex(16)}"
         return self._keep(f"{name}.{self._signature(name, requestor)}", requestor)
+
+    def _make_room(self, owner: AuthorizationContext | None) -> bool:
+        """Let go of the idlest session of an owner who has as many as one may have, or of all when these are too many.
+
+        False: each of them has something to do.
+        """
+        own = [instance for instance in self._server_instances if self._session_owners.get(instance) == owner]
+        crowd = own if len(own) >= MAX_SESSIONS_OF_ONE else list(self._server_instances)
+        if len(own) < MAX_SESSIONS_OF_ONE and len(crowd) < MAX_SESSIONS:
+            return True
+        idle = [(since, each) for each in crowd if (since := self._idle_since(each)) is not None]
+        if not idle:
+            return False
+        _, idlest = min(idle)
+        transport = self._server_instances[idlest]
+        self._forget(idlest)
+        tasks: Any = self._task_group
+        tasks.start_soon(transport.terminate)
+        return True
 
     def _keep(self, session_id: str, owner: AuthorizationContext | None) -> StreamableHTTPServerTransport:
         transport = StreamableHTTPServerTransport(session_id, event_store=_Events(), idle_timeout=SESSION_IDLE_S)
@@ -110,12 +170,102 @@ class HttpSessions(StreamableHTTPSessionManager):
             self._session_owners[session_id] = owner
         return transport
 
-    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
-        await super()._discard_session(session_id, transport)
+    def _forget(self, session_id: str) -> None:
+        self._server_instances.pop(session_id, None)
+        self._session_owners.pop(session_id, None)
         self._when_ended(session_id)
 
+    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        if self._server_instances.get(session_id) is transport:  # and not one that was taken up again meanwhile
+            self._forget(session_id)
+        if not transport.is_terminated:
+            with anyio.CancelScope(shield=True):
+                await transport.terminate()
+
     def _signature(self, name: str, owner: AuthorizationContext | None) -> str:
-        return hmac.new(self._key, f"{name} {owner}".encode(), hashlib.sha256).hexdigest()[:32]
+        key = (None if owner is None else self._key_of(owner["client_id"])) or self._key
+        return hmac.new(key, f"{name} {owner}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+class EndedSessions:
+    """The names of sessions that were ended by their clients, in a file: the newest, and a name up to which all count.
+
+    Names begin with the time at which they were given. A file that cannot be read counts as one of all names so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._adding = anyio.Lock()
+        self._up_to, self._names = "", set[str]()
+        try:
+            self._up_to, *names = read_file(path).decode().split("\n")
+            self._names = set(names)
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeDecodeError) as error:
+            logger.error("the ended sessions cannot be read: none goes on", extra={"reason": str(error)})
+            self._up_to = f"{int(time.time()) + 1:08x}"
+
+    def __contains__(self, name: str) -> bool:
+        return name <= self._up_to or name in self._names
+
+    async def add(self, name: str) -> None:
+        """Note a session durably. Raises `OSError`."""
+        async with self._adding:
+            up_to, names = self._up_to, sorted({*self._names, name})
+            if len(names) > ENDED_KEPT:
+                up_to, names = max(up_to, names[ENDED_KEPT // 2 - 1]), names[ENDED_KEPT // 2 :]
+            await anyio.to_thread.run_sync(write_whole, self._path, "\n".join([up_to, *names]).encode())
+            self._up_to, self._names = up_to, set(names)
+
+
+_decode_ends: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+
+class EndsToTell:
+    """The ends of sessions that the other hosts of a lane have to be told, in a file until they are."""
+
+    def __init__(self, path: Path, tell: Callable[[str, str], Awaitable[None]]) -> None:
+        self._path = path
+        self._tell = tell
+        self._changing = anyio.Lock()
+        self._waiting: list[tuple[str, str]] = []
+        self._is_new = anyio.Event()
+        try:
+            self._waiting = _decode_ends(read_file(path))
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.DecodeError) as error:
+            logger.error("others are not told which sessions were ended here", extra={"reason": str(error)})
+
+    async def add(self, lane: str, name: str) -> None:
+        """Note one durably. Raises `OSError`."""
+        await self._keep([*(each for each in self._waiting if each != (lane, name)), (lane, name)])
+        self._is_new.set()
+
+    async def run(self) -> None:
+        """Tell the others, again and again where they cannot be told."""
+        while True:
+            for lane, name in tuple(self._waiting):
+                try:
+                    await self._tell(lane, name)
+                except RemembrancerError as error:
+                    logger.info("the end of a session is not told", extra={"lane": lane, "reason": error.message})
+                    if error.retry_possible:
+                        break
+                try:
+                    await self._keep([each for each in self._waiting if each != (lane, name)])
+                except OSError as error:  # then they are told again
+                    logger.warning("an end of a session was told, and is kept", extra={"reason": str(error)})
+                    break
+            with anyio.move_on_after(AGAIN_S if self._waiting else math.inf):
+                await self._is_new.wait()
+            self._is_new = anyio.Event()
+
+    async def _keep(self, waiting: list[tuple[str, str]]) -> None:
+        async with self._changing:
+            await anyio.to_thread.run_sync(write_whole, self._path, msgspec.json.encode(waiting))
+            self._waiting = waiting
 
 
 class _Events(EventStore):
@@ -141,10 +291,15 @@ class _Events(EventStore):
         return stream
 
 
+def name_of(session_id: str) -> str:
+    """The id of a session without its signature."""
+    return session_id.partition(".")[0]
+
+
 def _key_in(keys: Path) -> bytes:
-    """What session ids are signed with; made when there is none."""
+    """The key that signs session ids; made when there is none."""
     path = keys / "http.key"
     if not path.exists():
         keys.mkdir(mode=0o700, exist_ok=True)
         write_whole(path, secrets.token_bytes(KEY_BYTES))
-    return path.read_bytes()
+    return read_file(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -21,10 +21,12 @@ from remembrancer.protocol.reads import Suggest, Suggestions
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.context_block import render
 from remembrancer.toolsets.service import Caller, MemoryService
-from remembrancer.toolsets.tools import Answer, Call, Tool
+from remembrancer.toolsets.tools import Answer, Call, Tool, families_of
 
+Tools = Mapping[str, Tool[Any]]
+"""The tools of a session, by name."""
 ACTIONS: Final = ("search", "inspect")
-"""What the prompt `memory` does with what it is about."""
+"""The actions of the prompt `memory`."""
 MAX_ARGUMENT_BYTES: Final = 16_384
 
 
@@ -105,13 +107,39 @@ NOTE_PROMPTS: Final = {
 }
 """Of a session that has the tools for notes and not those for memories."""
 
+PLAIN_PROMPTS: Final = {
+    prompt.name: prompt
+    for prompt in (
+        Prompt(
+            "remember",
+            "Store something in long-term memory",
+            (Argument("what", "What to remember", required=True),),
+        ),
+        PROMPTS["recall"],
+        Prompt("forget", "Find what is to go, and delete it", PROMPTS["forget"].arguments),
+    )
+}
+"""Of a session whose tools are another family's than `memory` and have words of their own (its `ASKS`)."""
 
-def prompts_for(tools: Container[str]) -> dict[str, Prompt]:
+
+def asks_of(tools: Tools) -> dict[str, str]:
+    """The requests of the first family that has such, if the session has not the toolset `memory`."""
+    families = families_of(tools)
+    if "memory" in families:
+        return {}
+    return next((family.ASKS for family in families.values() if hasattr(family, "ASKS")), {})
+
+
+def prompts_for(tools: Tools) -> dict[str, Prompt]:
     """The prompts of a session that has these tools."""
-    return NOTE_PROMPTS if "memory_search" in tools and "recall_memories" not in tools else PROMPTS
+    if "recall_memories" in tools:
+        return PROMPTS
+    if asks_of(tools):
+        return PLAIN_PROMPTS
+    return NOTE_PROMPTS if "memory_search" in tools else {}
 
 
-def find_prompt(name: str, tools: Container[str]) -> Prompt:
+def find_prompt(name: str, tools: Tools) -> Prompt:
     """The prompt of that name, for a session with these tools.
 
     Raises:
@@ -169,7 +197,7 @@ _TAG: Final = re.compile("memory-data", re.IGNORECASE)
 
 
 def remember_text(what: str, scope: str | None, *, for_all: bool = False) -> str:
-    """How a model is asked to store something well. `for_all`: for the project, and for the user too."""
+    """The prompt that asks a model to store something well. `for_all`: for the project, and for the user too."""
     where = "Choose the scope: user if it holds everywhere, project for this codebase, session for this conversation."
     if scope:
         where = f'Use scope "{scope}".'
@@ -185,7 +213,7 @@ def remember_text(what: str, scope: str | None, *, for_all: bool = False) -> str
 
 
 def recall_text(topic: str, memories: Answer) -> str:
-    """What is remembered on a topic, and what to do with it."""
+    """The memories on a topic, and the request to answer from them."""
     return (
         f"What do you remember about {_quoted(topic)}? {_READ_AS_DATA} Say what matters of it and how old it is; if "
         "it is not enough, ask recall_memories in other words, or search_knowledge_graph for an entity.\n\n"
@@ -194,7 +222,7 @@ def recall_text(topic: str, memories: Answer) -> str:
 
 
 def note_text(what: str) -> str:
-    """How a model is asked to write something into the log of the day."""
+    """The prompt that asks a model to write something into the log of the day."""
     return (
         "Append this to today's log with memory_store (without a path and without a mode), as Markdown that will make "
         "sense without this conversation; then confirm in a line what was stored and in which file.\n\n"
@@ -203,7 +231,7 @@ def note_text(what: str) -> str:
 
 
 def notes_text(topic: str, found: Answer) -> str:
-    """What the notes say on a topic, and what to do with it."""
+    """The notes on a topic, and the request to answer from them."""
     lines = []
     for each in found.get("results", ()):
         place = f"{each['path']}, lines {each['startLine']} to {each['endLine']}"
@@ -216,7 +244,7 @@ def notes_text(topic: str, found: Answer) -> str:
 
 
 def knowledge_text(subject: str, graph: Answer, memories: Answer) -> str:
-    """What is known of an entity, and what to do with it. Memories that the graph names go first."""
+    """The knowledge about an entity, and the request to answer from it. Memories that the graph names go first."""
     by_id = {memory["id"]: memory for answer in (graph, memories) for memory in answer.get("memories", ())}
     together = {**memories, "memories": list(by_id.values())[:FOUND]}
     lines = ["Entities and their relationships:", *_entities(graph), "", "Memories:", *_memories(together)]
@@ -228,7 +256,8 @@ def knowledge_text(subject: str, graph: Answer, memories: Answer) -> str:
 
 
 def keep_text(block: Answer, *, for_user: bool) -> str:
-    """How a model is asked to keep what a session has learned. `block` is the session's memories as a context."""
+    """The prompt that asks a model to keep what a session has learned. `block` is the session's memories as a
+    context."""
     where = (
         'to "project"; to "user" what holds in every project (a preference, a habit, a way of working)'
         if for_user
@@ -246,7 +275,7 @@ def keep_text(block: Answer, *, for_user: bool) -> str:
 
 
 def forget_text(query: str, memories: Answer) -> str:
-    """How a model is asked to forget, not more than was meant."""
+    """The prompt that asks a model to forget, and not more than was meant."""
     return (
         f"Forget what is remembered about {_quoted(query)}. Below is what matches best. {_READ_AS_DATA} Name those "
         "that are about it, leave out those that only resemble it, and ask me; hide those that I agree to with "
@@ -255,7 +284,7 @@ def forget_text(query: str, memories: Answer) -> str:
 
 
 def search_text(query: str, memories: Answer) -> str:
-    """What the three scopes say on a question, each on its own."""
+    """The findings of each of the three scopes on a question, each on its own."""
     lines = []
     for scope in SCOPES:
         found = [_memory(memory) for memory in memories.get("memories", ()) if memory["scope"] == scope]
@@ -277,7 +306,7 @@ def inspect_text(memory: Answer) -> str:
 
 
 def overview_text(status: Answer) -> str:
-    """How much is remembered, and how the memory is."""
+    """The size and the state of the memory."""
     text = json.dumps(status, ensure_ascii=False, indent=1)
     return (
         "Tell me in a few lines how much is remembered in each scope, what this session has stored, and how the memory "
@@ -335,6 +364,8 @@ def _warnings(answer: Answer) -> list[str]:
     return [f"- (warning: {one_line(warning['message'])})" for warning in answer.get("warnings", ())]
 
 
+OPENINGS: Final = {"recall": "Say what you remember about", "forget": "Forget what is remembered about"}
+"""The beginnings of the prompts whose requests are a family's own."""
 SEARCHED: Final = 20
 """Memories that a search of all scopes brings along."""
 OWN_TOKENS: Final = 4_000
@@ -342,7 +373,7 @@ OWN_TOKENS: Final = 4_000
 
 
 MAX_VALUES: Final = 100
-"""What the protocol allows in one answer."""
+"""The most values that the protocol allows in one answer."""
 MAX_PREFIX: Final = 200
 """Characters of a value beyond which no name begins with it."""
 NOTHING: Final = Suggestions((), 0)
@@ -357,9 +388,9 @@ class Prompts:
         self._counts = counts
 
     async def message(
-        self, caller: Caller, name: str, arguments: Mapping[str, str], received_at: float, tools: Container[str]
+        self, caller: Caller, name: str, arguments: Mapping[str, str], received_at: float, tools: Tools
     ) -> str:
-        """What the user says with a prompt, in a session with these tools.
+        """The user's message of a prompt, in a session with these tools.
 
         Raises:
             InvalidInput: there is no such prompt, or its arguments are not what it takes.
@@ -371,6 +402,13 @@ class Prompts:
         if prompt is NOTE_PROMPTS["recall"]:
             query = {"query": arguments["topic"], "maxResults": FOUND}
             return notes_text(arguments["topic"], await self._look_up("memory_search", query, caller, received_at))
+        asks = asks_of(tools)
+        if prompt is PLAIN_PROMPTS["remember"]:
+            return f"{asks['remember']}\n\n{_data([render(arguments['what'], SourceRef())])}"
+        if asks:
+            (about,) = arguments.values()
+            found = await self._recall(caller, about, received_at)
+            return f"{OPENINGS[name]} {_quoted(about)}. {_READ_AS_DATA} {asks[name]}\n\n{_data(_memories(found))}"
         match name:
             case "remember" | "remember-all":
                 return await self._remember(caller, name, arguments, received_at)
@@ -400,25 +438,24 @@ class Prompts:
         return overview_text(await self._look_up("get_memory_status", {}, caller, received_at))
 
     async def _recall(self, caller: Caller, query: str, received_at: float, limit: int = FOUND) -> Answer:
-        return await self._look_up(
-            "recall_memories", {"query": query, "limit": limit, "detail": True}, caller, received_at
-        )
+        asked = {"query": query, "limit": limit, "detail": True, "sources": ["memory"]}
+        return await self._look_up("recall_memories", asked, caller, received_at)
 
     async def _look_up(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Answer:
-        """What a tool answers; the reason if it cannot, for a prompt is of use without findings too."""
+        """The answer of a tool; the reason if it cannot, for a prompt is of use without findings too."""
         tool = self._tools.get(name)
         if tool is None:
             return {}
         try:
             call = Call(name, caller, f"prompt {name}", received_at, arguments, self._service)
-            return await tool.run(call, tool.decoder.decode(arguments))
+            return await tool.answer(call, tool.decoder.decode(arguments))
         except RemembrancerError as error:
             return {"warnings": [{"code": error.code, "message": error.message}]}
 
     # --- completion: values from what a caller may see. Without the store there are none, and that is no error ---
 
     async def complete(
-        self, caller: Caller, prompt: str, argument: str, value: str, received_at: float, tools: Container[str]
+        self, caller: Caller, prompt: str, argument: str, value: str, received_at: float, tools: Tools
     ) -> Suggestions:
         """Values for an argument of a prompt that begin with `value`.
 

@@ -1,4 +1,4 @@
-"""What a read without the store can be answered from: recent answers, and the writes that are still queued. Pure.
+"""The answers to reads without the store: recent answers, and the writes that are still queued. Pure.
 
 Answers are kept for one project and one session together, and are looked at for those alone: nobody sees
 through the cache what the store would not have shown. Changes that came later, applied or queued, are laid over what is
@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled, viewer_in
-from remembrancer.memory.ranking import has_ended
+from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled, passes, viewer_in
+from remembrancer.actors.gateway.recent_writes import RecentWrites
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
     DescribeSession,
     DescribeStore,
+    FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    LinksFound,
     MemoryShown,
     Recall,
     Recalled,
@@ -35,17 +38,17 @@ from remembrancer.protocol.reads import (
     Suggest,
 )
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.wire import GatewayRequest, ToGateway, encoder
-from remembrancer.protocol.writes import ImportMemory, Operation, PortableMemory, StoreMemory, WriteNote, memory_id_of
+from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.writes import Operation, PortableMemory, StoreMemory, WriteNote
 
 MAX_ANSWERS: Final = 512
 MAX_ANSWER_BYTES: Final = 8_000_000
-MAX_CHANGES: Final = 1000
-MAX_CHANGE_BYTES: Final = 2_000_000
+MATCHED_CHARACTERS: Final = 20_000
+"""Of a memory: every session waits while words are looked for here."""
 
 
 class KeptAnswer(msgspec.Struct, frozen=True):
-    """An answer, how large it is encoded, and when it came: by the number of the next change, and by the clock."""
+    """An answer, how large it is as a message, and when it came: by the number of the next write, and by the clock."""
 
     reply: ToGateway
     size_bytes: int
@@ -60,10 +63,9 @@ class LastAnswers:
         self.kept: OrderedDict[GatewayRequest, KeptAnswer] = OrderedDict()
         self._bytes = 0
 
-    def put(self, request: GatewayRequest, reply: ToGateway, since: int, at: float) -> None:
+    def put(self, request: GatewayRequest, kept: KeptAnswer) -> None:
         """Keep an answer of the store in place of an earlier one to the same question."""
         self._drop(request)
-        kept = KeptAnswer(reply, len(encoder.encode(reply)), since, at)
         self.kept[request] = kept
         self._bytes += kept.size_bytes
         while self.kept and (len(self.kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
@@ -79,80 +81,26 @@ class LastAnswers:
             self._bytes -= kept.size_bytes
 
 
-class _Log:
-    """Operations with their numbers, the oldest going first when there is no more room."""
-
-    def __init__(self) -> None:
-        self.kept: deque[tuple[int, Operation, int]] = deque()
-        self.known_since = 0
-        """Every operation with this number, or a higher one, is here."""
-        self._bytes = 0
-
-    def add(self, number: int, operation: Operation) -> None:
-        size = len(encoder.encode(operation))
-        self.kept.append((number, operation, size))
-        self._bytes += size
-        while len(self.kept) > MAX_CHANGES or self._bytes > MAX_CHANGE_BYTES:
-            gone, _, gone_bytes = self.kept.popleft()
-            self._bytes -= gone_bytes
-            self.known_since = gone + 1
-
-
-class RecentChanges:
-    """The changes that the store applied last, each with a number. What is older than the oldest is not known any more.
-
-    New memories have a log of their own: they change no answer that was given before, so many of them must not cost
-    the changes their room.
-    """
-
-    def __init__(self) -> None:
-        self._changes = _Log()
-        self._made = _Log()
-        self.next_number = 0
-
-    def note(self, operation: Operation) -> None:
-        """The store has applied this now, after all that were noted before."""
-        log = self._made if isinstance(operation.change, StoreMemory | ImportMemory) else self._changes
-        log.add(self.next_number, operation)
-        self.next_number += 1
-
-    def erase(self, memory_id: str) -> None:
-        """Forget what was done to a memory."""
-        for log in (self._changes, self._made):
-            log.kept = deque(each for each in log.kept if memory_id_of(each[1].change) != memory_id)
-
-    def knows_all_since(self, number: int) -> bool:
-        """Whether every change of a memory that was there from that number on is still here."""
-        return number >= self._changes.known_since
-
-    def numbered(self) -> Iterator[tuple[int, Operation]]:
-        """The new memories of which is known what they are now, then the changes: each oldest first."""
-        for number, operation, _ in (*self._made.kept, *self._changes.kept):
-            if self.knows_all_since(number):
-                yield number, operation
-
-
 _KEPT: Final = (Recall, DescribeStore, DescribeSession, GatherContext, GetMemory, SearchGraph, Suggest)
 """The questions whose answers are kept."""
 
 
 class ReadCache:
-    """The answers last given, and what has changed since."""
+    """The answers last given, and the writes since."""
 
-    def __init__(self) -> None:
+    def __init__(self, writes: RecentWrites) -> None:
         self._answers = LastAnswers()
-        self.changes = RecentChanges()
-        """What the store has applied. Not a replay, whose turn was earlier."""
+        self._writes = writes
 
     def erase(self, memory_id: str) -> None:
         """Forget a memory that was deleted for good, and every answer: it may be in any of them."""
         self._answers = LastAnswers()
-        self.changes.erase(memory_id)
+        self._writes.erase(memory_id)
 
-    def put(self, request: GatewayRequest, answer: ToGateway, mark: int, at: float) -> None:
-        """Keep an answer of the store that came at `at`, to a question that was sent before the change `mark`."""
+    def put(self, request: GatewayRequest, answer: ToGateway, mark: int, at: float, size_bytes: int) -> None:
+        """Keep an answer of the store that came at `at`, to a question that was sent before the write `mark`."""
         if isinstance(request, _KEPT):
-            self._answers.put(request, answer, mark, at)
+            self._answers.put(request, KeptAnswer(answer, size_bytes, mark, at))
 
     def last(self, request: GatewayRequest, queued: Iterable[Operation]) -> tuple[ToGateway, float] | None:
         """The last answer to this very question as it is after all that changed since, and when it came."""
@@ -161,6 +109,13 @@ class ReadCache:
         if kept is None or viewer is None:
             return None
         return _overlaid(request, kept, self._overlay(queued), viewer), kept.at
+
+    def laid_over(self, request: GatewayRequest, reply: ToGateway, mark: int, queued: Iterable[Operation]) -> ToGateway:
+        """The store's answer to a question that was sent before the write `mark`, as it is after what is queued."""
+        if not isinstance(request, Recall | SearchGraph | GatherContext | GetMemory | FollowLinks):
+            return reply
+        viewer = viewer_in(request.project, request.session_id)
+        return _overlaid(request, KeptAnswer(reply, 0, mark, 0.0), self._overlay(queued), viewer)
 
     def answer(self, request: Recall, queued: Iterable[Operation]) -> list[RecalledMemory]:
         """The best that can be said without the store: the answer to the very same question if there was one, else
@@ -198,7 +153,7 @@ class ReadCache:
         """One memory as it is now so far as it is known here, forgotten or not: whole if `viewer` was shown it whole or
         it was written lately, else as an answer had it."""
         found = self.follow(viewer, memory_id, queued)
-        return found.memory if found is not None and found.unknown_from is None else None
+        return found.memory if found is not None and found.first_unknown is None else None
 
     def follow(
         self, viewer: Viewer, memory_id: str, queued: Iterable[Operation]
@@ -215,19 +170,19 @@ class ReadCache:
         return overlay.follow_made(memory_id, viewer) or part
 
     def _overlay(self, queued: Iterable[Operation]) -> Overlay:
-        return Overlay(self.changes.numbered(), queued)
+        return Overlay(self._writes.changes(), queued)
 
     def _kept(self, request: GatewayRequest) -> KeptAnswer | None:
         kept = self._answers.kept.get(request)
-        return kept if kept is not None and self.changes.knows_all_since(kept.since) else None
+        return kept if kept is not None and self._writes.knows_all_since(kept.since) else None
 
     def _for(self, viewer: Viewer) -> Iterator[KeptAnswer]:
         for request, kept in self._answers.newest_first():
-            if viewer_of(request) == viewer and self.changes.knows_all_since(kept.since):
+            if viewer_of(request) == viewer and self._writes.knows_all_since(kept.since):
                 yield kept
 
     def _shown(self, viewer: Viewer, overlay: Overlay) -> Iterator[RecalledMemory]:
-        """What answers had, as it is now: each memory once, as it was shown last."""
+        """The memories of earlier answers as they are now: each once, as it was shown last."""
         seen: set[str] = set()
         for kept in self._for(viewer):
             for memory in memories_of(kept.reply):
@@ -266,9 +221,12 @@ def _overlaid(request: GatewayRequest, kept: KeptAnswer, overlay: Overlay, viewe
 
     match reply:
         case Recalled(memories=memories):
-            return msgspec.structs.replace(reply, memories=present(memories))
+            return msgspec.structs.replace(reply, memories=present(memories), left_out=present(reply.left_out))
         case GraphFound(memories=memories):
             return msgspec.structs.replace(reply, memories=present(memories))
+        case LinksFound(memories=linked):
+            followed = (overlay.follow(memory, viewer, kept.since).memory for memory in linked)
+            return msgspec.structs.replace(reply, memories=tuple(each for each in followed if not each.forgotten))
         case ContextGathered(sections=sections):
             kept_sections = [
                 msgspec.structs.replace(section, memories=present(section.memories)) for section in sections
@@ -290,47 +248,37 @@ def _once(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
 
 
 def _still_fits(old: RecalledMemory, new: RecalledMemory, request: GatewayRequest) -> bool:
-    """Whether a memory that has changed still belongs into the answer that it was in."""
+    """True if a memory that has changed still belongs into the answer that it was in."""
     if not isinstance(request, Recall):
         return not new.forgotten
-    if not passes(new, request):
+    if not _answers(new, request):
         return False
     return new.content == old.content or word_match(request.query, new.content) > 0.0
 
 
 def _matching(memories: Iterable[RecalledMemory], request: Recall) -> list[RecalledMemory]:
     """Those that pass the filters and have a word of the query, the best first, and what is archived last."""
-    found = (rescored(memory, request.query) for memory in memories if passes(memory, request))
+    found = (rescored(memory, request.query) for memory in memories if _answers(memory, request))
     return sorted(
         (memory for memory in found if memory is not None),
         key=lambda memory: (memory.status == "archived", -memory.scores.final),
     )
 
 
-def passes(memory: RecalledMemory, request: Recall) -> bool:
-    """Whether a memory passes the filters of a request (scope, type, kind, domain, tags, importance, time)."""
-    return (
-        (not request.scopes or memory.scope in request.scopes)
-        and (not request.types or memory.type in request.types)
-        and (not request.kinds or memory.kind in request.kinds)
-        and (not request.domains or memory.domain in request.domains)
-        and (not request.tags or not set(request.tags).isdisjoint(memory.tags))
-        and memory.importance >= request.min_importance
-        and (request.after is None or memory.happened_at >= request.after)
-        and (request.before is None or memory.happened_at <= request.before)
-        and (request.include_forgotten or not memory.forgotten)
-        and not (request.valid_only and (memory.expired or has_ended(memory.valid_until, time.time())))
-    )
+def _answers(memory: RecalledMemory, request: Recall) -> bool:
+    """True if a memory passes the filters of a request."""
+    is_over = memory.expired or has_ended(memory.valid_until, time.time())
+    return passes(memory, request) and not (request.valid_only and is_over)
 
 
 def rescored(memory: RecalledMemory, query: str) -> RecalledMemory | None:
     """With the composite score, its relevance being the share of the query's words; None for none."""
-    relevance = word_match(query, memory.content)
+    relevance = word_match(query, memory.content[:MATCHED_CHARACTERS])
     if relevance == 0.0:
         return None
     recency = memory.scores.recency
     final = relevance * 0.6 + memory.importance * 0.2 + recency * 0.2
-    scores = Scores(final=final, relevance=relevance, importance=memory.importance, recency=recency, keyword=relevance)
+    scores = Scores(final=final, relevance=relevance, importance=memory.importance, recency=recency)
     return msgspec.structs.replace(memory, scores=scores, near_duplicates=())
 
 
@@ -340,9 +288,10 @@ HOLDS_S: Final = 15.0
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """A question that is being asked ahead, or was."""
+    """A question that is being asked ahead, or was. `since` is the number of the next write when it was asked."""
 
     request: GatherContext
+    since: int
     ready_at: float | None = None
 
 
@@ -353,55 +302,52 @@ class PreparedAnswers:
     as nobody writes what may belong into it. Times are seconds on one clock.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, writes: RecentWrites) -> None:
+        self._writes = writes
         self._tickets: dict[GatherContext, Ticket] = {}
 
     def __len__(self) -> int:
-        """How many questions are being asked ahead or have their answer ready."""
+        """The number of questions that are being asked ahead or have their answer ready."""
         return len(self._tickets)
 
-    def is_ready(self, request: GatherContext) -> bool:
-        """Whether there is an answer to this question."""
+    def is_ready(self, request: GatherContext, now: float) -> bool:
+        """True if there is an answer to this question that is as good as a new one."""
         ticket = self._tickets.get(request)
-        return ticket is not None and ticket.ready_at is not None
+        return ticket is not None and ticket.ready_at is not None and self._holds(ticket, now)
 
     def begin(self, request: GatherContext, now: float) -> Ticket:
         """To be called before the question is sent. What is too old by now is let go."""
-        for ticket in list(self._tickets.values()):
-            if not _holds(ticket, now):
-                self._drop(ticket)
-        ticket = self._tickets[request] = Ticket(request)
+        self._tickets = {asked: ticket for asked, ticket in self._tickets.items() if self._holds(ticket, now)}
+        ticket = self._tickets[request] = Ticket(request, self._writes.next_number)
         return ticket
 
     def finish(self, ticket: Ticket, now: float, *, is_whole: bool) -> None:
         """The question was answered, wholly or not (or in vain)."""
-        if is_whole and self._tickets.get(ticket.request) is ticket:
+        if self._tickets.get(ticket.request) is not ticket:
+            return
+        if is_whole:
             ticket.ready_at = now
         else:
-            self._drop(ticket)
+            del self._tickets[ticket.request]
 
     def take(self, request: GatherContext, now: float) -> bool:
-        """Whether the kept answer to this question is as good as a new one. It is so once only: it has been shown
+        """True if the kept answer to this question is as good as a new one. It is so once only: it has been shown
         then, which counts."""
+        is_ready = self.is_ready(request, now)
         ticket = self._tickets.get(request)
-        if ticket is None or ticket.ready_at is None:
+        if ticket is not None and ticket.ready_at is not None:
+            del self._tickets[request]
+        return is_ready
+
+    def _holds(self, ticket: Ticket, now: float) -> bool:
+        writes = self._writes.since(ticket.since)
+        if writes is None or any(may_change(each.operation, ticket.request.project.id) for each in writes):
             return False
-        self._drop(ticket)
-        return _holds(ticket, now)
-
-    def heard_write(self, operation: Operation, _: bool) -> None:
-        """Somebody has written something, or it waits in the queue."""
-        for ticket in list(self._tickets.values()):
-            if may_change(operation, ticket.request.project.id):
-                self._drop(ticket)
-
-    def _drop(self, ticket: Ticket) -> None:
-        if self._tickets.get(ticket.request) is ticket:
-            del self._tickets[ticket.request]
+        return ticket.ready_at is None or 0 <= now - ticket.ready_at <= HOLDS_S
 
 
 def may_change(operation: Operation, project_id: str) -> bool:
-    """Whether an operation may change what is known in a project. False only where that is certain."""
+    """True if an operation may change what is known in a project. False only where that is certain."""
     match operation.change:
         case StartSession() | EndSession() | RecordEvents() | WriteNote():
             return False
@@ -409,7 +355,3 @@ def may_change(operation: Operation, project_id: str) -> bool:
             return operation.project.id == project_id
         case _:  # what is changed may be the user's
             return True
-
-
-def _holds(ticket: Ticket, now: float) -> bool:
-    return ticket.ready_at is None or 0 <= now - ticket.ready_at <= HOLDS_S

@@ -15,7 +15,7 @@ import msgspec
 
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.memory.limits import moment
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import counted, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 from remembrancer.protocol.reads import (
@@ -33,7 +33,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef, PortableMemory, SourceRef
-from remembrancer.toolsets.memory.context_block import INDENT, render
+from remembrancer.toolsets.memory.context_block import INDENT, MARK, render
 from remembrancer.toolsets.service import Asked, Caller
 from remembrancer.toolsets.tools import Answer, Call, Tool
 
@@ -65,7 +65,7 @@ def memory_id_of(uri: str) -> str | None:
 
 
 def is_known(uri: str) -> bool:
-    """Whether a URI is one of ours."""
+    """True if a URI is one of ours."""
     return uri in FIXED or memory_id_of(uri) is not None
 
 
@@ -87,7 +87,8 @@ MAX_MEMORIES: Final = 10_000
 
 @dataclass(slots=True)
 class Served:
-    """What one session was given. `memories` has the one last shown at its end, and stops growing at `MAX_MEMORIES`."""
+    """The answers that one session was given, counted. `memories` has the one last shown at its end, and stops growing
+    at `MAX_MEMORIES`."""
 
     queries: int = 0
     memories: dict[str, None] = field(default_factory=dict)
@@ -114,7 +115,7 @@ class RecallCounts:
             self._served.popitem(last=False)
 
     def served(self, project_id: str, session_id: str) -> tuple[int, int]:
-        """How many queries a session had answered, and how many different memories it was shown."""
+        """The number of queries that a session had answered, and of the different memories that it was shown."""
         found = self._served.get((project_id, session_id), Served())
         return found.queries, len(found.memories)
 
@@ -131,13 +132,12 @@ _Node = tuple[str, str]
 
 
 def known_story(made: Iterable[PortableMemory], session_id: str) -> SessionDescription:
-    """What a session is known to have stored."""
+    """The part of a session's story that is known from its own writes."""
     own = [memory for memory in made if memory.session_id == session_id]
     topics = Counter(topic for memory in own for topic in _topics_of(memory))
     return SessionDescription(
         started_at=None,
         stored_by_type=dict(Counter(memory.type for memory in own)),
-        stored_by_scope=dict(Counter(memory.scope for memory in own)),
         changes={},
         topics=tuple(topic for topic, _ in topics.most_common(MAX_TOPICS)),
     )
@@ -199,23 +199,24 @@ def session_summary(
     *,
     is_part: bool = False,
 ) -> str:
-    """What a session stored, changed and was shown. `served` is queries and different memories, counted from
-    `counted_since` (seconds since the epoch), which is said when the session is older. `is_part`: the story is what is
-    known without the store."""
+    """The memories that a session stored, changed and was shown. `served` is queries and different memories, counted
+    from `counted_since` (seconds since the epoch), which is said when the session is older. `is_part`: the story is
+    what is known without the store."""
     queries, memories = served
     nothing = "not known now" if is_part else "none yet"
     ended = "" if story.status == "active" else f" | {story.status}"
     since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""
     lines = [
         "## Session Memory Summary",
+        MARK,
         f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}{ended}",
         f"**Memories stored:** {'at least ' if is_part else ''}{_counted(story.stored_by_type, TYPES)}",
     ]
     if story.changes:
         lines.append(f"**Changes:** {_listed(story.changes)}")
     lines.append(
-        f"**Memories recalled:** {_plural(queries, 'query', 'queries')}, "
-        f"{_plural(memories, 'unique memory', 'unique memories')} served{since}"
+        f"**Memories recalled:** {counted(queries, 'query', 'queries')}, "
+        f"{counted(memories, 'unique memory', 'unique memories')} served{since}"
     )
     if story.memories_promoted:
         lines.append(f"**Memories promoted:** {story.memories_promoted}")
@@ -225,8 +226,8 @@ def session_summary(
         lines.append(f"**Average importance:** {story.average_importance:.2f}")
     if story.turns or story.tool_calls:
         failed = f" ({story.tool_failures} failed)" if story.tool_failures else ""
-        calls = _plural(story.tool_calls, "tool call", "tool calls")
-        lines.append(f"**Conversation:** {_plural(story.turns, 'turn', 'turns')}, {calls}{failed}")
+        calls = counted(story.tool_calls, "tool call", "tool calls")
+        lines.append(f"**Conversation:** {counted(story.turns, 'turn', 'turns')}, {calls}{failed}")
     lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or nothing}")
     if story.summary:
         lines.append(f"**Summary:** {one_line(story.summary)}")
@@ -240,7 +241,7 @@ def knowledge_graph(found: GraphFound, *, is_part: bool = False) -> str:
 
     `is_part`: it is what is known without the store."""
     entities, relationships = found.total_entities, found.total_relationships
-    lines = ["## Project Knowledge Graph"]
+    lines = ["## Project Knowledge Graph", MARK]
     if not entities:
         nothing = NO_ENTITY_KNOWN if is_part else "No entities yet. Memories that name related_entities make the graph."
         return "\n".join([*lines, nothing]) + "\n"
@@ -259,8 +260,8 @@ def knowledge_graph(found: GraphFound, *, is_part: bool = False) -> str:
 
 
 def preferences(memories: Sequence[RecalledMemory], *, is_part: bool = False) -> str:
-    """What is known of the user, the most important first. `is_part`: it is what is known without the store."""
-    lines = ["## User Preferences"]
+    """The user's preferences, the most important first. `is_part`: it is what is known without the store."""
+    lines = ["## User Preferences", MARK]
     if not memories:
         nothing = "None are known yet. Memories of scope user and type semantic or procedural go here."
         lines.append(NO_PREFERENCE_KNOWN if is_part else nothing)
@@ -289,7 +290,7 @@ def list_item(content: str, source: SourceRef, details: Sequence[str]) -> str:
     """A memory as an item of a list, which it cannot leave, with what else is known of it."""
     item = render(content, source)
     start = f"\n{INDENT}" if "\n" in item else " "
-    return f"{item}{start}[{'; '.join(one_line(each) for each in details)}]"
+    return f"{item}{start}[{'; '.join(one_line(detail) for detail in details)}]"
 
 
 def _earlier(session: EarlierSession) -> str:
@@ -315,7 +316,7 @@ def _entity(entity: GraphEntity) -> str:
     if more > 0:
         shown.append(f"{more} more")
     edges = f": {', '.join(shown)}" if shown else ""
-    memories = _plural(entity.memory_count, "memory", "memories")
+    memories = counted(entity.memory_count, "memory", "memories")
     return f"- {one_line(entity.name)} ({one_line(entity.type)}, {memories}){edges}"
 
 
@@ -350,10 +351,6 @@ def _listed(counts: Mapping[str, int], *, sort: bool = True) -> str:
     return ", ".join(f"{count} {one_line(name)}" for name, count in items)
 
 
-def _plural(count: int, one: str, many: str) -> str:
-    return f"{count} {one if count == 1 else many}"
-
-
 def _minute(seconds: float) -> str:
     return moment(seconds).strftime("%Y-%m-%d %H:%M UTC")
 
@@ -367,7 +364,7 @@ STATUS_VOLATILE: Final = frozenset({"uptime_seconds", "database_size_bytes", "at
 """Fields of the status, anywhere in it, that change by themselves: no news for somebody who has subscribed."""
 MEMORY_VOLATILE: Final = frozenset(
     {
-        *("access_count", "last_accessed", "sessions_accessed", "strength", "is_stale", "why"),
+        *("access_count", "last_accessed", "sessions_used", "strength", "is_stale", "why"),
         *("degraded", "warnings"),
     }
 )
@@ -433,7 +430,7 @@ class Resources:
 
     async def _call(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Answer:
         tool = self._tools[name]
-        return await tool.run(
+        return await tool.answer(
             Call(name, caller, name, received_at, arguments, self._access), tool.decoder.decode(arguments)
         )
 
@@ -487,7 +484,7 @@ class Resources:
         if is_part and asked.away is not None:
             notices = (self._access.explain(asked.away, KNOWN),)
         said = " ".join(notice.message for notice in notices)
-        shown = noted(text, said, degraded=asked.from_cache or is_part)
+        shown = neutralised(noted(text, said, degraded=asked.from_cache or is_part))
         return Content(uri, MARKDOWN, shown, digest_of(text), is_part)
 
 
@@ -496,12 +493,14 @@ def _json(uri: str, answer: Answer, lasting: Answer) -> Content:
 
 
 def lasting_memory(answer: Answer) -> Answer:
-    """What a memory says, whoever reads it. Its metadata may have fields of any name: they all count."""
+    """A memory's answer without the fields that depend on the reader. Its metadata may have fields of any name: they
+    all count."""
     return {name: value for name, value in answer.items() if name not in MEMORY_VOLATILE}
 
 
 def lasting_status(answer: Answer) -> Answer:
-    """What a status says without what changes by itself. Of warnings the codes count: their text may name a time."""
+    """A status without the figures that change by themselves. Of warnings the codes count: their text may name a
+    time."""
     lasting: Answer = _without(answer, STATUS_VOLATILE)
     if "warnings" in answer:
         lasting["warnings"] = [warning["code"] for warning in answer["warnings"]]

@@ -11,27 +11,35 @@ import logging
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import msgspec
 
-from remembrancer.actors.gateway.events import Events
-from remembrancer.actors.gateway.overlay import asker_of, viewer_in
+from remembrancer.actors.gateway.overlay import Overlay, as_listed, asker_of, viewer_in
 from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
-from remembrancer.actors.gateway.store_link import StoreLink
-from remembrancer.actors.gateway.write_queue import USER_LANE, Drain, WriteQueue
+from remembrancer.actors.gateway.recent_writes import RecentWrites
+from remembrancer.actors.gateway.shown_log import ShownLog
+from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.config.settings import Settings
+from remembrancer.memory.limits import first_that_fit
+from remembrancer.memory.plan import texts_of
+from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
     FileLocked,
+    JournalAway,
     MemoryUnavailable,
+    NotFound,
     PeerLost,
     PeerUnavailable,
     QueueFull,
     RemembrancerError,
+    StorageFull,
 )
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
@@ -41,7 +49,10 @@ from remembrancer.protocol.reads import (
     FollowLinks,
     GatherContext,
     GetMemory,
+    Listed,
+    ListedMemory,
     ListMemories,
+    MemoryShown,
     NoteAccess,
     Notice,
     Recall,
@@ -49,7 +60,8 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
     SearchGraph,
 )
-from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.session_life import BROWSER_SESSION
+from remembrancer.protocol.store_client import AWAY, StoreClient, checked
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
 from remembrancer.protocol.writes import (
     Applied,
@@ -65,31 +77,38 @@ from remembrancer.protocol.writes import (
     Submit,
     UpdateMemory,
     memory_id_of,
+    needs_room,
 )
-from remembrancer.toolsets.service import Asked, Away, Caller, Known, ServiceHealth, Written
+from remembrancer.toolsets.service import Asked, Away, Caller, Known, QueueHealth, Written
+from remembrancer.toolsets.tools import WHOLE
 
 CATCH_UP_S: Final = 0.5
-"""How long a read waits for queued writes to reach the store, so that a session reads what it wrote."""
+"""The time that a read waits for queued writes to reach the store, so that a session reads what it wrote."""
 RESTART_S: Final = 2.0
 """For so long a store that went away is expected back any moment, and a read waits for it."""
+MOMENT_S: Final = 0.3
+"""For so long after it was heard last a store may only have been slow: a write waits as long before it is queued."""
 LEAST_BUDGET_S: Final = 0.25
-"""What a request still gets when the client has waited long for it."""
+"""The budget that a request still gets when the client has waited long for it."""
 MARGIN_S: Final = 0.2
 """Kept from a call's budget for the way back."""
 ERASE_S: Final = 30.0
-"""How long to delete a memory for good may take: the words of its file are sorted anew."""
+"""The time to delete a memory for good may take: the words of its file are sorted anew."""
 NOTE_TIMEOUT_S: Final = 5.0
-"""How long the store has to take note of what was shown. Nobody waits for it."""
+"""The time that the store has to take note of what was shown. Nobody waits for it."""
+MOST_CHANGED: Final = 100
+"""Memories with queued changes that are looked up for a list, if they are not in it: a few milliseconds each."""
 MAX_REFUSED: Final = 20
 MAX_REFUSED_SESSIONS: Final = 1000
 """Sessions, and notices of each, that are kept for their next answer."""
 RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
 RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
-WHOLE: Final = frozenset({"no_entity", "not_reranked", "other_language"})
-"""Notices of answers from which nothing is missing."""
+_FIRST: Final = (GatherContext, Recall)
+"""The first questions of a session: while the store starts, they are worth a wait of all that the call may take."""
 _WAIT_FOR_WRITES: Final = (Recall, ListMemories, FollowLinks, GetMemory, SearchGraph, GatherContext, DescribeSession)
 """Questions about what a session may have written itself a moment ago."""
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -98,48 +117,40 @@ class StoreAccess:
 
     def __init__(
         self,
-        link: StoreLink,
+        store: StoreClient[ToGateway],
         queue: WriteQueue,
-        events: Events,
         settings: Settings,
         home: str,
         tasks: anyio.abc.TaskGroup,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
         self.home = home
-        self._link = link
+        self._store = store
+        self.store_health = store.health
         self._queue = queue
-        self._events = events
         self._tasks = tasks
-        self._clock = clock
-        self._cache = ReadCache()
-        self._drain = Drain(queue, link, self._cache, events, self._note_refused)
+        self.writes = RecentWrites()
+        self.on_recall: list[Callable[[Caller, tuple[str, ...]], None]] = []
+        """Functions that are told who was shown which memories, in the midst of a request (none: nothing was found)."""
+        self._cache = ReadCache(self.writes)
+        self._drain = Drain(queue, store, self.writes, self._note_refused)
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
-        """What was queued for a session and refused later, until it is told of it."""
-        self.prepared = PreparedAnswers()
-        events.on_write.append(self.prepared.heard_write)
+        """The writes that were queued for a session and refused later, until it is told of them."""
+        self.prepared = PreparedAnswers(self.writes)
+        self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
+        self.open_browser: Callable[[], Awaitable[str]] = _nowhere
 
     async def run(self) -> None:
         """Drain the write queue whenever there is something in it. Ends when it is cancelled."""
         await self._drain.run()
 
-    def health(self) -> ServiceHealth:
-        """How the way to the store is."""
-        return ServiceHealth(
-            usable=self._link.usable,
-            is_reconnecting=self._link.is_reconnecting,
-            attempts=self._link.attempts,
-            next_attempt_s=self._link.next_attempt_s,
-            why_away=self._link.explain_away(),
-            queue_depth=self._queue.depth,
-            queue_rejected=self._queue.rejected,
-            queue_stuck=dict(self._queue.stuck),
-            queue_damage=self._queue.damage,
-        )
+    def queue_health(self) -> QueueHealth:
+        """The state of the write queue."""
+        queue = self._queue
+        return QueueHealth(queue.depth, queue.rejected, dict(queue.stuck), queue.damage)
 
     def take_refused(self, caller: Caller) -> list[Notice]:
-        """What a session has to be told once: writes of its own that were queued and refused later."""
+        """The session's own writes that were queued and refused later; each is told once."""
         return self._refused.pop((caller.project.id, caller.session_id), [])
 
     def _note_refused(self, operation: Operation, why: Rejected) -> None:
@@ -153,6 +164,10 @@ class StoreAccess:
         while len(self._refused) > MAX_REFUSED_SESSIONS:
             self._refused.popitem(last=False)
 
+    async def browser_url(self) -> str:
+        """The address of the memory browser."""
+        return await self.open_browser()
+
     # --- writes ---
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
@@ -161,50 +176,74 @@ class StoreAccess:
         Raises:
             RemembrancerError: it is neither in the one nor in the other, and why.
         """
-        budget_s = min(self.settings.write_budget_s, self._remaining_s(received_at))
+        budget_s = min(self.settings.write_budget_s, _left_s(received_at + self.settings.call_budget_s))
         why = None
         # At the very start the store may take a moment longer than this process. Later nobody waits for it.
         is_there = self._queue.is_next(operation) and (
-            self._link.usable or (not self._link.has_answered and await self._link.wait_usable(budget_s))
+            self.store_health.usable
+            or (not self.store_health.has_answered and await self._store.wait_usable(budget_s))
+            or (self.store_health.away_s < MOMENT_S and await self._store.wait_usable(MOMENT_S))
         )
+        lane = self._queue.lane_of(operation)
         if is_there:
             try:
-                reply = await self._link.request(Submit(operation), budget_s)
-            except (*AWAY, QueueFull, FileLocked) as error:  # its id is known when it comes again
-                why = error.message if isinstance(error, FileLocked) else None
+                reply = await self._store.request(Submit(operation), budget_s)
+            except StorageFull as error:
+                self._queue.full[lane] = error
+                raise
+            except (*AWAY, QueueFull, FileLocked, JournalAway) as error:  # its id is known when it comes again
+                why = error.message if isinstance(error, FileLocked | JournalAway) else None
             else:
                 assert isinstance(reply, Applied)
-                done = _as_done(operation, reply.result)
-                if not reply.replayed:
-                    self._cache.changes.note(done)
-                self._events.written((done,), is_applied=True)
-                return Written(operation, reply.result, embedding_error=reply.embedding_error)
-        await self._queue.append(operation)
-        self._events.written((operation,), is_applied=False)
-        why = why or ("older writes go first" if self._link.usable else self._link.explain_away())
+                self.writes.note(
+                    _as_done(operation, reply.result),
+                    "repeated" if reply.replayed else "applied",
+                    self._store.asked_bytes,
+                )
+                full: tuple[Notice, ...] = ()
+                if self._queue.full:
+                    self._queue.note_room(lane, operation)
+                    full = self._full(operation.project.id)
+                return Written(operation, reply.result, full, embedding_error=reply.embedding_error, near=reply.near)
+        if lane in self._queue.full and needs_room(operation.change):  # it could not be kept
+            raise self._queue.full[lane]
+        self.writes.note(operation, "queued", await self._queue.append(operation))
+        older = self._queue.stuck.get(lane, "older writes go first")
+        why = why or (older if self.store_health.usable else self.store_health.explain_away())
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
-        return Written(operation, None, (Notice("queued", text),), degraded=not self._link.usable)
+        return Written(operation, None, (Notice("queued", text),), degraded=not self.store_health.usable)
 
     async def erase(self, operation: Operation) -> ErasedResult:
         """Delete a memory for good: in the write queue, in the store, and in what is kept of answers here."""
         change = operation.change
         assert isinstance(change, EraseMemory)
-        await self._require_store(self._clock() + ERASE_S)  # what is queued is not let go for nothing
+        await self._require_store(time.time() + ERASE_S)  # what is queued is not let go for nothing
+        said = await self._all_said_by(operation, change.memory_id)
         was_queued = await self._queue.erase(change.memory_id)
         change = msgspec.structs.replace(change, was_queued=was_queued)
-        reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), ERASE_S)
+        reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), Applied, ERASE_S)
         self._cache.erase(change.memory_id)
-        self.applied([operation])
-        assert isinstance(reply, Applied)
         assert isinstance(reply.result, ErasedResult)
+        gone = (change.memory_id, *reply.result.also_erased)
+        await anyio.to_thread.run_sync(self.shown_log.erase, gone, quotable(said))
+        self.applied([operation])
         return reply.result
+
+    async def _all_said_by(self, operation: Operation, memory_id: str) -> tuple[str, ...]:
+        """All that a memory says, or has said in one of its versions; nothing of one that the store does not know."""
+        try:
+            question = GetMemory(operation.project, operation.session_id, memory_id)
+            shown = await self.require(question, MemoryShown, ERASE_S)
+        except NotFound:
+            return ()
+        return texts_of(shown.memory, shown.memory.history)
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a stored memory has its vectors, within the call's budget. Says so if it has none by then."""
-        timeout_s = max(LEAST_BUDGET_S, self._remaining_s(received_at) - MARGIN_S)
+        timeout_s = max(LEAST_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)
         question = AwaitEmbedding(caller.project, caller.session_id, memory_id)
         try:
-            reply = await self._link.request(question, timeout_s)
+            reply = await self._store.request(question, timeout_s)
         except RemembrancerError as error:  # the memory is stored all the same
             return EmbeddingState(memory_id, embedded=False, error=error.message)
         assert isinstance(reply, EmbeddingState)
@@ -212,18 +251,48 @@ class StoreAccess:
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """The store has these, though they did not come by here."""
-        self._events.written(operations, is_applied=True)
+        for operation in operations:
+            self.writes.note(operation, "repeated")
 
-    def shown(self, caller: Caller, memory_ids: Sequence[str], *, count: bool = False) -> None:
-        """These memories were found for somebody. `count`: tell the store so, where it cannot know what was shown."""
-        self._events.recalled(caller, tuple(memory_ids))
-        if count and memory_ids and self._link.usable:
-            self._tasks.start_soon(self._note_access, NoteAccess(caller.project, caller.session_id, tuple(memory_ids)))
+    def others_wrote(self, operations: Sequence[Operation]) -> None:
+        """Other machines have done this to what is shared: the answers that are kept here are to know of it."""
+        for operation in operations:
+            if isinstance(operation.change, EraseMemory):
+                gone = (operation.change.memory_id,)
+                self._cache.erase(*gone)
+                self._tasks.start_soon(anyio.to_thread.run_sync, self.shown_log.erase, gone, ())
+            self.writes.note(operation)
+
+    def shown(
+        self,
+        caller: Caller,
+        memory_ids: Sequence[str],
+        *,
+        count: bool = False,
+        used: Sequence[str] = (),
+        tool: str = "",
+        question: str = "",
+    ) -> None:
+        """These memories were found for somebody. `count`, `used`: tell the store so, where it cannot know that."""
+        for listener in self.on_recall:
+            listener(caller, tuple(memory_ids))
+        if tool:
+            self.shown_log.note(caller.project.id, caller.session_id, memory_ids, tool, question)
+        counted = tuple(memory_ids) if count else ()
+        if (counted or used) and self.store_health.usable:
+            note = NoteAccess(caller.project, caller.session_id, counted, tuple(used))
+            self._tasks.start_soon(self._note_access, note)
+
+    def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
+        """A tool that only reads has given this answer. One to the memory browser is nobody's."""
+        if caller.session_id != BROWSER_SESSION:
+            took_s = time.time() - received_at
+            self.shown_log.note_answer(caller.project.id, caller.session_id, tool, answer, took_s)
 
     async def _note_access(self, note: NoteAccess) -> None:
         """One that the store does not get is lost: it is a count."""
         try:
-            await self._link.request(note, NOTE_TIMEOUT_S)
+            await self._store.request(note, NOTE_TIMEOUT_S)
         except RemembrancerError as error:
             logger.debug("the store took no note of an access", extra={"code": error.code})
 
@@ -238,7 +307,8 @@ class StoreAccess:
         Raises:
             RemembrancerError: the store refuses the question, and why.
         """
-        if isinstance(request, GatherContext) and self._link.usable and self.prepared.take(request, self._clock()):
+        usable = self.store_health.usable
+        if usable and isinstance(request, GatherContext) and self.prepared.take(request, time.time()):
             kept = self._cache.last(request, ())
             if kept is not None:
                 return Asked(kept[0], self.behind(request.project.id))
@@ -249,7 +319,7 @@ class StoreAccess:
         if last is None:
             return Asked(None, (self.explain(found, "There is no earlier answer to this question."),), away=found)
         reply, at = last
-        age_s = max(0, round(self._clock() - at))
+        age_s = max(0, round(time.time() - at))
         text = f"This is the answer of {age_s} seconds ago, with the changes that are known since."
         known = self.look_for(request) if isinstance(request, GetMemory) else None
         if known is not None and known.caveat:
@@ -277,24 +347,25 @@ class StoreAccess:
         notices = (self.explain(found, what),)
         return Recalled(memories, len(memories), 0, "keyword", 0.0, notices), True
 
-    async def require(self, request: GatewayRequest, timeout_s: float) -> ToGateway:
-        """The store's answer to what only it can do, after what the session wrote. It may take all of `timeout_s`.
+    async def require(self, request: GatewayRequest, kind: type[T], timeout_s: float) -> T:
+        """The store's answer, of that type, to what only it can do, after what the session wrote. It may take all of
+        `timeout_s`.
 
         Raises:
             MemoryUnavailable: the store is away.
             DeadlineExceeded: it has not answered in time.
             RemembrancerError: it refuses the request, and why.
         """
-        until = self._clock() + timeout_s
+        until = time.time() + timeout_s
         await self._require_store(until)
         await self._catch_up(request, until)
         try:
-            return await self._link.request(request, self._left_s(until), is_long=True)
+            return checked(request, await self._store.request(request, _left_s(until), is_long=True), kind)
         except (PeerUnavailable, PeerLost) as error:
             raise MemoryUnavailable("the store went away meanwhile: call again in a moment") from error
 
     def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
-        """What that session may see of recent and queued writes, then what it was shown last."""
+        """The recent and queued memories that a session may see, then those that it was shown last."""
         return self._cache.known(viewer_in(project, session_id), self._queue.mirrored())
 
     def made(self, project: ProjectRef, session_id: str) -> list[PortableMemory]:
@@ -305,9 +376,9 @@ class StoreAccess:
         """One memory, forgotten or not, so far as it is known here and the session may see it."""
         viewer = viewer_in(request.project, request.session_id)
         followed = self._cache.follow(viewer, request.memory_id, self._queue.mirrored())
-        if followed is None or followed.unknown_from is None:
+        if followed is None or followed.first_unknown is None:
             return None if followed is None else Known(followed.memory)
-        return Known(followed.memory, RESTORE_WAITS if math.isinf(followed.unknown_from) else RESTORED_SINCE)
+        return Known(followed.memory, RESTORE_WAITS if math.isinf(followed.first_unknown) else RESTORED_SINCE)
 
     def find_before(self, operation: Operation) -> PortableMemory | RecalledMemory | None:
         """The memory that a queued operation is going to change, as it is until then, so far as it is known here."""
@@ -318,54 +389,96 @@ class StoreAccess:
         """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
         if away.asked:
             return Notice("query_timeout", f"The store did not answer in time. {what}")
-        why = self._link.explain_away()
+        why = self.store_health.explain_away()
         return Notice("memory_unavailable", f"{what} ({why}; ask again in a moment)")
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
-        """The notice that the store does not have all that a session of a project may see, if writes are queued."""
-        waiting = self._queue.waits(project_id)
-        if not waiting:
+        """The notices that the store does not have all that a session of a project may see, or takes no more."""
+        if not (self._queue.depth or self._queue.full):
             return ()
-        reasons = [self._queue.stuck[lane] for lane in (project_id, USER_LANE) if lane in self._queue.stuck]
+        waiting, full = self._queue.waits(project_id), self._full(project_id)
+        if not waiting:
+            return full
+        lanes = (project_id, USER_LANE, project_id + NOTES)
+        reasons = [self._queue.stuck[lane] for lane in lanes if lane in self._queue.stuck]
         why = f" They have to wait: {reasons[0]}" if reasons else ""
-        return (Notice("partial_results", f"{waiting} queued writes are not searched yet.{why}"),)
+        return (Notice("partial_results", f"{waiting} queued writes are not searched yet.{why}"), *full)
+
+    def _full(self, project_id: str) -> tuple[Notice, ...]:
+        """The notice that nothing more is stored of a project, or of the user, by the store's last word."""
+        found = [self._queue.full[lane] for lane in (project_id, USER_LANE) if lane in self._queue.full]
+        return tuple(Notice(error.code, f"Nothing more is stored: {error.message}") for error in found)
 
     async def _from_store(self, request: GatewayRequest, received_at: float) -> ToGateway | Away:
-        now = self._clock()
-        until = now + max(LEAST_BUDGET_S, min(self.settings.read_budget_s, self._remaining_s(received_at) - MARGIN_S))
-        if not self._link.usable and not await self._is_store_there(until):
+        now = time.time()
+        left_s = _left_s(received_at + self.settings.call_budget_s) - MARGIN_S
+        if not (self.store_health.is_starting and isinstance(request, _FIRST)):
+            left_s = min(self.settings.read_budget_s, left_s)
+        until = now + max(LEAST_BUDGET_S, left_s)
+        if not self.store_health.usable and not await self._is_store_there(until):
             return Away()
         if self._queue.depth and isinstance(request, _WAIT_FOR_WRITES):
             await self._catch_up(request, until)
-        mark = self._cache.changes.next_number
+        mark = self.writes.next_number
+        is_behind = bool(self._queue.depth and self._queue.waits(_project_of(request)))
         try:
-            reply = await self._link.request(request, self._left_s(until))
+            if is_behind and isinstance(request, ListMemories) and request.as_of is None:
+                return await self._listed(request, until)
+            reply = await self._store.request(request, _left_s(until))
         except AWAY as error:
             return Away(asked=isinstance(error, DeadlineExceeded))
-        self._cache.put(request, reply, mark, self._clock())
+        self._cache.put(request, reply, mark, time.time(), self._store.answer_bytes)
+        if self._queue.depth and self._queue.waits(_project_of(request)):
+            return self._cache.laid_over(request, reply, mark, self._queue.mirrored())
         return reply
+
+    async def _listed(self, request: ListMemories, until: float) -> Listed:
+        """A page as it is after what waits in the queue.
+
+        It is cut out of the list from its beginning on: a change may move a memory from one page into another.
+        """
+        queued, viewer = self._queue.mirrored(), viewer_in(request.project, request.session_id)
+        changed = Overlay((), queued).changed(viewer)[:MOST_CHANGED]
+        end = request.offset + request.limit
+        rows: list[ListedMemory] = []
+        while True:
+            more = msgspec.structs.replace(request, offset=len(rows), limit=end + len(changed) - len(rows))
+            reply = checked(more, await self._store.request(more, _left_s(until)), Listed)
+            rows += reply.memories
+            if not (reply.cut and more.limit > len(reply.memories)):
+                break
+        others: dict[str, ListedMemory] = {}
+        aliases: dict[str, str] = {}
+        for memory_id in set(changed).difference(row.id for row in rows):
+            question = GetMemory(request.project, request.session_id, memory_id)
+            try:
+                shown = checked(question, await self._store.request(question, _left_s(until)), MemoryShown)
+            except NotFound:
+                continue
+            aliases[memory_id] = shown.memory.id
+            others[shown.memory.id] = msgspec.structs.replace(
+                as_listed(shown.memory), near_duplicates=shown.near_duplicates
+            )
+        found = Overlay((), queued, aliases).listed(rows, others.values(), request, viewer)
+        page, is_cut = first_that_fit(found[request.offset : end])
+        return Listed(page, reply.notices, is_cut)
 
     async def _require_store(self, until: float) -> None:
         if not await self._is_store_there(until):
-            raise MemoryUnavailable(f"{self._link.explain_away()}: call again in a moment")
+            raise MemoryUnavailable(f"{self.store_health.explain_away()}: call again in a moment")
 
     async def _is_store_there(self, until: float) -> bool:
-        if self._link.usable or self._link.state != "reconnecting":
-            return self._link.usable
-        patience_s = min(RESTART_S - self._link.away_s, until - self._clock())
-        return patience_s > 0 and await self._link.wait_usable(patience_s)
+        if self.store_health.usable or self.store_health.state != "reconnecting":
+            return self.store_health.usable
+        patience_s = until - time.time()
+        if not self.store_health.is_starting:
+            patience_s = min(RESTART_S - self.store_health.away_s, patience_s)
+        return patience_s > 0 and await self._store.wait_usable(patience_s)
 
     async def _catch_up(self, request: GatewayRequest, until: float) -> None:
         if self._queue.depth:
-            with anyio.move_on_after(min(CATCH_UP_S, until - self._clock())):
+            with anyio.move_on_after(min(CATCH_UP_S, until - time.time())):
                 await self._queue.wait_empty(_project_of(request))
-
-    def _left_s(self, until: float) -> float:
-        return max(LEAST_BUDGET_S, until - self._clock())
-
-    def _remaining_s(self, received_at: float) -> float:
-        """What is left of the budget of a call that the client made at `received_at`."""
-        return max(LEAST_BUDGET_S, received_at + self.settings.call_budget_s - self._clock())
 
     async def prepare(self, request: GatherContext) -> None:
         """Ask the store ahead: who asks the same soon is answered at once, unless something was written in between.
@@ -375,7 +488,7 @@ class StoreAccess:
         Raises:
             RemembrancerError: the store refuses the question, and why.
         """
-        now = self._clock()
+        now = time.time()
         ticket = self.prepared.begin(request, now)
         is_whole = False
         try:
@@ -384,11 +497,21 @@ class StoreAccess:
                 isinstance(found, ContextGathered) and not found.notices and not self._queue.waits(request.project.id)
             )
         finally:
-            self.prepared.finish(ticket, self._clock(), is_whole=is_whole)
+            self.prepared.finish(ticket, time.time(), is_whole=is_whole)
+
+
+def _left_s(until: float) -> float:
+    """The seconds until then, and a little even where there are none."""
+    return max(LEAST_BUDGET_S, until - time.time())
+
+
+async def _nowhere() -> str:
+    raise MemoryUnavailable("this process serves no pages")
 
 
 def _as_done(operation: Operation, result: Result) -> Operation:
-    """What an operation has come to: to store a text that is known is to change the memory that has it."""
+    """The change that an operation was in the end: to store a text that is known is to change the memory that has
+    it."""
     change = operation.change
     if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult) and result.already_known):
         return operation

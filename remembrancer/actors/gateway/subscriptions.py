@@ -1,6 +1,6 @@
 """Subscriptions: a session is told when a resource that it watches says something else than before.
 
-What may have changed is heard from the writes and recalls of all sessions; whether it has changed is seen by
+What may have changed is told by the writes and recalls of all sessions; whether it has changed is seen by
 reading it.
 """
 
@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
+from remembrancer.actors.gateway.recent_writes import RecentWrites, Write
 from remembrancer.actors.gateway.resources import GRAPH, PREFERENCES, STATUS, SUMMARY, Content, memory_id_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
@@ -24,9 +25,9 @@ from remembrancer.protocol.writes import memory_id_of as changed_memory
 from remembrancer.toolsets.service import Caller
 
 COALESCE_S: Final = 0.3
-"""How long a marked resource must have been left alone."""
+"""The time that a marked resource must have been left alone."""
 LONGEST_S: Final = 1.0
-"""How long it waits at the most, however busy it is."""
+"""The time that it waits at the most, however busy it is."""
 MAX_WATCHES: Final = 200
 
 
@@ -41,7 +42,7 @@ class Watch:
 
     @property
     def due_at(self) -> float | None:
-        """When to look at it; None while nothing has happened to it."""
+        """The time at which it is to be looked at; None while nothing has happened to it."""
         if self.first_marked is None:
             return None
         return min(self.last_marked + COALESCE_S, self.first_marked + LONGEST_S)
@@ -104,7 +105,7 @@ class Watches:
             self.mark(uri, now)
 
     def next_due(self) -> float | None:
-        """When the first marked resource is to be looked at."""
+        """The time at which the first marked resource is to be looked at."""
         return min((watch.due_at for watch in self._watches.values() if watch.due_at is not None), default=None)
 
     def take_due(self, now: float) -> list[str]:
@@ -115,7 +116,7 @@ class Watches:
         return due
 
     def has_news(self, uri: str, digest: str) -> bool:
-        """Whether that digest is another than the one last told; it counts as told from now on."""
+        """True if that digest is another than the one last told; it counts as told from now on."""
         watch = self._watches.get(uri)
         if watch is None or watch.told == digest:
             return False
@@ -124,7 +125,7 @@ class Watches:
 
 
 def concerns(operation: Operation, uri: str, project_id: str, session_id: str) -> bool:
-    """Whether a write may change what a resource says to a session. False only when that is certain."""
+    """True if a write may change what a resource says to a session. False only when that is certain."""
     change = operation.change
     if isinstance(change, WriteNote):
         return False
@@ -153,7 +154,8 @@ def concerns(operation: Operation, uri: str, project_id: str, session_id: str) -
 
 
 LOOK_S: Final = 2.0
-"""How often what changes without a write (embedding, the way to the store) is looked at while somebody watches."""
+"""The time between two looks at what changes without a write (embedding, the way to the store), while somebody
+watches."""
 READERS: Final = 4
 """Resources that are read at once for subscriptions, so that clients come before them."""
 GONE: Final = "gone"
@@ -165,7 +167,7 @@ logger = logging.getLogger(__name__)
 
 
 class SessionWatcher:
-    """What one session watches. `bus` carries the events of its 2026-07-28 streams."""
+    """The subscriptions of one session. `bus` carries the events of its 2026-07-28 streams."""
 
     def __init__(
         self, caller: Caller, read: Read, readers: anyio.CapacityLimiter, is_store_there: Callable[[], bool]
@@ -173,7 +175,7 @@ class SessionWatcher:
         self.caller = caller
         self.bus = InMemorySubscriptionBus()
         self.streams = 0
-        """How many of them are open."""
+        """The number of them that are open."""
         self._read = read
         self._readers = readers
         self._is_store_there = is_store_there
@@ -225,12 +227,15 @@ class SessionWatcher:
         for uri in uris:
             self._watches.remove(uri)
 
-    def heard_write(self, operation: Operation, *, applied: bool) -> None:
-        """A write of any session was applied, or queued: then it is heard of again when it is applied."""
+    def read_writes(self, writes: Sequence[Write] | None) -> None:
+        """Mark what these writes of any session may have changed; None: there were too many to be told which."""
         now = time.monotonic()
-        for uri in self._watches.uris if applied else (STATUS,):
-            if concerns(operation, uri, self.caller.project.id, self.caller.session_id):
-                self._watches.mark(uri, now)
+        if writes is None:
+            self._watches.mark_all(now)
+        for write in writes or ():
+            for uri in (STATUS,) if write.stage == "queued" else self._watches.uris:
+                if concerns(write.operation, uri, self.caller.project.id, self.caller.session_id):
+                    self._watches.mark(uri, now)
         self._wake()
 
     def heard_recall(self, caller: Caller) -> None:
@@ -310,24 +315,34 @@ class SessionWatcher:
 
 
 class Subscriptions:
-    """The watchers of all sessions. `heard_write` and `heard_recall` are told what happens in the gateway."""
+    """The watchers of all sessions, which read the list of writes: run `run` as a task. `heard_recall` is told of
+    recalls."""
 
-    def __init__(self, read: Read, is_store_there: Callable[[], bool], tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(
+        self, read: Read, writes: RecentWrites, is_store_there: Callable[[], bool], tasks: anyio.abc.TaskGroup
+    ) -> None:
         self._read = read
+        self._writes = writes
         self._is_store_there = is_store_there
         self._tasks = tasks
         self._readers = anyio.CapacityLimiter(READERS)
         self._watchers: dict[str, SessionWatcher] = {}
         """By the key of the session's connection."""
+        self._wanted = anyio.Event()
+        self._seen = 0
+        """The number of the first write that the watchers have not read."""
 
     def __len__(self) -> int:
-        """How many sessions have a watcher."""
+        """The number of sessions that have a watcher."""
         return len(self._watchers)
 
     def watcher(self, session: str, caller: Caller, at_end: Callable[[Callable[[], None]], None]) -> SessionWatcher:
         """A session's watcher, made when it has none. What `at_end` is given is to be called when the session ends."""
         watcher = self._watchers.get(session)
         if watcher is None:
+            if not self._watchers:
+                self._seen = self._writes.next_number
+                self._wanted.set()
             watcher = self._watchers[session] = SessionWatcher(caller, self._read, self._readers, self._is_store_there)
             self._tasks.start_soon(self._run, session, watcher)
             at_end(lambda: self.close(session))
@@ -339,10 +354,17 @@ class Subscriptions:
         if watcher is not None:
             watcher.close()
 
-    def heard_write(self, operation: Operation, applied: bool) -> None:
-        """A write was applied, or queued."""
-        for watcher in self._watchers.values():
-            watcher.heard_write(operation, applied=applied)
+    async def run(self) -> None:
+        """Have every watcher read the list of writes, as long as there is one. Ends when it is cancelled."""
+        while True:
+            await self._wanted.wait()
+            while self._watchers:
+                happened = self._writes.happened
+                writes, self._seen = self._writes.since(self._seen), self._writes.next_number
+                for watcher in self._watchers.values():
+                    watcher.read_writes(writes)
+                await happened.wait()
+            self._wanted = anyio.Event()
 
     def heard_recall(self, caller: Caller, _: tuple[str, ...]) -> None:
         """A session was shown memories."""

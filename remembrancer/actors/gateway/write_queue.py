@@ -9,32 +9,34 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import sqlite3
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import msgspec
 
-from remembrancer.actors.gateway.events import Events
-from remembrancer.actors.gateway.read_cache import ReadCache
-from remembrancer.actors.gateway.store_link import StoreLink
+from remembrancer.actors.gateway.recent_writes import RecentWrites
+from remembrancer.actors.migrations import Schema, Step, drop_copies
 from remembrancer.protocol.errors import (
     UNREADABLE,
     InternalError,
     MemoryUnavailable,
     QueueFull,
     RemembrancerError,
-    SchemaTooNew,
+    StorageFull,
     disk_full,
 )
+from remembrancer.protocol.paths import look_at, look_at_database, set_aside
 from remembrancer.protocol.runs import ApplyRun, UndoRun
-from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.store_client import AWAY, StoreClient
+from remembrancer.protocol.wire import ToGateway
 from remembrancer.protocol.writes import (
     BatchApplied,
     ForgetMemory,
@@ -47,29 +49,41 @@ from remembrancer.protocol.writes import (
     SubmitBatch,
     TagMemory,
     UpdateMemory,
+    WriteNote,
     memory_id_of,
+    needs_room,
 )
 
 MAX_GROUP: Final = 512
 """Appends in one transaction."""
 MIRROR_OPERATIONS: Final = 2000
 MIRROR_BYTES: Final = 8 * 1024 * 1024
+LOCKED_S: Final = 0.5
+"""The time that another program's lock is waited for: a client waits for what is queued."""
 MAX_SALVAGED: Final = 1_000_000
 """Rows that are looked for in a damaged file."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION: Final = 1
 _ROW: Final = "operation_id TEXT NOT NULL UNIQUE, operation BLOB NOT NULL, lane TEXT NOT NULL, memory_id TEXT NOT NULL"
-_SCHEMA: Final = f"""
-CREATE TABLE queued (sequence INTEGER PRIMARY KEY AUTOINCREMENT, {_ROW}, queued_at REAL NOT NULL);
-CREATE TABLE rejected (
-    {_ROW}, queued_at REAL NOT NULL, rejected_at REAL NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL
-);
-"""
+SCHEMA: Final = Schema(
+    Step(
+        "0.2.0",
+        f"""
+    CREATE TABLE queued (sequence INTEGER PRIMARY KEY AUTOINCREMENT, {_ROW}, queued_at REAL NOT NULL);
+    CREATE TABLE rejected (
+        {_ROW}, queued_at REAL NOT NULL, rejected_at REAL NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL
+    );
+    """,
+    )
+)
+_PLACES: Final = {"queued": "?, ?, ?, ?, ?, ?", "rejected": "?, ?, ?, ?, ?, ?, ?, ?"}
+"""The tables, with a place for each of their columns."""
 NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 USER_LANE: Final = "user"
+NOTES: Final = ".notes"
+"""The end of the lane of a project's notes."""
 UNREADABLE_OPERATION: Final = "unreadable"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Operation)
@@ -87,21 +101,30 @@ class QueueFile:
 
     Nothing that was acknowledged is ever deleted unseen: an operation leaves when the store has it, and one that the
     store can never apply moves to a table of its own, with the reason. A file that is damaged is set aside, and what
-    can be read of it goes on in a new one: `damage` says so.
+    can be read of it goes on in a new one: `damage` says so. So it is with one that is taken away while it is open.
 
     Raises:
-        SchemaTooNew: it was written by a newer release.
+        SchemaTooNew, SchemaTooOld: it was written by another release.
         MemoryUnavailable: it cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.damage: str | None = None
+        self._open_file()
+
+    def _open_file(self) -> None:
+        path = self._path
+        look = look_at_database(path)
+        if look.problem is not None:
+            raise MemoryUnavailable(f"the write queue cannot be used: {look.problem}")
         try:
             if (
                 not path.exists()
             ):  # made elsewhere and moved here whole, so that an empty file can only be a damaged one
                 made = path.with_suffix(".new")
+                if look_at(made).problem is not None:
+                    set_aside(made)
                 made.unlink(missing_ok=True)
                 _open(made).close()
                 made.rename(path)
@@ -112,6 +135,36 @@ class QueueFile:
             if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
                 raise MemoryUnavailable(f"the write queue {path} cannot be opened: {error}") from error
             self._begin_anew(error)
+        except OSError as error:
+            raise MemoryUnavailable(f"the write queue {path} cannot be made: {error.strerror or error}") from error
+        about = os.stat(path)  # noqa: PTH116 - as below
+        self._identity = about.st_dev, about.st_ino
+
+    def _carry_over_if_replaced(self) -> None:
+        """Go on in a new file when ours was deleted, replaced or cut to nothing: what is written there is lost."""
+        try:
+            about = os.stat(self._path)  # noqa: PTH116 - before each append: a Path takes three times as long
+            if about.st_size and (about.st_dev, about.st_ino) == self._identity:
+                return
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise MemoryUnavailable(f"the write queue {self._path} cannot be reached: {error.strerror}") from error
+        rows: list[list[tuple[Any, ...]]] = [[], []]
+        for found, table in zip(rows, _PLACES, strict=True):
+            with suppress(sqlite3.Error):
+                found += self._database.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our names
+        self._database.close()
+        self._open_file()
+        self._put(*rows)
+        self.damage = f"the write queue {self._path} was taken away while it was open: {len(rows[0])} writes were kept"
+        logger.error("the write queue was taken away while it was open", extra={"kept": len(rows[0])})
+
+    def _put(self, queued: Sequence[tuple[Any, ...]], rejected: Sequence[tuple[Any, ...]]) -> None:
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            for (table, places), rows in zip(_PLACES.items(), (queued, rejected), strict=True):
+                self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({places})", rows)  # noqa: S608
 
     def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
@@ -122,10 +175,7 @@ class QueueFile:
                 old.rename(f"{aside}{suffix}")
         self._path.rename(aside)
         self._database = _open(self._path)
-        with self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            self._database.executemany("INSERT OR IGNORE INTO queued VALUES (?, ?, ?, ?, ?, ?)", kept)
-            self._database.executemany("INSERT OR IGNORE INTO rejected VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rejected)
+        self._put(kept, rejected)
         read = (
             f"{len(kept)} queued writes were read from it and are applied" if kept else "no write could be read from it"
         )
@@ -151,44 +201,58 @@ class QueueFile:
                 found += [row[0] for row in gone.fetchall()]
         if found:
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        drop_copies(self._path, memory_id)
         return found
 
     def waiting(self) -> tuple[list[Waiting], int]:
-        """What is queued, oldest first, and how many operations were rejected."""
+        """The queued operations, oldest first, and the number of rejected ones."""
         found = self._database.execute("SELECT lane, memory_id FROM queued ORDER BY sequence").fetchall()
         (rejected,) = self._database.execute("SELECT count(*) FROM rejected").fetchone()
         return [Waiting(*row) for row in found], rejected
 
-    def version(self) -> int:
-        """A number that is another when somebody else has changed the file."""
-        (version,) = self._database.execute("PRAGMA data_version").fetchone()
-        return int(version)
+    def take_back(self, operation_ids: Sequence[str], now: float, *, deletes: bool) -> tuple[list[Waiting], int]:
+        """Queue operations again that were set aside, at the end, or delete them for good. Returns those that wait now,
+        and how many are not set aside any more.
 
-    def append(self, operations: Sequence[tuple[Operation, str]], now: float) -> set[str]:
-        """Add operations with their lanes at the end, durably, in one transaction. Returns the ids that are new.
+        Raises:
+            MemoryUnavailable: another program has the file locked.
+        """
+        queued: list[Waiting] = []
+        count = 0
+        with self._changing():
+            for operation_id in operation_ids:
+                if not deletes:
+                    again = self._database.execute(
+                        "INSERT OR IGNORE INTO queued (operation_id, operation, lane, memory_id, queued_at)"
+                        " SELECT operation_id, operation, lane, memory_id, ? FROM rejected WHERE operation_id = ?"
+                        " RETURNING lane, memory_id",
+                        (now, operation_id),
+                    )
+                    queued += [Waiting(*row) for row in again.fetchall()]
+                count += self._database.execute("DELETE FROM rejected WHERE operation_id = ?", (operation_id,)).rowcount
+        return queued, count
+
+    def append(self, operations: Sequence[tuple[Operation, str]], now: float) -> list[tuple[bool, int]]:
+        """Add operations with their lanes at the end, durably, in one transaction. Returns of each whether it is new,
+        and its size in bytes.
 
         Raises:
             StorageFull: the disk has no room.
             MemoryUnavailable: the file cannot be written for another reason.
         """
-        added: set[str] = set()
+        added: list[tuple[bool, int]] = []
         try:
+            self._carry_over_if_replaced()
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
                 for operation, lane in operations:
+                    blob = _encoder.encode(operation)
                     cursor = self._database.execute(
                         "INSERT INTO queued (operation_id, operation, lane, memory_id, queued_at)"
                         " VALUES (?, ?, ?, ?, ?) ON CONFLICT (operation_id) DO NOTHING",
-                        (
-                            operation.operation_id,
-                            _encoder.encode(operation),
-                            lane,
-                            memory_id_of(operation.change) or "",
-                            now,
-                        ),
+                        (operation.operation_id, blob, lane, memory_id_of(operation.change) or "", now),
                     )
-                    if cursor.rowcount == 1:
-                        added.add(operation.operation_id)
+                    added.append((cursor.rowcount == 1, len(blob)))
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", None) in NO_SPACE:
                 message = "the disk has no room for the write queue: nothing was stored"
@@ -225,13 +289,7 @@ class QueueFile:
             MemoryUnavailable: another program has the file locked.
         """
         left: list[Waiting] = []
-        with self._database:
-            try:
-                self._database.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
-                raise MemoryUnavailable(f"another program has locked {self._path}") from error
+        with self._changing():
             self._database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
                 " FROM queued WHERE operation_id = ?",
@@ -244,22 +302,28 @@ class QueueFile:
                 left += [Waiting(*row) for row in gone.fetchall()]
         return left
 
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._database:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                raise MemoryUnavailable(f"another program has locked {self._path}") from error
+            yield
+
 
 def _open(path: Path) -> sqlite3.Connection:
-    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    SCHEMA.check(path, LOCKED_S)
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=LOCKED_S)
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            raise SchemaTooNew(
-                f"{path} has version {version}, this release reads up to {SCHEMA_VERSION}: update Remembrancer"
-            )
-        if version == 0:
-            database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
         (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
+        SCHEMA.migrate(database, path)
         database.execute("SELECT operation_id, lane, memory_id FROM queued LIMIT 1").fetchall()
     except BaseException:
         database.close()
@@ -301,64 +365,79 @@ class WriteQueue:
     """Use inside a running event loop. An operation counts as waiting from before its append until after its removal.
 
     Order matters within a file alone: what waits for one file does not hold up what is for another. A `lane` is the id
-    of a project, or `USER_LANE`.
+    of a project, that with `NOTES` behind it, or `USER_LANE`.
     """
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._appends: deque[tuple[Operation, str, asyncio.Future[bool]]] = deque()
+        self._appends: deque[tuple[Operation, str, asyncio.Future[tuple[bool, int]]]] = deque()
         self._work: deque[tuple[Callable[[QueueFile], Any], asyncio.Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._mirror: dict[str, Operation] = {}
+        self._mirror: dict[str, tuple[Operation, int]] = {}
+        """By id, with its size."""
         self._mirror_bytes = 0
         self._changed = anyio.Event()
         self._memories: Counter[Waiting] = Counter()
-        self._version = 0
+        self._may_have_lost = False
         self.depths: Counter[str] = Counter()
-        """How many operations wait in each lane."""
+        """The number of operations that wait in each lane."""
         self.rejected = 0
         self.stuck: dict[str, str] = {}
         """The lanes whose oldest operation the store refuses at the moment, and why."""
+        self.full: dict[str, StorageFull] = {}
+        """The lanes whose file is full by the store's last word: what needs room there is not queued."""
         self.damage: str | None = None
-        """What was found wrong with the file when it was opened, and what became of it."""
+        """The damage that was found when the file was opened, and what became of it."""
+        self.problem: str | None = None
+        """Why it cannot be opened: until it can, nothing is queued, and what the store takes goes on."""
 
     async def open(self) -> None:
-        """Open the file and see what is in it.
-
-        Raises:
-            SchemaTooNew: it was written by a newer release.
-            MemoryUnavailable: it cannot be opened.
-        """
+        """Open the file and see what is in it. One that cannot be opened is left as it is: `problem` says why."""
         opened: asyncio.Future[str | None] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run, args=(opened,), name="write-queue", daemon=True)
-        self._thread.start()
-        self.damage = await opened
+        thread = threading.Thread(target=self._run, args=(opened,), name="write-queue", daemon=True)
+        thread.start()
+        try:
+            self.damage = await opened
+        except RemembrancerError as error:
+            if self.problem != error.message:
+                logger.error("the write queue cannot be used", extra={"code": error.code, "reason": error.message})
+            self.problem = error.message
+            return
+        self._thread, self.problem = thread, None
         await self._count()
         for operation in await self.head(MIRROR_OPERATIONS, MIRROR_BYTES):
-            self._remember(operation)
+            self._remember(operation, len(_encoder.encode(operation)))
 
     async def _count(self) -> None:
         waiting, self.rejected = await self._do(QueueFile.waiting)
-        self._version = await self._do(QueueFile.version)
         self.depths = Counter(each.lane for each in waiting)
         self._memories = Counter(waiting)
 
     async def refresh(self) -> None:
-        """See what somebody else (`remembrancer queue`) has changed."""
-        if await self._do(QueueFile.version) != self._version:
+        """Count anew if something that was counted may be lost."""
+        if self._may_have_lost:
+            self._may_have_lost = False
             await self._count()
             self._announce()
+
+    async def take_back(self, operation_ids: Sequence[str], *, deletes: bool) -> int:
+        """Queue operations again that the store has refused, or delete them for good; returns how many."""
+        queued, count = await self._do(lambda file: file.take_back(operation_ids, time.time(), deletes=deletes))
+        for each in queued:
+            self._add(each, 1)
+        self.rejected -= count
+        self._announce()
+        return count
 
     async def erase(self, memory_id: str) -> bool:
         """Delete what is queued or set aside about a memory; whether there was anything."""
         found = await self._do(lambda file: file.erase(memory_id))
         for operation_id in found:
-            operation = self._mirror.pop(operation_id, None)
-            self._mirror_bytes -= 0 if operation is None else _size(operation)
+            self._forget(operation_id)
         if found:
             await self._count()
             self._announce()
@@ -377,15 +456,17 @@ class WriteQueue:
 
     @property
     def depth(self) -> int:
-        """How many operations wait."""
+        """The number of operations that wait."""
         return self.depths.total()
 
     def waits(self, project_id: str) -> int:
-        """How many operations wait that a session of a project may have made, or may see the outcome of."""
-        return self.depths[project_id] + self.depths[USER_LANE]
+        """The number of waiting operations that a session of a project may have made, or may see the outcome of."""
+        return sum(self.depths[lane] for lane in (project_id, USER_LANE, project_id + NOTES))
 
     def lane_of(self, operation: Operation) -> str:
         """The file that an operation is for, as far as that is known here: its memory's, if that waits as well."""
+        if isinstance(operation.change, WriteNote):  # of a disk that may hang, on which no memory is
+            return operation.project.id + NOTES
         memory_id = memory_id_of(operation.change) or ""
         for lane in (USER_LANE, operation.project.id):
             if memory_id and self._memories[Waiting(lane, memory_id)] > 0:
@@ -397,7 +478,7 @@ class WriteQueue:
         return USER_LANE if is_users else operation.project.id
 
     def is_next(self, operation: Operation) -> bool:
-        """Whether nothing that waits has to go before it: order matters for one memory, and for what may link to it.
+        """True if nothing that waits has to go before it: order matters for one memory, and for what may link to it.
 
         So a change of a memory that nothing queued is about passes a lane that is stuck, whichever file it is in.
         """
@@ -409,8 +490,14 @@ class WriteQueue:
             return self._memories[Waiting(lane, change.memory_id)] <= 0
         return self.depths[lane] <= 0
 
-    async def append(self, operation: Operation) -> None:
-        """Queue an operation; it is durable when this returns. One that is queued already is not queued again.
+    def note_room(self, lane: str, operation: Operation) -> None:
+        """The store has that operation: if it needed room, there is some."""
+        if needs_room(operation.change):
+            self.full.pop(lane, None)
+
+    async def append(self, operation: Operation) -> int:
+        """Queue an operation; it is durable when this returns, with its size in bytes. One that is queued already is
+        not queued again.
 
         Raises:
             QueueFull: it holds as many as it may.
@@ -418,25 +505,26 @@ class WriteQueue:
             MemoryUnavailable: the file cannot be written.
         """
         if self._thread is None:
-            raise MemoryUnavailable("the write queue is closed")
+            raise MemoryUnavailable(self.problem or "the write queue is closed")
         if self.depth >= self._limit:
             raise QueueFull(f"the store is away and {self.depth} writes wait for it already: try again later")
         waiting = Waiting(self.lane_of(operation), memory_id_of(operation.change) or "")
         self._add(waiting, 1)
-        future: asyncio.Future[bool] = self._loop.create_future()
+        future: asyncio.Future[tuple[bool, int]] = self._loop.create_future()
         with self._wake:
             self._appends.append((operation, waiting.lane, future))
             self._wake.notify()
         try:
-            is_new = await asyncio.shield(future)
+            is_new, size = await asyncio.shield(future)
         except RemembrancerError:
             self._add(waiting, -1)
             raise
         if is_new:
-            self._remember(operation)
+            self._remember(operation, size)
         else:
             self._add(waiting, -1)
         self._announce()
+        return size
 
     def _add(self, waiting: Waiting, count: int) -> None:
         self.depths[waiting.lane] += count
@@ -459,21 +547,24 @@ class WriteQueue:
     async def settle(self, applied: Sequence[str], rejected: Sequence[Rejected]) -> None:
         """These leave: the store has the first, and will never take the second. They are not mirrored from now on."""
         for operation_id in (*applied, *(each.operation_id for each in rejected)):
-            operation = self._mirror.pop(operation_id, None)
-            if operation is not None:
-                self._mirror_bytes -= _size(operation)
+            self._forget(operation_id)
         for each in await self._do(lambda file: file.settle(applied, rejected, time.time())):
             self._add(each, -1)
         self.rejected += len(rejected)
         self._announce()
 
     def mirrored(self) -> list[Operation]:
-        """What is queued and kept in memory, oldest first."""
-        return list(self._mirror.values())
+        """The queued operations that are kept in memory, oldest first."""
+        return [operation for operation, _ in self._mirror.values()]
+
+    def size_of(self, operation: Operation) -> int | None:
+        """The size in bytes of a queued operation; None if it is not kept in memory."""
+        mirrored = self._mirror.get(operation.operation_id)
+        return None if mirrored is None else mirrored[1]
 
     @property
     def unmirrored(self) -> int:
-        """How many queued operations are on disk alone."""
+        """The number of queued operations that are on disk alone."""
         return max(0, self.depth - len(self._mirror))
 
     async def wait_changed(self) -> None:
@@ -489,14 +580,20 @@ class WriteQueue:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def _remember(self, operation: Operation) -> None:
-        size = _size(operation)
+    def _remember(self, operation: Operation, size: int) -> None:
         if len(self._mirror) < MIRROR_OPERATIONS and self._mirror_bytes + size <= MIRROR_BYTES:
-            self._mirror[operation.operation_id] = operation
+            self._mirror[operation.operation_id] = operation, size
             self._mirror_bytes += size
+
+    def _forget(self, operation_id: str) -> None:
+        _, size = self._mirror.pop(operation_id, (None, 0))
+        self._mirror_bytes -= size
 
     def _do(self, work: Callable[[QueueFile], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
+        if self.problem is not None:
+            future.set_exception(MemoryUnavailable(self.problem))
+            return future
         with self._wake:
             self._work.append((work, future))
             self._wake.notify()
@@ -534,25 +631,19 @@ class WriteQueue:
             self._hand_over([(future, result)])
         return bool(group or work is not None or not self._closing)
 
-    def _append(self, file: QueueFile, group: list[tuple[Operation, str, asyncio.Future[bool]]]) -> None:
+    def _append(self, file: QueueFile, group: list[tuple[Operation, str, asyncio.Future[tuple[bool, int]]]]) -> None:
         try:
             added = file.append([(operation, lane) for operation, lane, _ in group], time.time())
         except RemembrancerError as error:
             logger.warning("writes could not be queued", extra={"code": error.code, "reason": error.message})
             self._hand_over([(future, error) for _, _, future in group])
             return
-        results: list[tuple[asyncio.Future[Any], Any]] = []
-        for operation, _, future in group:
-            results.append((future, operation.operation_id in added))
-            added.discard(operation.operation_id)
-        self._hand_over(results)
+        if file.damage != self.damage:
+            self.damage, self._may_have_lost = file.damage, True
+        self._hand_over([(future, each) for (_, _, future), each in zip(group, added, strict=True)])
 
     def _hand_over(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
         self._loop.call_soon_threadsafe(_resolve, results)
-
-
-def _size(operation: Operation) -> int:
-    return len(_encoder.encode(operation))
 
 
 def _resolve(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
@@ -570,8 +661,8 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_TIMEOUT_S: Final = 10.0
 STUCK_PAUSES_S: Final = (1.0, 2.0, 5.0, 15.0)
 """Before a lane is tried again whose oldest operation the store refuses for now (a full disk, say); then the last."""
-REFRESH_S: Final = 2.0
-"""How often the file is looked at for what `remembrancer queue` has changed, while operations are set aside in it."""
+REOPEN_S: Final = 2.0
+"""The time between two tries to open a file that cannot be used."""
 INTERNAL_TRIES: Final = 5
 """So often an operation is tried that makes the store fail; then it is set aside, so that the others can go on."""
 
@@ -587,15 +678,13 @@ class Drain:
     def __init__(
         self,
         queue: WriteQueue,
-        link: StoreLink,
-        cache: ReadCache,
-        events: Events,
+        store: StoreClient[ToGateway],
+        writes: RecentWrites,
         on_refused: Callable[[Operation, Rejected], None],
     ) -> None:
         self._queue = queue
-        self._link = link
-        self._cache = cache
-        self._events = events
+        self._store = store
+        self._writes = writes
         self._on_refused = on_refused
         self._internal_failures: Counter[str] = Counter()
         self._tries: Counter[str] = Counter()
@@ -608,16 +697,17 @@ class Drain:
             due = [lane for lane in list(self._queue.depths) if self._again_at.get(lane, 0.0) <= now]
             if not due:
                 times = [self._again_at[lane] - now for lane in self._queue.depths if lane in self._again_at]
-                times += [REFRESH_S] if self._queue.rejected else []
+                times += [REOPEN_S] if self._queue.problem is not None else []
                 with anyio.move_on_after(max(0.05, min(times, default=math.inf))):
                     await self._queue.wait_changed()
                     continue
-                await self._queue.refresh()
+                await (self._queue.refresh() if self._queue.problem is None else self._queue.open())
                 continue
-            await self._link.wait_answering()
+            await self._store.wait_answering()
             for lane in due:
                 batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES, lane)
-                if not batch:  # an append is on its way to the disk
+                if not batch:  # an append is on its way to the disk, or what was counted has been lost
+                    await self._queue.refresh()
                     self._again_at[lane] = time.monotonic() + 0.05
                     continue
                 try:
@@ -629,7 +719,7 @@ class Drain:
     async def _send(self, lane: str, batch: list[Operation]) -> None:
         """Send a batch. What the store did not get to stays, and is sent again."""
         try:
-            reply = await self._link.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
+            reply = await self._store.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
         except AWAY:
             raise
         except RemembrancerError:
@@ -641,6 +731,9 @@ class Drain:
             return
         done = set(reply.applied)
         refused = {each.operation_id: each for each in reply.rejected}
+        for operation in batch:
+            if operation.operation_id in done:
+                self._queue.note_room(lane, operation)
         await self._settle(
             [operation for operation in batch if operation.operation_id in done],
             [(operation, refused[operation.operation_id]) for operation in batch if operation.operation_id in refused],
@@ -651,7 +744,7 @@ class Drain:
     async def _send_oldest(self, lane: str, operation: Operation) -> None:
         """The store would not begin: ask it about the oldest operation alone, whose refusal has a reason."""
         try:
-            await self._link.request(Submit(operation), BATCH_TIMEOUT_S)
+            await self._store.request(Submit(operation), BATCH_TIMEOUT_S)
         except AWAY:
             raise
         except RemembrancerError as error:
@@ -661,6 +754,8 @@ class Drain:
                         "queued writes have to wait", extra={"lane": lane, "code": error.code, "reason": error.message}
                     )
                 self._queue.stuck[lane] = error.message
+                if isinstance(error, StorageFull):
+                    self._queue.full[lane] = error
                 pause_s = STUCK_PAUSES_S[min(self._tries[lane], len(STUCK_PAUSES_S) - 1)]
                 self._tries[lane] += 1
                 self._again_at[lane] = time.monotonic() + pause_s
@@ -668,6 +763,7 @@ class Drain:
             await self._settle((), [(operation, Rejected(operation.operation_id, error.code, error.message))])
         else:
             await self._settle((operation,), ())
+            self._queue.note_room(lane, operation)
         self._go_on(lane)
         del self._internal_failures[operation.operation_id]
 
@@ -677,11 +773,10 @@ class Drain:
         del self._tries[lane]
 
     async def _settle(self, applied: Sequence[Operation], rejected: Sequence[tuple[Operation, Rejected]]) -> None:
-        """The cache hears of changes as they leave the mirror: no read sees them twice, or not at all."""
+        """Changes are noted as they leave the mirror: no read sees them twice, or not at all."""
         for operation in applied:
-            self._cache.changes.note(operation)
+            self._writes.note(operation, size_bytes=self._queue.size_of(operation))
         await self._queue.settle([operation.operation_id for operation in applied], [each for _, each in rejected])
-        self._events.written(applied, is_applied=True)
         for operation, why in rejected:
             logger.error(
                 "a queued write was rejected and is kept aside",

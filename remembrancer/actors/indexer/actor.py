@@ -1,7 +1,8 @@
-"""The indexer: it reads the notes of the projects in use, and tells the store what is in them.
+"""The indexer: it reads the notes of the projects in use, tells the store what is in them, and indexes their code.
 
-It owns nothing. The store says which workspaces are in use, the disk what is in them; what has changed is cut into
-chunks and sent. So it may be killed at any moment: the next one compares, and goes on.
+It owns nothing but the indexes of code, which can be made again. The store says which workspaces and trees are in use,
+the disk what is in them; of notes, what has changed is cut into chunks and sent. So it may be killed at any moment: the
+next one compares, and goes on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 import anyio
 import anyio.abc
 
+from remembrancer.actors.indexer.code_trees import CodeTrees
 from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.protocol.control import IndexerHealth
@@ -20,7 +22,7 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import FromStoreToIndexer, to_indexer
 
 POLL_S: Final = 10.0
-"""How long a question for work stays open."""
+"""The time that a question for work stays open."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,12 +36,14 @@ class IndexerActor(Actor):
             spec.paths.store_endpoint, self.speaker, to_indexer, on_connection=self._on_connection
         )
         self._indexers: dict[Workspace, tuple[WorkspaceIndexer, anyio.CancelScope]] = {}
+        self._code = CodeTrees(self._client, spec.settings)
         self._seen = -1
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         lower_priority()
         async with self._client, anyio.create_task_group() as tasks:
             task_status.started()
+            tasks.start_soon(self._code.run)
             while True:
                 work = await self._client.await_news(lambda: AwaitFileWork(self._seen), POLL_S, FileWork)
                 self._seen = work.revision
@@ -71,6 +75,7 @@ class IndexerActor(Actor):
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
         self._seen = -1
+        self._code.forget()
         if up:
             for indexer, _ in self._indexers.values():
                 indexer.forget()

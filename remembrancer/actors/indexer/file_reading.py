@@ -1,18 +1,31 @@
-"""Files as the index is to have them: notes read whole, transcripts from where they had been read to. Blocks."""
+"""Files as the index is to have them, without credentials: notes whole, transcripts from where they had been read to.
+
+Blocks.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import FoundFile, is_of_workspace, turns_after
 from remembrancer.memory.chunks import chunks_of
+from remembrancer.memory.credentials import masked
+from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
+from remembrancer.toolsets.files.workspace_files import (
+    FoundFile,
+    find_note,
+    is_of_workspace,
+    open_note,
+    places_of,
+    turns_after,
+)
 
 OTHER_PROJECT: Final = "of another project"
 """Why a transcript is passed over of which nobody need be told."""
@@ -49,7 +62,7 @@ class FileReader:
         self._begun: OrderedDict[Path, _Begun] = OrderedDict()
 
     def is_due(self, file: FoundFile, known: FileState) -> bool:
-        """Whether a file that differs from what is known of it is to be read. A transcript need not be at once."""
+        """True if a file that differs from what is known of it is to be read. A transcript need not be at once."""
         grown = file.size - known.size
         if file.source != "sessions" or not 0 < grown < self._settings.transcripts_delta_bytes:
             return True
@@ -77,16 +90,20 @@ class FileReader:
             return f"it cannot be read: {error.strerror}"
 
     def _read_note(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
-        data = file.path.read_bytes()
-        if len(data) != file.path.stat().st_size:
-            return None  # it is being written: its time is another by now
+        note = find_note(file.path, self._root, places_of(self._settings))
+        if isinstance(note, str):  # by now
+            return note
+        with os.fdopen(open_note(note), "rb") as opened:
+            data = opened.read(MAX_FILE_BYTES + 1)
+            if len(data) != os.fstat(opened.fileno()).st_size:
+                return None  # it is being written: its time is another by now
         state = FileState(file.shown, file.source, file.mtime_ns, len(data), hashlib.sha256(data).digest())
         if known is not None and known.digest == state.digest and not force:
             return FileUpdate(state)
         if b"\0" in data[:8192]:
             return "binary"
         try:
-            text = data.decode("utf-8-sig")
+            text = masked(data.decode("utf-8-sig"))
         except UnicodeDecodeError:
             return "not UTF-8"
         settings = self._settings

@@ -1,12 +1,12 @@
-"""When a workspace is to be read again: what the system tells of its files, and how long they have to be still."""
+"""The times at which files are read again, by what the system tells of them and by how long they were still; and how
+many of them at once."""
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 from watchfiles import Change, awatch
@@ -17,8 +17,29 @@ LONGEST_S: Final = 4.0
 """So much longer after the first change they are read although others still change."""
 GROUPED_MS: Final = 200
 """Changes that come together within so many milliseconds are told together."""
+UNWATCHED_LOOK_S: Final = 10.0
+"""So often files are compared where the system cannot tell of changes,"""
+RETRY_S: Final = 5.0
+"""and so soon where that has failed."""
 
-logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+def portions(
+    items: Iterable[T], size_of: Callable[[T], int], enough: int, most: int | None = None
+) -> Iterator[list[T]]:
+    """Items in portions of a size together that is `enough`, and no more than `most` of them: the last one may be
+    smaller, one item is never divided."""
+    portion: list[T] = []
+    size = 0
+    for item in items:
+        portion.append(item)
+        size += size_of(item)
+        if size >= enough or len(portion) == most:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
 
 
 class Quiet:
@@ -32,7 +53,7 @@ class Quiet:
 
     @property
     def due_at(self) -> float:
-        """When the files are to be read; never, if nothing has changed since they were."""
+        """The time at which the files are to be read; never, if nothing has changed since they were."""
         return min(self._last_at + self._quiet_s, self._first_at + self._quiet_s + LONGEST_S)
 
     def note(self, path: str, now: float) -> None:
@@ -46,8 +67,13 @@ class Quiet:
         self._first_at = self._last_at = math.inf
 
     def is_still(self, path: str, now: float) -> bool:
-        """Whether nothing was heard of a file for long enough."""
+        """True if nothing was heard of a file for long enough."""
         return now - self._changed_at.get(path, -math.inf) >= STILL_S
+
+
+def _is_directory(path: Path) -> bool:
+    """True if a path is a directory itself: a link may lead to the whole disk."""
+    return path.is_dir() and not path.is_symlink()
 
 
 async def changes(root: Path, inside: Collection[Path], is_wanted: Callable[[Path], bool]) -> AsyncIterator[set[str]]:
@@ -56,7 +82,7 @@ async def changes(root: Path, inside: Collection[Path], is_wanted: Callable[[Pat
     Ends when one of these directories comes or goes: then other ones have to be watched. Raises what the system does
     where it cannot watch.
     """
-    there = {path for path in inside if path.is_dir()}
+    there = set(filter(_is_directory, inside))
     send, receive = anyio.create_memory_object_stream[set[str]](100)
 
     async def watch(path: Path, recursive: bool) -> None:
@@ -73,5 +99,5 @@ async def changes(root: Path, inside: Collection[Path], is_wanted: Callable[[Pat
             tasks.start_soon(watch, path, True)
         async for told in receive:
             yield told
-            if there != {path for path in inside if path.is_dir()}:
+            if there != set(filter(_is_directory, inside)):
                 tasks.cancel_scope.cancel()

@@ -19,9 +19,8 @@ import anyio
 import anyio.to_thread
 
 from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
-from remembrancer.actors.indexer.watching import STILL_S, Quiet, changes
+from remembrancer.actors.indexer.watching import RETRY_S, STILL_S, UNWATCHED_LOOK_S, Quiet, changes, portions
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import FoundFile, note_paths, scan
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.files import (
     AskedSync,
@@ -35,17 +34,15 @@ from remembrancer.protocol.files import (
     SyncDone,
     Workspace,
 )
+from remembrancer.toolsets.files.workspace_files import FoundFile, note_paths, scan
 
 BATCH_CHUNKS: Final = 100
 """Chunks in one message: a transaction of some milliseconds."""
 BATCH_FILES: Final = 200
 BATCH_CHARACTERS: Final = 128 * 1024
 """Files, and characters of their chunks, that are read in one go, while the store takes in those before them."""
-UNWATCHED_LOOK_S: Final = 10.0
-"""So often the files are compared where the system cannot tell of changes."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """So often transcripts are looked at: they grow all the time, and are read in larger pieces."""
-RETRY_S: Final = 5.0
 
 Read = tuple[FoundFile, FileUpdate | str | None]
 """A file, and what `FileReader.read` says of it."""
@@ -54,7 +51,7 @@ logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """What is asked of the store."""
+    """The questions of the indexer to the store."""
 
     async def ask(self, body: object, kind: type[T]) -> T:
         """Its answer, waited for while it is away. Raises `RemembrancerError` when it refuses."""
@@ -75,7 +72,7 @@ class WorkspaceIndexer:
         self._quiet = Quiet(settings.watch_quiet_s)
         self._asked: dict[int, AskedSync] = {}
         self._known: dict[str, FileState] | None = None
-        """What the index has, as long as that is certain."""
+        """The files that the index has, as long as that is certain."""
         self._epoch = 0
         """Counts the stores that were lost."""
         self._unreadable: dict[FoundFile, str] = {}
@@ -87,7 +84,7 @@ class WorkspaceIndexer:
 
     @property
     def files(self) -> int:
-        """How many files the index has of it."""
+        """The number of files that the index has of it."""
         return len(self._known or ())
 
     def ask(self, asked: AskedSync) -> None:
@@ -183,13 +180,20 @@ class WorkspaceIndexer:
             self._quiet.note(str(file.path), anyio.current_time())
         counts = [0, 0, 0]
         left_alone = set(waiting)
+        unread = {file.shown for file in changed if file not in left_alone}
+        if unread:
+            await self._store.ask(IndexFiles(self.workspace, left=len(unread)), FilesIndexed)
         async with aclosing(
             self._read_ahead([file for file in changed if file not in left_alone], known, force)
         ) as batches:
             async for read in batches:
                 self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
-                for updates in _portions([update for _, update in read if isinstance(update, FileUpdate)]):
-                    done = await self._store.ask(IndexFiles(self.workspace, tuple(updates)), FilesIndexed)
+                unread -= {file.shown for file, update in read if not isinstance(update, FileUpdate)}
+                of_read = (update for _, update in read if isinstance(update, FileUpdate))
+                for updates in portions(of_read, lambda update: 1 + len(update.chunks or ()), BATCH_CHUNKS):
+                    unread -= {update.state.path for update in updates if not update.more}
+                    told = IndexFiles(self.workspace, tuple(updates), left=len(unread))
+                    done = await self._store.ask(told, FilesIndexed)
                     counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
                     known |= {update.state.path: update.state for update in updates}
         there = {file.shown for file in found if file not in self._unreadable}
@@ -234,7 +238,7 @@ class WorkspaceIndexer:
         return force or known is None or (known.mtime_ns, known.size) != (file.mtime_ns, file.size)
 
     def _is_wanted(self, file: FoundFile, known: FileState | None, asked: AskedSync | None) -> bool:
-        """Whether a file that is new or has changed is to be read now."""
+        """True if a file that is new or has changed is to be read now."""
         if asked is not None:
             return asked.source in (None, file.source)
         return known is None or self._reader.is_due(file, known)
@@ -243,12 +247,11 @@ class WorkspaceIndexer:
         self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool
     ) -> AsyncGenerator[list[Read], None]:
         """Files as they were read, batch by batch. While one is dealt with, the next is being read."""
-
-        all_read = self._read(files, known, force)
-        under_way = asyncio.create_task(anyio.to_thread.run_sync(_batch, all_read))
+        batches = portions(self._read(files, known, force), _characters, BATCH_CHARACTERS, BATCH_FILES)
+        under_way = asyncio.create_task(anyio.to_thread.run_sync(next, batches, None))
         try:
             while batch := await under_way:
-                under_way = asyncio.create_task(anyio.to_thread.run_sync(_batch, all_read))
+                under_way = asyncio.create_task(anyio.to_thread.run_sync(next, batches, None))
                 yield batch
         finally:
             if not under_way.done():  # one thread at a time has the reader
@@ -273,28 +276,6 @@ class WorkspaceIndexer:
         self._wake.set()
 
 
-def _batch(all_read: Iterator[Read]) -> list[Read]:
-    """The next that are read in one go; none when there are no more."""
-    batch: list[Read] = []
-    characters = 0
-    for file, update in all_read:
-        batch.append((file, update))
-        if isinstance(update, FileUpdate):
-            characters += sum(len(chunk.text) for chunk in update.chunks or ())
-        if len(batch) == BATCH_FILES or characters >= BATCH_CHARACTERS:
-            break
-    return batch
-
-
-def _portions(updates: Sequence[FileUpdate]) -> Iterator[list[FileUpdate]]:
-    """Updates with some `BATCH_CHUNKS` chunks together; a file is never divided."""
-    portion: list[FileUpdate] = []
-    chunks = 0
-    for update in updates:
-        portion.append(update)
-        chunks += 1 + len(update.chunks or ())
-        if chunks >= BATCH_CHUNKS:
-            yield portion
-            portion, chunks = [], 0
-    if portion:
-        yield portion
+def _characters(read: Read) -> int:
+    _, update = read
+    return sum(len(chunk.text) for chunk in update.chunks or ()) if isinstance(update, FileUpdate) else 0

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-from remembrancer.protocol.paths import RuntimePaths, runtime_environment
+from remembrancer.protocol.environment import runtime_environment
+from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
 
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
-"""What a process printed is kept from start to start up to this size. Its log proper rotates by itself."""
+"""The output of a process is kept from start to start up to this size. Its log proper rotates by itself."""
 PRIVATE_FILE: Final = 0o600
 
 Command = Callable[[str], list[str]]
@@ -38,7 +39,7 @@ class Child:
         self.name = name
         self.pid = process.pid
         self.created_at: float | None = None
-        """When the system says that it started (seconds since the epoch), once someone has asked."""
+        """The system's time of its start (seconds since the epoch), once someone has asked."""
         self._process = process
 
     @classmethod
@@ -118,7 +119,14 @@ class Child:
 
 
 def _open_output(path: Path) -> BinaryIO:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+    """The file for what a process prints; what is no file is set aside. Without a disk for it, it is let go."""
+    if look_at(path, "file", os.W_OK).problem is not None:
+        set_aside(path)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, PRIVATE_FILE)
+    except OSError:
+        descriptor = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     if os.fstat(descriptor).st_size > OUTPUT_LIMIT_BYTES:
         os.ftruncate(descriptor, 0)
     return os.fdopen(descriptor, "ab", buffering=0)

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths, look_at, read_file, set_aside
 
 if TYPE_CHECKING:
     import psutil
@@ -32,10 +33,20 @@ def prepare_home(paths: RuntimePaths) -> None:
     try:
         paths.home.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         _make_private(paths.home)
-        paths.logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        make_logs_directory(paths.logs)
+        if _is_inside(paths) and look_at(paths.run, "directory", 0).problem is not None:
+            set_aside(paths.run)
         _make_run_directory(paths.run, inside=_is_inside(paths))
     except OSError as error:
         raise unusable(paths.home, error) from error
+
+
+def make_logs_directory(logs: Path) -> None:
+    """Make the directory of the logs; what is there instead is set aside. Nothing depends on it."""
+    if look_at(logs, "directory").problem is not None:
+        set_aside(logs)
+    with contextlib.suppress(OSError):
+        logs.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
 
 
 def refuse_half_restored(paths: RuntimePaths) -> None:
@@ -121,7 +132,10 @@ def take_home(paths: RuntimePaths, wait_s: float, *, in_memory: bool = False) ->
 def remove_sockets(paths: RuntimePaths) -> None:
     """Remove the sockets of a runtime that has gone. Only with the lock of the home."""
     for path in paths.run.glob("*.sock"):
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError:  # a directory, say
+            set_aside(path)
 
 
 def leave_run_directory(paths: RuntimePaths) -> None:
@@ -158,7 +172,7 @@ class CurrentLock(FileLock):
     def _is_current(self) -> bool:
         assert self._descriptor is not None
         try:
-            return os.path.samestat(os.fstat(self._descriptor), self.path.stat())
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))  # noqa: PTH116 - it may be a text
         except FileNotFoundError:
             return False
 
@@ -247,7 +261,7 @@ class Record(NamedTuple):
 def read_record(paths: RuntimePaths) -> Record | None:
     """The record of the home; None when there is none that can be read."""
     try:
-        content = json.loads(paths.runtime_record.read_bytes())
+        content = json.loads(read_file(paths.runtime_record))
         children = tuple(
             RecordedProcess(str(child["name"]), int(child["pid"]), float(child["created_at"]))
             for child in content["children"]
@@ -258,15 +272,22 @@ def read_record(paths: RuntimePaths) -> Record | None:
 
 
 def write_record(paths: RuntimePaths, record: Record) -> None:
-    """Replace the record, whole or not at all."""
+    """Replace the record, whole or not at all. What is in its place, and no file, is set aside.
+
+    Raises:
+        OSError: it cannot be written. What has none leaves by itself when its launcher dies.
+    """
     content = {"pid": record.pid, "children": [child._asdict() for child in record.children]}
     fresh = paths.runtime_record.with_suffix(".new")
+    for path in (fresh, paths.runtime_record):
+        if look_at(path, "file", 0).problem is not None:
+            set_aside(path)
     fresh.write_text(json.dumps(content), encoding="utf-8")
     fresh.replace(paths.runtime_record)
 
 
 def creation_time(pid: int) -> float | None:
-    """When that process started (seconds since the epoch); None when it has gone."""
+    """The time at which that process started (seconds since the epoch); None when it has gone."""
     import psutil  # after the first processes were started: it costs 15 ms, which clients would wait for
 
     try:

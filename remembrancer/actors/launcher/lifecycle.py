@@ -14,7 +14,7 @@ from remembrancer.protocol.control import FromLauncher, PeerFailed, Ping, Proces
 from remembrancer.protocol.work import ModelChoice
 
 LEAVE_S: Final = 2.0
-"""How long a process that reported its failure to start may take to exit."""
+"""The time that a process that reported its failure to start may take to exit."""
 
 
 class Lifecycle:
@@ -39,6 +39,7 @@ class Lifecycle:
         self._start_timeout_s = settings.start_timeout_s
         self._new_incarnation = new_incarnation
         self._heartbeat = Heartbeat(settings.heartbeat_timeout_s)
+        self._work = Heartbeat(settings.stall_timeout_s)
         self._policy = Restarts()
         self._ready_at: float | None = None
         self._restart_at: float | None = None
@@ -50,7 +51,7 @@ class Lifecycle:
 
     @property
     def retiring(self) -> bool:
-        """Whether it was asked to end and is not to be started again."""
+        """True if it was asked to end and is not to be started again."""
         return self._stop_sequence is not None or self.state == "stopped"
 
     def start(self, now: float) -> list[Instruction]:
@@ -60,7 +61,7 @@ class Lifecycle:
         self.incarnation = self._new_incarnation()
         self.alive = True
         self.started_at = now
-        self._heartbeat.answered()
+        self.on_pong()
         self._ready_at = self._restart_at = self._cause = None
         self._reported = False
         self._kill_at = now + self._start_timeout_s
@@ -74,7 +75,7 @@ class Lifecycle:
             return []
         self.state, self.error, self.failure = "ready", None, None
         self._ready_at, self._kill_at = now, None
-        self._heartbeat.answered()
+        self.on_pong()
         return self._changed(now)
 
     def on_start_failed(self, code: str, message: str, now: float) -> list[Instruction]:
@@ -92,7 +93,12 @@ class Lifecycle:
         return [Tell(self.name, self.incarnation, heard), *self._changed(now)]
 
     def on_pong(self) -> None:
-        """The process answered a ping."""
+        """The process answered a ping, from its event loop: it works."""
+        self._heartbeat.answered()
+        self._work.answered()
+
+    def on_alive(self) -> None:
+        """The process answered a ping, whatever its event loop is busy with."""
         self._heartbeat.answered()
 
     def on_exit(self, ending: int | str, now: float) -> list[Instruction]:
@@ -119,7 +125,7 @@ class Lifecycle:
         return self._changed(now)
 
     def ask_to_stop(self, reason: str, now: float) -> list[Instruction]:
-        """Begin the end of the process. What has no process any more has ended already."""
+        """Begin to stop the process. One that is not running has ended at once."""
         if self.retiring:
             return []
         if not self.alive:
@@ -143,12 +149,13 @@ class Lifecycle:
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
             return [ping]  # its answer says whether a `Ready` was lost; it is not judged by it
-        self._heartbeat.excuse(late_s)
-        if self._cause is None and self._heartbeat.hangs(now):
-            self.state = "unresponsive"
-            self._cause = f"it did not answer for {self._heartbeat.timeout_s:g} s and was killed"
-            return [*self._changed(now), Signal(self.name, "KILL")]
-        self._heartbeat.pinged(now)
+        for heartbeat, fault in ((self._heartbeat, "did not answer"), (self._work, "was stuck in its work")):
+            heartbeat.excuse(late_s)
+            if self._cause is None and heartbeat.hangs(now):
+                self.state = "unresponsive"
+                self._cause = f"it {fault} for {heartbeat.timeout_s:g} s and was killed"
+                return [*self._changed(now), Signal(self.name, "KILL")]
+            heartbeat.pinged(now)
         return [ping]
 
     def tick(self, now: float) -> list[Instruction]:
@@ -165,21 +172,22 @@ class Lifecycle:
 
     @property
     def next_at(self) -> float | None:
-        """When `tick` has something to do; None: only when something happens."""
+        """The time at which `tick` has something to do; None: only when something happens."""
         if self._stop_sequence is not None:
             return self._stop_sequence.next_at
         return self._restart_at if self._restart_at is not None and not self.alive else self._kill_at
 
     def _proceed(self, sequence: StopSequence, now: float) -> list[Instruction]:
-        done: list[Instruction] = []
-        for step in sequence.due(now):
-            if step == "abandon":
+        match sequence.due(now):
+            case "terminate":
+                return [Signal(self.name, "TERM")]
+            case "kill":
+                return [Signal(self.name, "KILL")]
+            case "abandon":
                 self.error = "it did not die of SIGKILL: the kernel holds it"
                 self.alive = False
-                done += self._end(now)
-            else:
-                done.append(Signal(self.name, "TERM" if step == "terminate" else "KILL"))
-        return done
+                return self._end(now)
+        return []
 
     def _end(self, now: float) -> list[Instruction]:
         self.state, self._stop_sequence, self._restart_at = "stopped", None, None
@@ -193,7 +201,7 @@ class Lifecycle:
 
 
 def describe_ending(name: str, ending: int | str) -> str:
-    """How a process ended, for a person."""
+    """The end of a process, in words for a person."""
     if isinstance(ending, str):
         return ending
     if ending < 0:
@@ -236,7 +244,7 @@ class Heartbeat:
         return max(0.0, now - self._unanswered_since)
 
     def hangs(self, now: float) -> bool:
-        """Whether the silence is longer than the timeout."""
+        """True if the silence is longer than the timeout."""
         return self.silent_s(now) > self.timeout_s
 
 
@@ -281,7 +289,8 @@ Instruction = Start | Tell | Signal | Changed
 Step = Literal["terminate", "kill", "abandon"]
 
 GRACE_S: Final = 1.2
-"""What `Stop` grants a process to finish what it has begun: longer than any commit, hardly felt by a person."""
+"""The time that `Stop` grants a process to finish what it has begun: longer than any commit, hardly felt by a
+person."""
 ASK_S: Final = 1.6
 """From `Stop` to SIGTERM: the grace, and the time to close files and leave."""
 TERM_S: Final = 0.4
@@ -293,7 +302,11 @@ STARTING_S: Final = 0.5
 
 
 class StopSequence:
-    """The steps of one stop, each due at its time. Begun when the process was asked to stop."""
+    """The steps of one stop, each due at its time. Begun when the process was asked to stop.
+
+    A step that the launcher takes late, because it was suspended or starved, puts off those that follow: the process
+    may have had no processor either.
+    """
 
     def __init__(self, now: float, *, starting: bool) -> None:
         self._steps: list[tuple[float, Step]]
@@ -304,22 +317,22 @@ class StopSequence:
             kill_at = now + ASK_S + TERM_S
             self._steps = [(now + ASK_S, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
 
-    def due(self, now: float) -> list[Step]:
-        """The steps that have come due since the last call, in order."""
-        due = [step for at, step in self._steps if at <= now]
-        del self._steps[: len(due)]
-        return due
+    def due(self, now: float) -> Step | None:
+        """The step that has come due, which is to be taken now."""
+        if not self._steps or self._steps[0][0] > now:
+            return None
+        at, step = self._steps.pop(0)
+        self._steps = [(later + now - at, each) for later, each in self._steps]
+        return step
 
     @property
     def next_at(self) -> float | None:
-        """When the next step is due; None after the last."""
+        """The time of the next step; None after the last."""
         return self._steps[0][0] if self._steps else None
 
 
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The pause before each restart of a row; the last one stays. None at first: a crash or two should not be felt."""
-FREE_RESTARTS: Final = DELAYS_S.count(0.0)
-"""Restarts of a row that come without a pause."""
 BUDGET: Final = 10
 """Restarts that are allowed within `WINDOW_S`."""
 WINDOW_S: Final = 60.0
@@ -345,7 +358,7 @@ class Restarts:
         self._exhausted = False
 
     def after_death(self, now: float, lived_s: float) -> Retry:
-        """What to do about a death at `now` of a process that had been ready for `lived_s` (0: never ready)."""
+        """Decide what follows a death at `now` of a process that had been ready for `lived_s` (0: never ready)."""
         if lived_s >= STABLE_S:
             self.forgive()
         self._recent = [moment for moment in self._recent if now - moment < WINDOW_S]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,6 @@ from remembrancer.actors.launcher.home import (
     remove_memory_home,
     remove_sockets,
     take_home,
-    unusable,
     write_record,
 )
 from remembrancer.protocol.paths import RuntimePaths
@@ -34,9 +34,9 @@ UMASK: Final = 0o077
 """Nobody else reads what we write; the children inherit it."""
 FIRST_PROCESSES: Final = ("gateway", "store")
 LOCK_WAIT_S: Final = 0.3
-"""How long a person's `up` waits for the lock."""
+"""The time that a person's `up` waits for the lock."""
 SESSION_LOCK_WAIT_S: Final = 3.0
-"""How long a session's runtime waits: the one before may be going down at this moment."""
+"""The time that a session's runtime waits: the one before may be going down at this moment."""
 
 
 class Runtime:
@@ -46,7 +46,8 @@ class Runtime:
     processes have been started: what they import, clients need not wait for. `for_sessions` ends the runtime when
     there was no session for the settings' `idle_timeout_s`. `secrets` are the variables among which those of
     embedders are (None: `environ` has them). `command` gives the command line of a role. `in_memory`:
-    the home is deleted after an orderly stop; after a crash the next runtime goes on with it.
+    the home is deleted after an orderly stop; after a crash the next runtime goes on with it. `no_token`: HTTP is open
+    to every program of this machine. `when_started` is called when nothing is left that would be a failure to start.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Runtime:
         command: Command = actor_command,
         for_sessions: bool = False,
         in_memory: bool = False,
+        no_token: bool = False,
         observe: Callable[[], Callable[[Changed], None]] | None = None,
+        when_started: Callable[[], None] | None = None,
     ) -> None:
         self._paths = paths
         self._load_configuration = load_configuration
@@ -68,7 +71,9 @@ class Runtime:
         self._command = command
         self._for_sessions = for_sessions
         self._in_memory = in_memory
+        self._no_token = no_token
         self._observe = observe
+        self._when_started = when_started
 
     def run(self) -> str:
         """Run until told to stop; returns the reason. Sets the process's umask.
@@ -88,17 +93,16 @@ class Runtime:
                 prepare_home(self._paths)
             refuse_half_restored(self._paths)
             remove_sockets(self._paths)
-            try:
+            with contextlib.suppress(OSError):  # the disk is full, say: nothing is to be cleared away yet
                 write_record(self._paths, Record(os.getpid()))
-            except OSError as error:
-                raise unusable(self._paths.home, error) from error
             first = self._start_first()
             try:
                 reason = self._supervise(first, signals, [child.name for child in cleared])
             finally:
                 for child in first.values():
                     child.kill_and_wait()  # no effect after an ordered stop
-                self._paths.runtime_record.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    self._paths.runtime_record.unlink(missing_ok=True)
                 leave_run_directory(self._paths)
             if self._in_memory:  # after a failure it is kept: what was acknowledged is in there
                 remove_memory_home(self._paths)
@@ -118,10 +122,12 @@ class Runtime:
 
         logger = logging.getLogger(__name__)
         settings = self._read_settings(logger)
+        if self._when_started is not None:
+            self._when_started()
 
         import anyio
 
-        from remembrancer.actors.launcher.supervisor import Supervisor
+        from remembrancer.actors.launcher.process_control import Supervisor
 
         logger.info("starting", extra={"home": str(self._paths.home), "for_sessions": self._for_sessions})
         if cleared:
@@ -134,6 +140,7 @@ class Runtime:
             secrets=self._take_secrets(settings),
             first=first,
             for_sessions=self._for_sessions,
+            no_token=self._no_token,
             on_change=None if self._observe is None else self._observe(),
         )
         try:

@@ -17,6 +17,7 @@ import msgspec
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
 from remembrancer.config.settings import Settings, allowed, model_choices, threads_per_worker
 from remembrancer.protocol.control import (
+    ConsolidatorHealth,
     FromLauncher,
     GatewayHealth,
     PeerFailed,
@@ -29,11 +30,12 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.work import ModelChoice
 
 EMBEDDERS_WAIT_S: Final = 5.0
-"""How long the embedders, whose models take both cores to load, let the gateway go first."""
+"""The time that the embedders, whose models take both cores to load, let the gateway go first."""
 FIRST_SESSION_S: Final = 30.0
 """The least time for the session that started the runtime to come, whatever the idle time is set to."""
+RESTS: Final = "it rests until a session comes"
 CONSOLIDATOR_WAIT_S: Final = 15.0
-"""How long the consolidator, for which nobody waits at a start, lets all others go first."""
+"""The time that the consolidator, for which nobody waits at a start, lets all others go first."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
 """The gateway answers what is open while the store is there; what consolidator and indexer leave is done another time;
 a worker hands back its jobs; the store closes last."""
@@ -60,6 +62,11 @@ class Supervision:
         self._consolidator: Lifecycle | None = None
         self._indexer: Lifecycle | None = None
         self._idle = IdleWatch(settings.idle_timeout_s) if for_sessions else None
+        self._rest = IdleWatch(settings.rest_timeout_s) if for_sessions else None
+        self.is_resting = False
+        """True if nobody has been there for a while: gateway and store alone stay, to serve at once who comes."""
+        self._busy: dict[Role, bool] = {}
+        """True for the store if it has texts to be embedded, for the consolidator if it has a job."""
         self._next_beat = now + settings.heartbeat_interval_s
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
         self._consolidator_at: float | None = now + CONSOLIDATOR_WAIT_S if settings.consolidator else None
@@ -76,7 +83,7 @@ class Supervision:
 
     @property
     def finished(self) -> bool:
-        """Whether the runtime has gone down and no process is left."""
+        """True if the runtime has gone down and no process is left."""
         return self.stopping is not None and all(process.state == "stopped" for process in self.processes)
 
     @property
@@ -88,7 +95,7 @@ class Supervision:
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
     def is_current(self, name: str, incarnation: str) -> bool:
-        """Whether that is the present incarnation of one of our processes."""
+        """True if that is the present incarnation of one of our processes."""
         return self._find(name, incarnation) is not None
 
     def begin(self, now: float) -> list[Instruction]:
@@ -101,8 +108,9 @@ class Supervision:
         if process is None:
             return []
         done = process.on_ready(now)
-        if process is self._gateway and self._idle is not None:
-            self._idle.ready(now)
+        if process is self._gateway:
+            for watch in self._watches:
+                watch.ready(now)
         if done:
             done += [Tell(name, incarnation, other.failure) for other in self._others(process) if other.failure]
         return done + self.tick(now)
@@ -120,13 +128,50 @@ class Supervision:
         process.on_pong()
         if isinstance(health, StoreHealth) and health.models:
             self._models = health.models
-        if self._idle is not None and isinstance(health, GatewayHealth):
-            self._idle.observe(health.sessions + (health.http is not None), now)
+        if isinstance(health, StoreHealth):
+            self._busy["store"] = health.embedding.pending > 0 and health.embedding.workers > 0
+        if isinstance(health, ConsolidatorHealth):
+            self._busy["consolidator"] = health.job is not None
+        if isinstance(health, GatewayHealth):
+            sessions = health.sessions + (health.http is not None)
+            for watch in self._watches:
+                watch.observe(sessions, now)
+            if sessions:
+                self._wake(now)
         done = self.on_ready(name, incarnation, now) if health is not None else []
-        if isinstance(health, StoreHealth) and health.has_files and self._indexer is None and self.stopping is None:
+        needs_indexer = isinstance(health, StoreHealth) and health.has_files and not self.is_resting
+        if needs_indexer and self._indexer is None and self.stopping is None:
             self._indexer = Lifecycle("indexer", "indexer", self._settings, self._new_incarnation)
             done += self._indexer.start(now)
         return done
+
+    @property
+    def _watches(self) -> list[IdleWatch]:
+        return [watch for watch in (self._idle, self._rest) if watch is not None]
+
+    def _wake(self, now: float) -> None:
+        """Somebody is there: what rests comes again."""
+        if self.is_resting and self.stopping is None:
+            self.is_resting = False
+            self._consolidator_at = now + CONSOLIDATOR_WAIT_S if self._settings.consolidator else None
+
+    def _may_rest(self, now: float) -> bool:
+        if self._rest is None or self.is_resting or self.stopping is not None:
+            return False
+        return now >= self._rest.ends_at and not any(self._busy.values())
+
+    def _send_to_rest(self, now: float) -> list[Instruction]:
+        self.is_resting = True
+        self._consolidator_at = None
+        others = [each for each in (self._consolidator, self._indexer) if each is not None]
+        return [instruction for other in others for instruction in other.ask_to_stop(RESTS, now)]
+
+    def on_alive(self, name: str, incarnation: str, _: float) -> list[Instruction]:
+        """A process answered a ping, but not from its event loop."""
+        process = self._find(name, incarnation)
+        if process is not None:
+            process.on_alive()
+        return []
 
     def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
         """A process has ended. The others learn it, whatever the reason."""
@@ -140,6 +185,9 @@ class Supervision:
     def scale(self, embedders: int, now: float) -> list[Instruction]:
         """Have this many embedders (checked already). Those that had failed get another try."""
         self._wanted = embedders
+        if self._rest is not None:
+            self._rest.observe(1, now)  # who asks for them is there
+        self._wake(now)
         self._embedders_at = None
         done: list[Instruction] = []
         for process in tuple(self._embedders.values()):
@@ -156,14 +204,24 @@ class Supervision:
         done = self._beat(now) if now >= self._next_beat else []
         if self._idle is not None and self.stopping is None and now >= self._idle.ends_at:
             self._go_down(f"no session for {self._settings.idle_timeout_s:g} s")
+        if self._may_rest(now):
+            done += self._send_to_rest(now)
         for process in self.processes:
             if self.stopping is None or process.alive:
                 done += process.tick(now)
+        if self.stopping is None:
+            self._forget_rested()
         if self.stopping is not None:
             done += self._descend(self.stopping, now)
         else:
             done += self._arrange_embedders(now) + self._arrange_consolidator(now)
         return done + self._spread_failures(now)
+
+    def _forget_rested(self) -> None:
+        if self._consolidator is not None and self._consolidator.state == "stopped":
+            self._consolidator = None
+        if self._indexer is not None and self._indexer.state == "stopped":
+            self._indexer = None
 
     def _go_down(self, reason: str) -> None:
         if self.stopping is None:
@@ -173,8 +231,8 @@ class Supervision:
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
         self._next_beat = now + self._settings.heartbeat_interval_s
-        if self._idle is not None:
-            self._idle.excuse(late_s)
+        for watch in self._watches:
+            watch.excuse(late_s)
         return [instruction for process in self.processes for instruction in process.beat(now, late_s)]
 
     def _arrange_embedders(self, now: float) -> list[Instruction]:
@@ -185,7 +243,8 @@ class Supervision:
         for number in [number for number, process in self._embedders.items() if process.state == "stopped"]:
             del self._embedders[number]
         running = {number: each.model for number, each in self._embedders.items()}
-        plan = plan_scale(self._wanted, self._models, running)
+        wanted = 0 if self.is_resting else self._wanted
+        plan = plan_scale(wanted, self._models, running)
         done: list[Instruction] = []
         for number, model in plan.start:
             process = Lifecycle("embedder", embedder_name(number), self._settings, self._new_incarnation)
@@ -195,11 +254,12 @@ class Supervision:
             done += process.start(now)
         for number in plan.stop:
             reason = f"scaled to {self._wanted}" if running[number] in self._models else "its model is not needed"
+            reason = RESTS if self.is_resting else reason
             done += self._embedders[number].ask_to_stop(reason, now)
         return done
 
     def _arrange_consolidator(self, now: float) -> list[Instruction]:
-        if self._consolidator_at is None:
+        if self._consolidator_at is None or self._consolidator is not None:
             return []
         unsettled = self._embedders_at is not None or any(
             process.state not in ("ready", "failed") for process in self.processes
@@ -275,7 +335,7 @@ class IdleWatch:
 
     @property
     def ends_at(self) -> float:
-        """When the runtime goes down, if no session is seen before."""
+        """The time at which the runtime goes down, if no session is seen before."""
         return self._idle_since + self._timeout_s
 
 

@@ -3,55 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
-import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 import anyio.abc
 
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
+from remembrancer.actors.store.browse_handlers import BrowseHandlers
+from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.file_handlers import FileHandlers
+from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
+from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
+from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
+from remembrancer.actors.store.vectors.passage_index import VectorIndex
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.config.reading import KNOWN_DIMENSIONS
-from remembrancer.config.settings import maintenance_rules, model_choices, promotion_rules
+from remembrancer.config.settings import KNOWN_DIMENSIONS, maintenance_rules, model_choices, promotion_rules
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.paths import FileLock
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import (
     Counts,
     EmbeddingSummary,
 )
+from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import ToStore, ToWorker, to_store
 from remembrancer.protocol.work import (
     JobFailed,
     PassagesEmbedded,
-    PassagesReranked,
     QueryEmbedded,
     WorkerFailed,
     WorkerLeaving,
     WorkerReady,
 )
+from remembrancer.protocol.writes import Operation
 
-READ_THREADS: Final = 2
-"""Each has its own cache of pages, and Python runs one of them at a time."""
+if TYPE_CHECKING:
+    from remembrancer.actors.store.remote_workers import RemoteWorkers
+
 HOUSEKEEPING_S: Final = 1.0
+COUNT_S: Final = 0.25
+"""The time between two looks for commits that are to be counted."""
+COUNTED_AT_ONCE_BYTES: Final = 4 * 1024 * 1024
+"""A file of no more than that is counted in a millisecond or two: its status is never behind what was acknowledged."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -63,75 +76,97 @@ class StoreActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._lock = FileLock(spec.paths.store_lock)
-        self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
+        self._readers = Readers()
+        self._job_thread = ThreadPoolExecutor(1, thread_name_prefix="background")
+        """For what no client waits for: it takes no turn of a recall's."""
         self._gate = LoadGate()
-        self._counts = Counts()
-        self._counted = (-1, 0)
+        self._counts_of: dict[str, tuple[int, Counts]] = {}
+        """By file, after how many commits it was counted and what there was."""
         self._embedded = 0
+        self._gateway: Peer | None = None
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup
         self._router: Router[ToStore]
         self._committer: Committer
         self._files: MemoryFiles
+        self._lanes: SharedLanes
         self._index: IndexManager
         self._scheduler: EmbeddingScheduler
         self._reads: ReadHandlers
         self._requests: Dispatcher
         self._jobs: JobHandlers
         self._file_handlers: FileHandlers
+        self._code: CodeHandlers
+        self._home: HomeReader
+        self._remote: RemoteWorkers | None = None
+        """Embedders on other hosts; None: nobody has told the store to listen for them."""
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
         self._committer = Committer()
+        limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
+        self._lanes = SharedLanes(
+            paths, self._committer, time.time, limit_bytes=limit_bytes, session_limit=session_limit
+        )
         self._files = MemoryFiles(
             paths,
             self._committer,
             time.time,
-            limit_bytes=settings.database_limit_bytes,
-            session_limit=settings.max_memories_per_session,
+            limit_bytes=limit_bytes,
+            session_limit=session_limit,
             on_open=self._file_opened,
+            lanes=self._lanes,
         )
         self._index = IndexManager(
-            paths.vectors, self._committer, exact_up_to=settings.exact_search_passages, busy=self._is_busy
+            paths.vectors,
+            self._committer,
+            exact_up_to=settings.exact_search_passages,
+            busy=self._is_busy,
+            open_index=open_chroma if settings.chroma_url is None else self._open_server,
         )
         self._scheduler = EmbeddingScheduler(
             self._files,
             self._committer,
             self._index,
-            self._threads,
+            self._readers,
             self._send_to_worker,
             self._gate,
             *model_choices(settings),
             open_all=lambda: self._file_handlers.open_all(),
         )
+        if settings.embedders:
+            self._scheduler.expect_workers()
         self._file_handlers = FileHandlers(
             paths,
             self._files,
             self._committer,
             self._index,
             self._scheduler,
-            self._threads,
+            self._readers,
             self._gate,
             settings,
             lambda context, model: self._reads.embed_within(context, model),
             self._embedding,
             self._texts_opened,
         )
+        self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._in_background)
+        self._home = HomeReader(paths, self._gate)
         self._reads = ReadHandlers(
             paths,
             self._files,
             self._index,
             self._scheduler,
-            self._threads,
+            self._readers,
             self._gate,
             self._embedding,
             self._file_handlers.source_of,
+            self._code,
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
+            lane_notices=self._lanes.notices,
             rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
             read_budget_s=settings.read_budget_s,
-            reranker=None if settings.reranker == "off" else settings,
         )
         writes = WriteHandlers(
             self._files,
@@ -139,6 +174,7 @@ class StoreActor(Actor):
             self._index,
             self._scheduler,
             self._gate,
+            self._readers,
             lambda name: self._jobs.finder.mark(name),
         )
         self._jobs = JobHandlers(
@@ -147,21 +183,47 @@ class StoreActor(Actor):
             self._index,
             self._scheduler,
             self._gate,
-            self._threads,
+            self._job_thread,
             settings,
             writes.submit,
             self._count_accesses,
+            self._lanes,
+        )
+        moves = ProjectMoves(
+            paths,
+            self._files,
+            self._file_handlers,
+            self._committer,
+            self._jobs.finder,
+            self._code,
+            self._index.forget,
+        )
+        self._lanes.attach(
+            self._files,
+            FollowUp(
+                self._scheduler.enqueue,
+                self._index.remove,
+                writes.scrub,
+                self._tell_gateway,
+                self._jobs.finder.mark,
+            ),
         )
         self._jobs.finder.mark(USER)
-        self._requests = Dispatcher(self.traces, self._jobs.hear)
+        self._requests = Dispatcher(self.traces, self._hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
+        self._requests.register(self._lanes.handlers())
+        self._requests.register({**self._code.handlers(), **moves.handlers(), **self._home.handlers()})
+        self._requests.register(BrowseHandlers(self._reads.answer).handlers())
         self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
         async with anyio.create_task_group() as self._tasks, self._requests, self._router:
             self._tasks.start_soon(self._scheduler.run)
+            if settings.embedder_listen is not None:
+                self._tasks.start_soon(self._listen_for_workers, settings.embedder_listen)
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
+            await self._files.open_users_lane()
             task_status.started()
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
@@ -171,27 +233,62 @@ class StoreActor(Actor):
         if not hasattr(self, "_router"):
             choice, _ = model_choices(self.spec.settings)
             return StoreHealth(Counts(), EmbeddingSummary(choice.engine, choice.model, 0, 0, 0, vectors_ready=False))
+        self._count_small_files()
         return StoreHealth(
-            self._count(),
+            total_counts([counts for _, counts in self._counts_of.values()]),
             self._embedding(),
             self._router.rejected_frames,
             self._index.figures,
             self._files.unusable,
-            has_files=self._file_handlers.has_files,
+            has_files=self._file_handlers.has_files or self._code.has_work,
             models=self._scheduler.needed,
+            remote=None if self._remote is None else self._remote.state(),
         )
 
-    def _count(self) -> Counts:
-        """The counts of all open files, made anew when something was committed since. Some queries of 50 µs each."""
-        commits, files = self._committer.commits, list(self._files)
-        if (commits, len(files)) != self._counted:
-            try:
-                self._counts = total_counts([records.counts(None) for records in files])
-            except RemembrancerError as error:
-                logger.warning("the counts are old", extra={"code": error.code, "reason": error.message})
-            else:
-                self._counted = (commits, len(files))
-        return self._counts
+    def _open_server(self, folder: Path) -> VectorIndex:
+        """The index on a Chroma server, in place of the one on disk. Raises `IndexAway`."""
+        from remembrancer.actors.store.vectors.chroma_server import ChromaServer, Server
+
+        settings = self.spec.settings
+        assert settings.chroma_url is not None
+        way = Server(
+            settings.chroma_url,
+            settings.chroma_credential_file,
+            settings.chroma_credential_header,
+            settings.chroma_authority,
+        )
+        return ChromaServer(way, folder)
+
+    async def _listen_for_workers(self, endpoint: str) -> None:
+        # Imported here: who keeps every text on this host pays for nothing of it.
+        from remembrancer.actors.store.remote_workers import RemoteWorkers
+        from remembrancer.config.worker_keys import WorkerKeys
+
+        keys, silence_s = WorkerKeys(self.spec.paths.keys), self.spec.settings.stall_timeout_s
+        self._remote = RemoteWorkers(endpoint, self.speaker, keys, self._scheduler, silence_s)
+        await self._remote.run()
+
+    async def _keep_counts(self) -> None:
+        """Count each open file anew when something was committed to it, off the event loop: a large one takes long."""
+        while True:
+            files = {records.name: records for records in self._files}
+            for name in self._counts_of.keys() - files.keys():
+                del self._counts_of[name]
+            for name, records in files.items():
+                commits, (counted, _) = self._committer.commits_of(name), self._counts_of.get(name, (-1, Counts()))
+                if commits != counted:
+                    counts = await self._tolerantly(name, self._in_background(partial(records.counts, None)))
+                    if counts is not None:
+                        self._counts_of[name] = (commits, counts)
+            await anyio.sleep(COUNT_S)
+
+    def _count_small_files(self) -> None:
+        for records in self._files:
+            name, commits = records.name, self._committer.commits_of(records.name)
+            with contextlib.suppress(RemembrancerError, OSError):  # it is tried again, and said, in the background
+                is_new = self._counts_of.get(name, (-1, Counts()))[0] != commits
+                if is_new and self._files.size_bytes(name) <= COUNTED_AT_ONCE_BYTES:
+                    self._counts_of[name] = (commits, records.counts(None))
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         if not hasattr(self, "_jobs"):
@@ -204,6 +301,8 @@ class StoreActor(Actor):
     def on_peer_failed(self, peer: PeerFailed) -> None:
         if peer.role == "consolidator" and hasattr(self, "_jobs"):
             self._jobs.consolidator_failed(peer.message)
+        if peer.role == "embedder" and hasattr(self, "_scheduler"):
+            self._scheduler.workers_failed()
 
     async def drain(self, reason: str) -> None:
         """Refuse what comes, commit what was taken, and leave the index whole."""
@@ -212,22 +311,36 @@ class StoreActor(Actor):
         self._requests.draining = True
         self._jobs.drain()
         self._file_handlers.drain()
+        self._code.drain()
+        self._home.close()
         self._background.cancel()
         await self._count_accesses()
         await self._index.note_compared()
         await asyncio.to_thread(self._committer.close)
+        await self._lanes.aclose()
         await self._index.flush_all()
         await self._index.aclose()
         await self._let_readers_finish()
         await asyncio.to_thread(self._files.close)
         await asyncio.to_thread(self._file_handlers.close)
+        await asyncio.to_thread(self._code.close)
+
+    def _hear(self, peer: Peer, message: ToStore) -> None:
+        if peer.name == "gateway":
+            self._gateway = peer
+        self._jobs.hear(peer, message)
+
+    def _tell_gateway(self, operations: Sequence[Operation]) -> None:
+        """Tell the gateway what other machines have done: it keeps answers."""
+        if self._gateway is not None:
+            self._router.send(self._gateway, OthersWrote(tuple(operations)))
 
     def _listeners(self) -> dict[type, Listener]:
         def hear(peer: Peer, message: Any) -> None:
             self._embedded += isinstance(message, PassagesEmbedded)
             self._scheduler.hear(peer, message)
 
-        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded, PassagesReranked)
+        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
         return dict.fromkeys(work, hear)
 
     def _embedding(self) -> EmbeddingSummary:
@@ -247,11 +360,11 @@ class StoreActor(Actor):
         )
 
     def _revision(self) -> tuple[int, int, int, int]:
-        """What changes when anything in the records or in their vectors may have."""
+        """A mark that changes when anything in the records or in their vectors may have."""
         return self._committer.commits, self._embedded, self._scheduler.pending, len(list(self._files))
 
     def _is_busy(self) -> bool:
-        """Whether there is something better to do than to tidy the index."""
+        """True if there is something better to do than to tidy the index."""
         return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
 
     def _file_opened(self, records: Records) -> None:
@@ -268,7 +381,7 @@ class StoreActor(Actor):
         if user is not None:
             await self._scheduler.enqueue_missing(user)
         for project in self._files.catalog.projects():
-            if not self._files.exists(project):
+            if not self._files.is_there(project):
                 continue
             try:
                 await self._files.project(project)
@@ -279,43 +392,47 @@ class StoreActor(Actor):
         self._scheduler.files_opened()
 
     async def _let_readers_finish(self) -> None:
-        """Wait until the reading threads have nothing left: a file that is closed under a reader takes us with it."""
-        barrier = threading.Barrier(READ_THREADS)
-        await asyncio.gather(*(self._read(barrier.wait) for _ in range(READ_THREADS)))
+        await asyncio.to_thread(self._readers.close)
+        await asyncio.to_thread(self._job_thread.shutdown)
 
     async def _work_in_background(self) -> None:
-        """What nobody has asked for, until the store is about to stop."""
+        """Do the work that nobody has asked for, until the store is about to stop."""
         with self._background:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_house)
+                tasks.start_soon(self._keep_counts)
                 tasks.start_soon(self._jobs.finder.run)
 
     async def _keep_house(self) -> None:
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
+            await self._files.reopen_replaced(self._index.forget)
             await self._count_accesses()
+            self._readers.rest()
             for records in list(self._files):
-                await self._tolerantly(records.name, self._read(records.checkpoint))
+                await self._tolerantly(records.name, self._in_background(records.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
+            self._code.keep_house(self._file_handlers.projects_in_use)
+            await self._tolerantly("anchors", self._code.keep_anchors())
             for texts in (*self._files, *self._files.indexes.values()):
                 while self._gate.is_idle(time.monotonic()) and await self._tolerantly(
-                    texts.name, self._committer.run(texts.merge_words)
+                    texts.name, self._committer.run(texts.name, texts.tidy)
                 ):
                     pass
             if not self._is_busy():
-                await self._index.count(lambda: list(self._files), self._read, self._revision)
+                await self._index.count(lambda: list(self._files), self._in_background, self._revision)
 
     async def _count_accesses(self) -> None:
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
         async with self._counting:
             now = time.time()
-            for (name, session_id), shown in self._reads.take_touched().items():
+            for (name, session_id), (shown, used) in self._reads.take_touched().items():
                 records = self._files.get(name)
                 if records is None:
                     continue
-                touch = partial(records.touch, list(shown.elements()), now, session_id)
-                await self._tolerantly(name, self._committer.run(touch))
-                if name != USER:  # a session's memory may be worth its promotion by now
+                touch = partial(records.touch, list(shown.elements()), now, session_id, sorted(used))
+                await self._tolerantly(name, self._committer.run(name, touch))
+                if not records.is_users:  # a session's memory may be worth its promotion by now
                     self._jobs.finder.mark(name)
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
@@ -326,10 +443,9 @@ class StoreActor(Actor):
             logger.warning("housekeeping put off", extra={"file": name, "code": error.code, "reason": error.message})
             return None
 
-    def _send_to_worker(self, worker: Peer, message: ToWorker) -> asyncio.Future[bool]:
-        sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        sent.set_result(self._router.send(worker, message))  # at once: a task of its own would wait for its turn
-        return sent
+    def _send_to_worker(self, worker: Peer, message: ToWorker) -> bool:
+        way = self._remote if worker.key else self._router
+        return way is not None and way.send(worker, message)
 
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _in_background(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._job_thread, work)

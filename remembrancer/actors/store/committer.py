@@ -1,7 +1,8 @@
-"""The one thread that writes. Operations that wait together are committed together (group commit).
+"""The threads that write, one a file. Operations that wait together are committed together (group commit).
 
 A commit with `synchronous=FULL` costs one wait for the disk, whether it holds one operation or a hundred. Client
-operations go before all other writes, which still get their turn under a lasting load.
+operations go before all other writes, which still get their turn under a lasting load. A file that is locked or whose
+disk is slow holds up nothing but itself.
 """
 
 from __future__ import annotations
@@ -17,23 +18,29 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull
+from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull, RemembrancerError
 from remembrancer.protocol.tracing import Trace, current
 from remembrancer.protocol.writes import Operation
 
 MAX_WAITING: Final = 10_000
-"""Operations that may wait for their commit before more are refused."""
+"""Operations that may wait for their commit to one file before more are refused."""
 MAX_GROUP: Final = 256
 """Operations in one transaction: enough to spread the wait for the disk, few enough to answer the first soon."""
 MAX_GROUPS_IN_A_ROW: Final = 4
 """Groups of operations that may pass other work that waits."""
+IDLE_S: Final = 30.0
+"""A thread that had nothing to write for so long ends; the next write starts another."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Appliable(Protocol):
-    """What operations are committed to: a file of records, or two of them between which memories move."""
+    """A place that operations are committed to: a file of records, or two of them between which memories move."""
+
+    @property
+    def name(self) -> str:
+        """The file whose thread commits it."""
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Apply each in order, durably, and answer each."""
@@ -48,32 +55,39 @@ class Committer:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._operations: deque[Submission] = deque()
-        self._work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self._submitted = 0
-        self._taken = 0
-        self.commits = 0
-        """How many groups of operations have been committed: whoever keeps counts of the records looks here."""
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._writers: dict[str, _Writer] = {}
         self._closing = False
-        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
-        self._thread.start()
+
+    @property
+    def commits(self) -> int:
+        """The number of groups of operations that have been committed to any file."""
+        return sum(writer.commits for writer in self._writers.values())
+
+    def commits_of(self, name: str) -> int:
+        """The number of groups of operations that have been committed to that file."""
+        writer = self._writers.get(name)
+        return 0 if writer is None else writer.commits
+
+    def note_commit(self, name: str) -> None:
+        """Something was committed to that file in another way than by `commit`: by `run`, on its thread."""
+        self._writer_of(name).commits += 1
 
     def commit(self, target: Appliable, operations: Sequence[Operation], done: Done) -> None:
         """Commit these in order; `done` is called on the event loop with an outcome for each.
 
         Raises:
-            QueueFull: `MAX_WAITING` operations wait already.
+            QueueFull: `MAX_WAITING` operations wait for that file already.
             MemoryUnavailable: this is closed.
         """
         if self._closing:
             raise MemoryUnavailable("the store is stopping")
-        waiting = self._submitted - self._taken
+        writer = self._writer_of(target.name)
+        waiting = writer.submitted - writer.taken
         if waiting + len(operations) > MAX_WAITING:
             raise QueueFull(f"{waiting} operations wait for their commit already: try again in a moment")
-        self._submitted += len(operations)
-        self._operations.append((target, tuple(operations), done, current()))
-        self._wake.put(None)
+        writer.submitted += len(operations)
+        writer.operations.append((target, tuple(operations), done, current()))
+        writer.wake()
 
     def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
         """As `commit`, with a future."""
@@ -81,65 +95,126 @@ class Committer:
         self.commit(target, operations, partial(_resolve, future))
         return future
 
-    def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the writer thread when no operation waits. The future fails if this is closed."""
+    def run(self, name: str, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run `work` on the thread of that file when no operation waits. The future fails if this is closed."""
         future: asyncio.Future[T] = self._loop.create_future()
         if self._closing:
             future.set_exception(MemoryUnavailable("the store is stopping"))
         else:
-            self._work.append((work, future))
-            self._wake.put(None)
+            writer = self._writer_of(name)
+            writer.work.append((work, future))
+            writer.wake()
         return future
 
-    def run_from_thread(self, work: Callable[[], T]) -> T:
-        """As `run`, for a thread that waits for it: neither the event loop's nor the writer's."""
+    def run_soon(self, name: str, work: Callable[[], object]) -> None:
+        """As `run`, from any thread, for what nobody waits for."""
+
+        def begin() -> None:
+            self.run(name, work).add_done_callback(asyncio.Future.exception)
+
+        self._loop.call_soon_threadsafe(begin)
+
+    def run_from_thread(self, name: str, work: Callable[[], T]) -> T:
+        """As `run`, for a thread that waits for it: neither the event loop's nor a file's."""
 
         async def run() -> T:
-            return await self.run(work)
+            return await self.run(name, work)
 
         return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
 
     def close(self) -> None:
-        """Finish everything that was submitted, then end the thread. Blocks; may be called twice."""
+        """Finish everything that was submitted, then end the threads. Blocks; may be called twice."""
         self._closing = True
-        self._wake.put(None)
-        self._thread.join()
+        writers = list(self._writers.values())
+        for writer in writers:
+            writer.close()
+        for writer in writers:
+            writer.join()
         if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._refuse_late)
+            for writer in writers:
+                self._loop.call_soon_threadsafe(writer.refuse_late)
 
-    def _refuse_late(self) -> None:
+    def _writer_of(self, name: str) -> _Writer:
+        writer = self._writers.get(name)
+        if writer is None:
+            writer = self._writers[name] = _Writer(name, self._loop)
+        return writer
+
+
+class _Writer:
+    """The operations that wait for one file, and the thread that writes it, which is there while there is something to
+    write."""
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._name = name
+        self._loop = loop
+        self.operations: deque[Submission] = deque()
+        self.work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
+        self.submitted = 0
+        self.taken = 0
+        self.commits = 0
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._closing = False
+        self._guard = threading.Lock()
+        """Held while the thread is started, and while it makes sure that it may end."""
+        self._thread: threading.Thread | None = None
+
+    def close(self) -> None:
+        self._closing = True
+        self._tokens.put(None)
+
+    def join(self) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def refuse_late(self) -> None:
         """Answer what was submitted in the very moment in which the thread ended."""
         error = MemoryUnavailable("the store is stopping")
-        while self._operations:
-            _, operations, done, _ = self._operations.popleft()
+        while self.operations:
+            _, operations, done, _ = self.operations.popleft()
             done([Outcome(error)] * len(operations))
-        while self._work:
-            _fail(self._work.popleft()[1], error)
+        while self.work:
+            _fail(self.work.popleft()[1], error)
+
+    def wake(self) -> None:
+        with self._guard:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"writer {self._name}", daemon=True)
+                self._thread.start()
+        self._tokens.put(None)
 
     def _run(self) -> None:
         in_a_row = 0
         while True:
-            if self._operations and not (self._work and in_a_row >= MAX_GROUPS_IN_A_ROW):
-                in_a_row += 1
+            if self.operations and not (self.work and in_a_row >= MAX_GROUPS_IN_A_ROW):
+                in_a_row = in_a_row + 1 if self.work else 0
                 self._commit(self._take_group())
-            elif self._work:
+            elif self.work:
                 in_a_row = 0
-                self._do(*self._work.popleft())
+                self._do(*self.work.popleft())
             elif self._closing:
                 return
             else:
-                self._wake.get()  # one token for each submission: those that came together make idle turns
+                try:
+                    # A token for each submission: those that came together make idle turns.
+                    self._tokens.get(timeout=IDLE_S)
+                except queue.Empty:
+                    with self._guard:
+                        if not (self.operations or self.work or self._closing):
+                            self._thread = None
+                            return
 
     def _take_group(self) -> list[Submission]:
         """The longest run of submissions to one target, within `MAX_GROUP` operations; others keep their order."""
         group: list[Submission] = []
         size = 0
-        while self._operations and (not group or self._operations[0][0] is group[0][0]):
-            size += len(self._operations[0][1])
+        while self.operations and (not group or self.operations[0][0] is group[0][0]):
+            size += len(self.operations[0][1])
             if group and size > MAX_GROUP:
                 break
-            group.append(self._operations.popleft())
-            self._taken += len(group[-1][1])
+            group.append(self.operations.popleft())
+            self.taken += len(group[-1][1])
         return group
 
     def _commit(self, group: list[Submission]) -> None:
@@ -147,6 +222,9 @@ class Committer:
         together = [operation for _, operations, _, _ in group for operation in operations]
         try:
             outcomes = group[0][0].apply(together)
+        except RemembrancerError as error:  # of the file, as one that is taken away meanwhile: it may be tried again
+            logger.warning("a commit was refused", extra={"file": self._name, "reason": error.message})
+            outcomes = [Outcome(error) for _ in together]
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]

@@ -12,9 +12,17 @@ from typing import Final
 from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE, MaintenanceRules, falls_below_at
 from remembrancer.memory.limits import moment
-from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules, named_kind, promotion_score, shown
+from remembrancer.memory.promotion import (
+    DEFAULT_PROMOTION,
+    SPEAKING_KINDS,
+    PromotionRules,
+    named_kind,
+    promotion_score,
+    shown,
+)
+from remembrancer.memory.text import counted
 from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
-from remembrancer.protocol.reads import Promotion
+from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink, PortableMemory
@@ -33,17 +41,19 @@ DEFAULT_RULES: Final = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What a memory's place depends on, beside itself. `session` is the one that stored it (None: unknown)."""
+    """The facts beside a memory itself on which its place depends. `session` is the one that stored it (None:
+    unknown)."""
 
     embedded: bool
     incoming: Sequence[MemoryLink] = ()
     promotions: Sequence[Promotion] = ()
     session: SessionEntry | None = None
     summed_up_in: Sequence[str] = ()
+    proposal: Proposal | None = None
 
 
 def explain(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> tuple[str, ...]:
-    """How the memory came to its scope, how it stands, and what happens to it next: each a sentence."""
+    """Explain in sentences the memory's way to its scope, its standing, and its next step."""
     return (
         *_origin(memory),
         *_standing(memory, around, now, rules.maintenance),
@@ -57,7 +67,7 @@ def _origin(memory: PortableMemory) -> Iterator[str]:
     sources = sum(link.relation == "derived_from" for link in memory.links)
     whose = {"session": "", "project": " for the project", "user": " for the user"}[first]
     if sources:
-        yield f"Derived from {_counted(sources, 'memory', 'memories')}{whose} on {_day(memory.created_at)}."
+        yield f"Derived from {counted(sources, 'memory', 'memories')}{whose} on {_day(memory.created_at)}."
     else:
         yield f"Stored{whose} by session {memory.session_id} on {_day(memory.created_at)}."
     targets = [step.scope for step in steps[1:]] + [memory.scope]
@@ -88,7 +98,9 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
             yield f"Consolidated{stands}. It is still found, ranked a little lower."
         case "promoted":
             merged = dict.fromkeys(
-                each.merged_into for each in around.promotions if each.memory_id == memory.id and each.merged_into
+                promotion.merged_into
+                for promotion in around.promotions
+                if promotion.memory_id == memory.id and promotion.merged_into
             )
             into = f" into {', '.join(merged)}" if merged else ""
             yield f"Merged{into}, which says the same in a broader scope. It is still found, ranked lower."
@@ -123,11 +135,11 @@ def _copied(memory: PortableMemory) -> str:
 
 
 def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> Iterator[str]:
-    """What moves an active memory next."""
+    """The sentences on what moves an active memory next."""
     if memory.forgotten_at is not None or memory.status != "active":
         return
     kind = memory.kind or kind_of_type(memory.type)
-    score = promotion_score(memory.importance, memory.confidence, memory.access_count, kind, around.embedded)
+    score = promotion_score(memory.importance, memory.confidence, len(memory.accessed_in), kind, around.embedded)
     if memory.scope == "session" and _undone(memory) == "promoted":
         yield "Not promoted: its promotion was undone, and it is left alone until something else changes it."
         return
@@ -135,7 +147,7 @@ def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: R
         yield _to_project(kind, score, around.session, rules.promotion)
         return
     if memory.scope == "project":
-        yield _to_user(memory, kind, score, rules.promotion)
+        yield _to_user(memory, kind, score, around.proposal, rules.promotion)
     yield _archiving(memory, now, rules.maintenance)
 
 
@@ -155,20 +167,27 @@ def _to_project(kind: Kind, score: float, session: SessionEntry | None, rules: P
     )
 
 
-def _to_user(memory: PortableMemory, kind: Kind, score: float, rules: PromotionRules) -> str:
+def _to_user(memory: PortableMemory, kind: Kind, score: float, proposal: Proposal | None, rules: PromotionRules) -> str:
+    if proposal is not None and proposal.refused_at is not None:
+        return f"Not proposed to the user any more: that was refused on {_day(proposal.refused_at)}."
+    if proposal is not None:
+        reason = proposal.reason.rstrip(".")
+        return f"Proposed to the user on {_day(proposal.proposed_at)}: {reason}. promote_memory accepts or refuses it."
     sessions = len(memory.accessed_in)
     if kind not in rules.user_kinds:
-        return f"Not promoted to the user: {named_kind(kind)} stays in its project."
+        return f"Not proposed to the user: {named_kind(kind)} stays in its project."
+    if kind in SPEAKING_KINDS:
+        return "Proposed to the user at the end of a session, unless it names something of this project."
     if memory.importance < rules.user_min_importance:
         least = f"{rules.user_min_importance:g}"
-        return f"Not promoted to the user: its importance {shown(memory.importance, 2)} is below {least}."
+        return f"Not proposed to the user: its importance {shown(memory.importance, 2)} is below {least}."
     if sessions < rules.user_min_sessions:
-        used = _counted(sessions, "session", "sessions")
-        return f"Not promoted to the user: it was accessed in {used}, and {rules.user_min_sessions} are needed."
+        used = counted(sessions, "session", "sessions")
+        return f"Not proposed to the user: it was used in {used}, and {rules.user_min_sessions} are needed."
     if score < rules.user_score:
-        return f"Not promoted to the user: its score {shown(score, 2)} is below {rules.user_score:g}."
+        return f"Not proposed to the user: its score {shown(score, 2)} is below {rules.user_score:g}."
     return (
-        f"Promoted to the user at the end of one of the project's sessions, unless it is of use in this project alone: "
+        "Proposed to the user at the end of a session, unless it names something of this project: "
         f"its score {shown(score, 2)} reaches {rules.user_score:g}."
     )
 
@@ -178,7 +197,7 @@ def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> s
         return "Not archived: that was undone, and it is left alone until something else changes it."
     rule = rules.user if memory.scope == "user" else rules.project
     if memory.access_count >= rule.accessed_below:
-        return f"Not archived: it was accessed {_counted(memory.access_count, 'time', 'times')}."
+        return f"Not archived: it was accessed {counted(memory.access_count, 'time', 'times')}."
     at = falls_below_at(
         rule.strength_below,
         memory.importance,
@@ -207,10 +226,6 @@ def _undone(memory: PortableMemory) -> str | None:
 
 def _ids(links: Sequence[MemoryLink], relation: str) -> str:
     return ", ".join(link.target for link in links if link.relation == relation)
-
-
-def _counted(number: int, one: str, many: str) -> str:
-    return f"{number} {one if number == 1 else many}"
 
 
 def _day(seconds: float) -> str:

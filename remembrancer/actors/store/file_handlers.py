@@ -1,4 +1,5 @@
-"""What the indexer tells the store of files, and what clients ask about them. Opens the index of a project's files.
+"""The messages of the indexer to the store about files, and the questions of clients about them. Opens the index of a
+project's files.
 
 A workspace is in use while a session is in it. Whether the index has all of it the indexer knows: it is told what to
 look at, and says when it has.
@@ -8,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -18,17 +19,19 @@ from typing import Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.file_index import PAGE, FileIndex
+from remembrancer.actors.store.file_index import PAGE, FileFilter, FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.listed_files import compared
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Vectors
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.file_search import by_meaning, by_words, search_files
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.config.project import workspace_root
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import has_files, workspace_root
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -45,11 +48,13 @@ from remembrancer.protocol.files import (
     FilesDescription,
     FilesFound,
     FilesIndexed,
+    FilesListed,
     FilesSynced,
     FileWork,
     FoundChunk,
     Indexed,
     IndexFiles,
+    ListFiles,
     ReadIndexed,
     SearchFiles,
     SearchMode,
@@ -61,9 +66,14 @@ from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import EmbeddingSummary, Notice, Recall
 from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.files.workspace_files import has_files, scan
 
 IN_USE_S: Final = 120.0
 """For so long after the last word of a session in it a workspace is still watched."""
+PRESENT_S: Final = 12.0
+"""So long a word of which sessions are connected counts: it comes twice in that time."""
+ABSENT_S: Final = 60.0
+"""After so long without a word of any session, embedders may have been sent to rest."""
 MANY_CHUNKS: Final = 50
 """In one message: more is being read, and their words are to be found before any of them is embedded. What somebody
 has just saved is less, and embedded before such a backlog."""
@@ -84,7 +94,7 @@ class FileHandlers:
         committer: Committer,
         index: IndexManager,
         scheduler: EmbeddingScheduler,
-        threads: Executor,
+        readers: Readers,
         gate: LoadGate,
         settings: Settings,
         embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
@@ -96,7 +106,7 @@ class FileHandlers:
         self._committer = committer
         self._index = index
         self._scheduler = scheduler
-        self._threads = threads
+        self._readers = readers
         self._gate = gate
         self._settings = settings
         self._embed_within = embed_within
@@ -105,22 +115,33 @@ class FileHandlers:
         self._open: dict[str, FileIndex] = {}
         self._opening: dict[str, asyncio.Task[FileIndex]] = {}
         self._used_at: dict[Workspace, float] = {}
+        self._present_at = -math.inf
+        self._present: set[str] = set()
+        """The projects in which sessions were connected then."""
+        self._left: dict[Workspace, int] = {}
+        """The number of files left, where files are being read."""
         self._work = FileWork(0)
         self._news = anyio.Event()
         self._asked: dict[int, tuple[AskedSync, asyncio.Future[SyncDone] | None]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
         self._done: dict[Workspace, tuple[SyncDone, float]] = {}
-        """What was last read of each workspace, and when (seconds since the epoch)."""
+        """The last reading of each workspace, and its time (seconds since the epoch)."""
         self._draining = False
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
-        """Whether a workspace in use has files to be read, or somebody has asked for them."""
+        """True if a workspace in use has files to be read, or somebody has asked for them."""
+
+    @property
+    def projects_in_use(self) -> set[str]:
+        """The ids of the projects that sessions are in."""
+        return {workspace.project.id for workspace in self._used_at}
 
     def handlers(self) -> dict[type, Handler]:
-        """What is asked."""
+        """The handlers of requests."""
         return {
             SearchFiles: self._search,
             DescribeFiles: self._describe,
+            ListFiles: self._list,
             SyncFiles: self._sync,
             AwaitFileWork: self._await_work,
             ReadIndexed: self._read_indexed,
@@ -128,18 +149,37 @@ class FileHandlers:
         }
 
     def listeners(self) -> dict[type, Listener]:
-        """What is told."""
+        """The listeners to messages without an answer."""
         return {SyncDone: lambda _, done: self._note_done(done), NotePresence: lambda _, note: self.note_presence(note)}
 
     def note_presence(self, note: NotePresence) -> None:
         """These sessions are connected: their workspaces are in use."""
         now = time.monotonic()
+        self._present = {project.id for project, _ in note.sessions}
+        if not note.sessions:
+            return
+        if self._settings.embedders and now - self._present_at > ABSENT_S:
+            self._scheduler.expect_workers()  # they rest while nobody is there
+        self._present_at = now
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):
                 self._used_at[Workspace(project, workspace_root(directory, self._settings))] = now
         self._used_at = {each: at for each, at in self._used_at.items() if now - at < IN_USE_S}
         if tuple(self._used_at) != self._work.workspaces:
             self._announce()
+
+    def has_session(self, project_id: str) -> bool:
+        """True if a session is connected in the project, by the last word of the gateway's."""
+        return time.monotonic() - self._present_at < PRESENT_S and project_id in self._present
+
+    async def discard_index(self, project_id: str) -> None:
+        """Delete the index of a project's files, which lie elsewhere now."""
+        index = self._open.pop(project_id, None)
+        if index is not None:
+            self._files.indexes.pop(index.name, None)
+            self._index.forget(index.name)
+            await self._committer.run(index.name, index.discard)
+            await self._committer.run(index.name, index.close)
 
     async def keep_house(self) -> None:
         """Look, once in a while, whether there is anything to be read, and whether an index was deleted."""
@@ -150,10 +190,12 @@ class FileHandlers:
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
         for project_id, index in list(self._open.items()):
+            if index.is_damaged:
+                await self._committer.run(index.name, index.discard)
             if index.is_lost:
                 await self._begin_anew(project_id, index)
             else:
-                await self._read(index.checkpoint)
+                await self._read(index, index.checkpoint)
 
     def _note_look(self, looking: asyncio.Future[bool]) -> None:
         if not looking.cancelled() and looking.exception() is None:
@@ -183,7 +225,7 @@ class FileHandlers:
         if index is None:
             return Indexed(())
         found = await self._made_anew_if_damaged(
-            index, self._read(partial(index.states, request.workspace.root, request.after))
+            index, self._read(index, partial(index.states, request.workspace.root, request.after))
         )
         return Indexed(tuple(found), more=len(found) == PAGE)
 
@@ -192,12 +234,16 @@ class FileHandlers:
         is_large = sum(len(update.chunks or ()) for update in request.updates) >= MANY_CHUNKS
         if is_large:
             self._gate.note_reading(time.monotonic())
+        if not request.updates and not request.removed:
+            self._left[request.workspace] = request.left
+            return FilesIndexed()
         index = await self._index_of(request.workspace.project)
         assert index is not None
         identity = self._scheduler.identity
         model = None if identity is None else identity.key
         work = partial(index.change, request.workspace.root, request.updates, request.removed, model)
-        change = await self._made_anew_if_damaged(index, self._committer.run(work))
+        change = await self._made_anew_if_damaged(index, self._committer.run(index.name, work))
+        self._left[request.workspace] = request.left
         self._index.remove(index.name, change.removed_passages)
         if change.revived is not None and model is not None:
             self._index.add(index.name, model, change.revived)
@@ -206,6 +252,7 @@ class FileHandlers:
 
     def _note_done(self, done: SyncDone) -> None:
         self._done[done.workspace] = (done, time.time())
+        self._left.pop(done.workspace, None)
         _, waiting = self._asked.pop(done.sync_id or 0, (None, None))
         if waiting is not None and not waiting.done():
             waiting.set_result(done)
@@ -238,22 +285,28 @@ class FileHandlers:
                 try:
                     vector = await self._embed_within(context, model)(request.query)
                 except EmbeddingUnavailable as error:
-                    text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
-                    notices.append(Notice("embedding_failed", text))
+                    notices.append(Notice(error.code, error.effect))
                     return None, None
                 if passages is None:
                     text = "The vector index is being opened: words alone were searched."
                     notices.append(Notice("partial_results", text))
                     return vector, None
-                return vector, await self._read(partial(by_meaning, index, passages, vector, request, self._settings))
+                return vector, await self._read(
+                    index, partial(by_meaning, index, passages, vector, request, self._settings)
+                )
 
             async def search() -> tuple[list[FoundChunk], SearchMode]:
-                words = self._read(partial(by_words, index, request, self._settings))
+                words = self._read(index, partial(by_words, index, request, self._settings))
                 (vector, nearest), found = await asyncio.gather(near(), words)  # the worker is asked first
                 rank = partial(search_files, index, found, nearest, passages, vector, request, self._settings)
-                return await self._read(rank)
+                return await self._read(index, rank)
 
             found, mode = await self._made_anew_if_damaged(index, search())
+            if request.path and not found:
+                below = FileFilter(request.workspace.root, request.sources, request.path)
+                if not await self._read(index, partial(index.latest, below, 1)):
+                    text = f"No file that was read has the path {request.path[:200]}, or is below it."
+                    notices.append(Notice("unknown_path", text))
             synced_at = await self._synced_at(request.workspace, index)
         return FilesFound(tuple(found), mode, synced_at, tuple(notices))
 
@@ -268,29 +321,59 @@ class FileHandlers:
         passages = self._index.searchable(index.name, model)
         return Source(FileMemories(index, request.root, sources or ("notes",)), passages)
 
-    async def _describe(self, request: DescribeFiles, _context: RequestContext) -> FilesDescription:
+    async def _describe(self, request: DescribeFiles, context: RequestContext) -> FilesDescription:
         workspace = request.workspace
         index = await self._index_of(workspace.project, make=False)
         done, _ = self._done.get(workspace, (None, 0.0))
         notices: tuple[Notice, ...] = ()
         if done is not None and done.error is not None:
             notices = (Notice("partial_results", f"The files were not all read: {done.error}."),)
+        stale = self._left.get(workspace, 0) + (done.waiting if done is not None else 0)
+        if done is None and workspace not in self._left:
+            try:
+                with anyio.fail_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+                    stale = await asyncio.shield(self._look_for_stale(workspace, index))
+            except TimeoutError:
+                notices = (Notice("partial_results", "The files are not compared with the index yet."),)
         if index is None:
             sources, pending, size = {}, 0, 0
         else:
-            sources = await self._read(partial(index.counts, workspace.root))
-            pending = len(await self._read(index.pending))
+            sources = await self._read(index, partial(index.counts, workspace.root))
+            pending = len(await self._read(index, index.pending))
             size = index.size_bytes()
         return FilesDescription(
             sources=sources,
             embedding=self._embedding(),
             synced_at=await self._synced_at(workspace, index),
-            stale=done.waiting if done is not None else 0,
+            stale=stale,
             pending=pending,
             bytes=size,
             skipped=done.skipped if done is not None else (),
             notices=notices,
         )
+
+    async def _list(self, request: ListFiles, context: RequestContext) -> FilesListed:
+        workspace = request.workspace
+        index = await self._index_of(workspace.project, make=False)
+        if index is None:
+            return FilesListed(())
+        found = await self._made_anew_if_damaged(
+            index, self._read(index, partial(index.listed, workspace.root, request.after, request.limit + 1))
+        )
+        is_read = self._left.get(workspace, 0) or any(asked.workspace == workspace for asked, _ in self._asked.values())
+        within_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
+        return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
+
+    def _look_for_stale(self, workspace: Workspace, index: FileIndex | None) -> asyncio.Future[int]:
+        """Counts the files that are not indexed as they are, before the indexer has said anything of that."""
+
+        def look() -> int:
+            found, _ = scan(Path(workspace.root), self._settings)
+            states = () if index is None else index.all_states(workspace.root)
+            known = {each.path: (each.mtime_ns, each.size) for each in states}
+            return sum(known.get(file.shown) != (file.mtime_ns, file.size) for file in found)
+
+        return asyncio.get_running_loop().run_in_executor(None, look)  # the disk of a workspace may hang
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> FilesSynced:
         """Raises:
@@ -311,10 +394,10 @@ class FileHandlers:
         return FilesSynced(done.scanned, done.updated, done.added, done.removed, done.duration_s, done.skipped)
 
     async def _synced_at(self, workspace: Workspace, index: FileIndex | None) -> float | None:
-        """When the files were compared last, or at least taken in."""
+        """The time at which the files were compared last, or at least taken in."""
         if workspace in self._done:
             return self._done[workspace][1]
-        return None if index is None else await self._read(partial(index.indexed_at, workspace.root))
+        return None if index is None else await self._read(index, partial(index.indexed_at, workspace.root))
 
     # --- The indexes.
 
@@ -353,13 +436,13 @@ class FileHandlers:
         name = f"{project_id}.files"
         settings = self._settings
         cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
-        index = await self._committer.run(partial(FileIndex, path, name, settings.embedding_cache_entries, cut))
+        index = await self._committer.run(name, partial(FileIndex, path, name, settings.embedding_cache_entries, cut))
         self._open[project_id] = self._files.indexes[name] = index
         self._on_open(index)
         return index
 
     async def _made_anew_if_damaged(self, index: FileIndex, work: Awaitable[T]) -> T:
-        """What `work` on an index gives.
+        """The result of `work` on an index.
 
         Raises:
             MemoryUnavailable: the index is damaged, and another one takes its place.
@@ -367,7 +450,7 @@ class FileHandlers:
         try:
             return await work
         except RecordsUnusable as error:
-            await self._committer.run(index.discard)
+            await self._committer.run(index.name, index.discard)
             await self._begin_anew(index.name.partition(".")[0], index)
             raise MemoryUnavailable(
                 f"the index of the files was damaged, and is made again: {error.message}"
@@ -381,10 +464,10 @@ class FileHandlers:
         del self._open[project_id]
         self._files.indexes.pop(index.name, None)
         self._index.forget(index.name)
-        await self._committer.run(index.close)
+        await self._committer.run(index.name, index.close)
         for workspace in self._used_at:
             if workspace.project.id == project_id:
                 self._ask(workspace, None, SyncFiles(workspace))
 
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    async def _read(self, index: FileIndex, work: Callable[[], T]) -> T:
+        return await self._readers.read(index.name, work)

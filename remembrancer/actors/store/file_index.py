@@ -11,15 +11,15 @@ import sqlite3
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
+from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.records.contract import (
     KeywordHit,
     PassageVectors,
@@ -31,17 +31,20 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
 from remembrancer.actors.store.records.schema import passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for, unusable
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, SchemaTooNew
-from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, SourceCounts
+from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, SchemaTooNew, SchemaTooOld
+from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, ListedFile, SourceCounts
 from remembrancer.protocol.kinds import FileSource
+from remembrancer.protocol.paths import database_files, set_aside
 from remembrancer.protocol.work import Passage
 
-SCHEMA: Final = (
-    "".join(
-        (
-            """
+SCHEMA: Final = Schema(
+    Step(
+        "0.2.0",
+        "".join(
+            (
+                """
     CREATE TABLE files (
         number INTEGER PRIMARY KEY,
         root TEXT NOT NULL,
@@ -90,10 +93,13 @@ SCHEMA: Final = (
         UNIQUE (model, content_digest)
     );
     """,
-            passages_of("texts"),
-        )
+                passages_of("texts"),
+            )
+        ),
     ),
+    derived=True,
 )
+_decode_ranges: Final = msgspec.json.Decoder(list[tuple[int, int]]).decode
 PAGE: Final = 2000
 """Files in one answer about them."""
 ROWS: Final = 1500
@@ -120,7 +126,8 @@ class FileFilter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """What a change of files did: chunks counted, texts to be embedded, and passages that came or went with them."""
+    """The effects of a change of files: chunks counted, texts to be embedded, and passages that came or went with
+    them."""
 
     counts: FilesIndexed
     to_embed: list[int] = field(default_factory=list)
@@ -143,9 +150,9 @@ class IndexedChunk(NamedTuple):
 
 
 class FileIndex(SqlitePassages, SqliteWords):
-    """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from the writer thread.
+    """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from its thread.
 
-    A file that cannot be read, or of a newer release, is thrown away and made anew. Of the texts that have gone the
+    A file that cannot be read, or of another release, is thrown away and made anew. Of the texts that have gone the
     vectors of the last `cached` are kept. `cut` says how files are cut into chunks now.
     """
 
@@ -163,7 +170,7 @@ class FileIndex(SqlitePassages, SqliteWords):
         self._clock = clock
         try:
             self._file = _opened(path)
-        except (RecordsUnusable, SchemaTooNew) as error:
+        except (RecordsUnusable, SchemaTooNew, SchemaTooOld) as error:
             logger.warning("an index of files is made again", extra={"file": name, "reason": error.message})
             self.discard()
             self._file = _opened(path)
@@ -202,8 +209,24 @@ class FileIndex(SqlitePassages, SqliteWords):
                 change.remove(root, path)
             return change.finish()
 
+    def all_states(self, root: str) -> Iterator[FileState]:
+        """All files of a workspace, read page by page."""
+        after = ""
+        while page := self.states(root, after):
+            yield from page
+            after = page[-1].path
+
+    def listed(self, root: str, after: str, limit: int) -> list[ListedFile]:
+        """The files of a workspace after that path, in the order of their paths."""
+        rows = self._file.read(
+            """SELECT path, source, (SELECT count(*) FROM chunks WHERE file = f.number), size, mtime_ns FROM files AS f
+               WHERE root = ? AND path > ? ORDER BY path LIMIT ?""",
+            (root, after, limit),
+        )
+        return [ListedFile(*row) for row in rows]
+
     def counts(self, root: str) -> dict[FileSource, SourceCounts]:
-        """How many files and chunks each source has in a workspace."""
+        """The number of files and chunks that each source has in a workspace."""
         rows = self._file.read(
             """SELECT source, count(*), sum((SELECT count(*) FROM chunks WHERE file = number)) FROM files
                WHERE root = ? GROUP BY source""",
@@ -212,7 +235,7 @@ class FileIndex(SqlitePassages, SqliteWords):
         return {source: SourceCounts(files, chunks) for source, files, chunks in rows}
 
     def indexed_at(self, root: str) -> float | None:
-        """When a file of the workspace was last taken in."""
+        """The time at which a file of the workspace was last taken in."""
         ((at,),) = self._file.read("SELECT max(indexed_at) FROM files WHERE root = ?", (root,))
         return None if at is None else float(at)
 
@@ -223,7 +246,7 @@ class FileIndex(SqlitePassages, SqliteWords):
         phrases: Sequence[Phrase],
         wanted: FileFilter,
         limit: int,
-        counted: Mapping[Phrase, int] = MappingProxyType({}),
+        counted: Mapping[Phrase, int] | None = None,
     ) -> list[KeywordHit]:
         """The best texts that have any of the phrases, best first. `counted` is as in `SearchedTexts`."""
         if not phrases:
@@ -242,13 +265,12 @@ class FileIndex(SqlitePassages, SqliteWords):
                 )
                 return [KeywordHit(number, score) for number, score in rows]
 
-            narrow = narrowed_for(self, Counter(phrases), counted, ROWS, WIDE_ROWS) if is_large else None
+            narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted, ROWS, WIDE_ROWS)
             if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
                 return [KeywordHit(hit.number, hit.bm25 / TIMES) for hit in found]
             return hits(expression_of(phrases))
 
-        is_large = self.size() > ROWS
-        return self._file.read_together(read)
+        return self._file.read_decoded(read)
 
     def matching(self, wanted: FileFilter, limit: int) -> list[int] | None:
         """The texts that pass the filter; None when there are more than `limit`."""
@@ -296,12 +318,12 @@ class FileIndex(SqlitePassages, SqliteWords):
         return [IndexedChunk(*row) for row in rows]
 
     def size(self) -> int:
-        """How many texts there are, of all workspaces."""
+        """The number of texts, of all workspaces."""
         ((count,),) = self._file.read("SELECT count(*) FROM texts")
         return int(count)
 
     def is_everything(self, wanted: FileFilter) -> bool:
-        """Whether every chunk passes the filter."""
+        """True if every chunk passes the filter."""
         if wanted != FileFilter(wanted.root):
             return False
         return not wanted.root or not self._file.read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (wanted.root,))
@@ -310,16 +332,29 @@ class FileIndex(SqlitePassages, SqliteWords):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the file was deleted, or replaced, under us."""
+        """True if the file was deleted, or replaced, under us."""
         try:
             return self._path.stat().st_ino != self._inode
         except OSError:
             return True
 
+    @property
+    def is_damaged(self) -> bool:
+        """True if damage has shown in the file."""
+        return self._file.is_damaged
+
     def discard(self) -> None:
-        """Delete the file: what it had is read again."""
-        for ending in ("", "-wal", "-shm"):
-            self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
+        """Delete the file: what it had is read again. What is no file is set aside.
+
+        Raises:
+            RecordsUnusable: neither can be done.
+        """
+        for path in database_files(self._path):
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                if set_aside(path) is None:
+                    raise unusable(path, error) from error
 
     def size_bytes(self) -> int:
         """Bytes on disk."""
@@ -474,7 +509,7 @@ class _Change:
             (self._model, digest),
         ).fetchall()
         for ranges, data in cached:
-            passages = [Passage(*each) for each in msgspec.json.decode(ranges, type=list[tuple[int, int]])]
+            passages = [Passage(*each) for each in _decode_ranges(ranges)]
             vectors = np.frombuffer(data, dtype="<f4").reshape(len(passages), -1)
             added = add_passages(self._connection, text, self._model or "", passages, vectors)
             self._kept += [(number, text, ordinal, vector) for number, ordinal, vector in added]

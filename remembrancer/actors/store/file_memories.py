@@ -1,11 +1,11 @@
-"""What was read from a project's files, in the terms in which a recall looks for memories: each chunk is one."""
+"""Chunks of a project's files, in the terms in which a recall looks for memories: each chunk is one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from functools import cached_property
 
-from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexedChunk
+from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
 from remembrancer.actors.store.records.contract import (
     Filters,
     KeywordHit,
@@ -15,6 +15,7 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     RankingFacts,
     Sizes,
+    Survey,
 )
 from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import FileSource
@@ -22,13 +23,15 @@ from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import SourceRef
 
 IMPORTANCE = 0.5
-"""What a memory has of which nobody said anything else."""
+"""The importance of a memory of which nobody said anything else."""
 
 
 class FileMemories:
     """`SearchedTexts` of one workspace. A filter by times goes by those of the files; others are of memories alone."""
 
     links_duplicates = False
+    is_users = False
+    is_shared = False
 
     def __init__(self, index: FileIndex, root: str, sources: tuple[FileSource, ...]) -> None:
         self.name = index.name
@@ -40,10 +43,8 @@ class FileMemories:
         self.save_embeddings = index.save_embeddings
         self.prune_models = index.prune_models
         self.passages = index.passages
-        self.is_embedded = index.is_embedded
         self.compared = index.compared
         self.note_compared = index.note_compared
-        self.frequencies = index.frequencies
         self.words_in = index.words_in
 
     def keyword_hits(
@@ -53,10 +54,19 @@ class FileMemories:
         limit: int,
         *,
         apart: bool = False,
-        counted: Mapping[Phrase, int] = MappingProxyType({}),
+        counted: Mapping[Phrase, int] | None = None,
     ) -> list[list[KeywordHit]]:
-        hits = self._index.keyword_hits(phrases, self._within(filters), limit, counted)
+        counts = (counted or {}) if self._size > ROWS else None
+        hits = self._index.keyword_hits(phrases, self._within(filters), limit, counts)
         return [[], hits] if apart else [hits]
+
+    def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
+        return Survey(Sizes({"project": self._size}, self._size), self._index.frequencies(groups))
+
+    @cached_property
+    def _size(self) -> int:
+        """The number of chunks when they were first looked at."""
+        return self._index.size()
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         if isinstance(filters, FindNear) or filters.scopes == ("session",):
@@ -72,21 +82,14 @@ class FileMemories:
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         chunks = self._index.chunks(numbers, self._within(filters))
-        return {
-            chunk.text: RankingFacts(IMPORTANCE, chunk.mtime_ns / 1e9, characters=len(chunk.content))
-            for chunk in reversed(chunks)
-        }
+        return {chunk.text: RankingFacts(IMPORTANCE, chunk.mtime_ns / 1e9) for chunk in reversed(chunks)}
 
-    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
+    def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
         return Neighbours({}, {})
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         wanted = self._wanted if filters is None else self._within(filters)
         return {chunk.text: _record(chunk) for chunk in reversed(self._index.chunks(numbers, wanted))}
-
-    def sizes(self, *, on_disk: bool = False) -> Sizes:
-        size = self._index.size()
-        return Sizes({"project": size}, size, self._index.size_bytes() if on_disk else 0)
 
     def number_of(self, memory_id: str) -> int | None:
         return None

@@ -1,4 +1,5 @@
-"""What the consolidator and those who wait for it ask of the store: jobs go out, memories are read, answers go back."""
+"""The consolidator's questions to the store, and those of clients who wait for it: jobs go out, memories are read,
+answers go back."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from typing import Final, TypeVar, get_args
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.job_finder import Apply, JobFinder
-from remembrancer.actors.store.job_queue import Backlog, FoundJob, JobQueue
+from remembrancer.actors.store.job_finder import Apply, JobFinder, Leases
+from remembrancer.actors.store.job_queue import LEASE_S, Backlog, FoundJob, JobQueue
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -37,8 +38,10 @@ from remembrancer.protocol.consolidation import (
     NearFound,
     NoJob,
     NotePresence,
+    ProjectsRead,
     ReadEntityEdges,
     ReadMemories,
+    ReadProjects,
     ReadSession,
     ReadUpkeep,
     Reflect,
@@ -62,7 +65,7 @@ from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
 ANSWER_MARGIN_S: Final = 0.2
-"""What is kept of a deadline for the way back."""
+"""The part of a deadline that is kept for the way back."""
 DEFAULT_DEADLINE_S: Final = 10.0
 NOTHING: Final[dict[type[MaterialRequest], MaterialAnswer]] = {
     ReadMemories: MemoriesRead((), more=False),
@@ -70,7 +73,7 @@ NOTHING: Final[dict[type[MaterialRequest], MaterialAnswer]] = {
     ReadUpkeep: Upkeep(),
     ReadSession: SessionRead(None),
 }
-"""What a project without a file has."""
+"""The answers for a project without a file."""
 CONSOLIDATOR: Final = "consolidator"
 """The name that a consolidator speaks under."""
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
@@ -104,6 +107,7 @@ class JobHandlers:
         settings: Settings,
         submit: Apply,
         count_accesses: Callable[[], Awaitable[None]],
+        leases: Leases,
     ) -> None:
         self._files = files
         self._index = index
@@ -112,17 +116,30 @@ class JobHandlers:
         self._threads = threads
         self._queue = JobQueue(first_id=time.time_ns() // 1000)
         self._backlog = Backlog()
-        self.finder = JobFinder(files, committer, self._queue, settings, submit, self._read, self._wake, count_accesses)
+        self.finder = JobFinder(
+            files,
+            committer,
+            self._queue,
+            settings,
+            submit,
+            self._read,
+            self._wake,
+            count_accesses,
+            leases,
+            self._has_consolidator,
+        )
         self._news = anyio.Event()
         self._awaited: dict[int, _Awaited] = {}
         self._latest: dict[tuple[str, JobSort | None], int] = {}
         """By incarnation and sort, the question for a job that counts: the last one."""
+        self._heard_at = float("-inf")
+        """The time at which a consolidator has last said something."""
         self._refusal: str | None = None if settings.consolidator else OFF
         self._is_off = not settings.consolidator
         self._draining = False
 
     def handlers(self) -> dict[type, Handler]:
-        """What the consolidator asks, and what is asked of it."""
+        """The handlers of the consolidator's requests, and of requests for its work."""
         return {
             AwaitJob: self._await_job,
             JobReport: self._take_report,
@@ -134,7 +151,8 @@ class JobHandlers:
     def hear(self, peer: Peer, message: ToStore) -> None:
         """Somebody has said this to the store: what of it concerns the jobs."""
         if peer.name == CONSOLIDATOR:
-            self._queue.heard(peer.incarnation, time.monotonic())
+            self._heard_at = time.monotonic()
+            self._queue.heard(peer.incarnation, self._heard_at)
         match message:
             case NotePresence():
                 self.finder.note_presence(message)
@@ -144,6 +162,9 @@ class JobHandlers:
                 for operation in operations:
                     self.finder.note_operation(operation)
 
+    def _has_consolidator(self) -> bool:
+        return self._refusal is None and time.monotonic() - self._heard_at < LEASE_S
+
     def drain(self) -> None:
         """The store is about to stop: whoever waits for a job need not wait any more."""
         self._draining = True
@@ -151,6 +172,7 @@ class JobHandlers:
 
     def consolidator_gone(self, incarnation: str) -> None:
         """A consolidator has died: what it had is free."""
+        self._heard_at = float("-inf")
         self._latest = {key: question for key, question in self._latest.items() if key[0] != incarnation}
         self._release(incarnation)
 
@@ -168,7 +190,8 @@ class JobHandlers:
 
         Raises:
             InvalidInput: the session is not the asking one.
-            ConsolidatorUnavailable: there is none, or it does not take this in time.
+            ConsolidatorUnavailable: there is none, or it does not take this in time; or it is work in a shared lane,
+                and another host is at work there.
             DeadlineExceeded: it is at work on this, and not done in time.
         """
         if isinstance(request, Reflect) and request.about != request.session_id:
@@ -177,7 +200,16 @@ class JobHandlers:
             raise InvalidInput("a reflection looks at the user's memories too, and they are not for this token")
         if self._refusal is not None:
             raise ConsolidatorUnavailable(self._refusal)
-        job_id, awaited = self._join(request)
+        lane = self.finder.lane_of(request.project) if isinstance(request, Maintain) else None
+        if lane is None or not isinstance(request, Maintain):
+            return await self._asked(request, None, context)
+        async with self.finder.working_in(lane, reads_only=request.dry_run) as lane_time:
+            return await self._asked(request, lane_time, context)
+
+    async def _asked(
+        self, request: Reflect | Maintain, lane_time: float | None, context: RequestContext
+    ) -> Reflected | Maintained:
+        job_id, awaited = self._join(request, lane_time)
         timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         awaited.waiting += 1
         try:
@@ -193,13 +225,13 @@ class JobHandlers:
             raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
         raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
 
-    def _join(self, request: Reflect | Maintain) -> tuple[int, _Awaited]:
+    def _join(self, request: Reflect | Maintain, lane_time: float | None) -> tuple[int, _Awaited]:
         """The job of a request. A repetition of one that is under way waits with it."""
         if isinstance(request, Reflect) and request.operation_id:
             for job_id, awaited in self._awaited.items():
                 if awaited.request == request:
                     return job_id, awaited
-        job = ReflectJob(0, request) if isinstance(request, Reflect) else MaintainJob(0, request)
+        job = ReflectJob(0, request) if isinstance(request, Reflect) else MaintainJob(0, request, lane_time)
         job_id = self._queue.add_request(job)
         awaited = self._awaited[job_id] = _Awaited(request, asyncio.get_running_loop().create_future())
         self._wake()
@@ -278,6 +310,9 @@ class JobHandlers:
         await self._gate.step_aside()
         if self._draining:
             raise MemoryUnavailable("the store is stopping")
+        if isinstance(request, ReadProjects):
+            known = [project for project in self._files.catalog.projects() if project.id != request.project.id]
+            return ProjectsRead(tuple(each for each in known if self._files.exists(each)))
         records = await self._records_of(request.project)
         identity = self._scheduler.identity
         if isinstance(request, FindNear):
@@ -294,6 +329,8 @@ class JobHandlers:
     async def _records_of(self, project: ProjectRef | None) -> Records | None:
         if project is None:
             return self._files.user
+        if (lane := self._files.shared_lane(project.id)) is not None:
+            return lane
         return await self._files.project(project) if self._files.exists(project) else None
 
     async def _read(self, work: Callable[[], T]) -> T:

@@ -33,11 +33,11 @@ LONGEST_HOLD_S: Final = 3600.0
 LOOK_AGAIN_S: Final = 2.0
 
 Key = tuple[str, ...]
-"""What a job that follows from the records is about: unique in all files."""
+"""The subject of a job that follows from the records: unique in all files."""
 
 
 class Rank(IntEnum):
-    """What goes before what; within a rank, the oldest goes first."""
+    """The order of jobs: a lower rank goes first; within a rank, the oldest does."""
 
     REQUEST = 0
     SESSION_END = 1
@@ -68,11 +68,11 @@ class _Entry:
     leased_until: float = 0.0
     not_before: float = float("-inf")
     returned: int = 0
-    """How often it came back undone."""
+    """The number of times that it came back undone."""
     unwanted: bool = False
     """Held, and not found in the records any more."""
     done_at: float | None = None
-    """When it was done: a look that was begun before may still find it."""
+    """The time at which it was done: a look that was begun before may still find it."""
 
     def is_open(self, sort: JobSort | None) -> bool:
         return self.done_at is None and (sort is None or sort_of(self.found.job) == sort)
@@ -93,7 +93,7 @@ class JobQueue:
         self._numbers = itertools.count(self.first_id)
 
     def __len__(self) -> int:
-        """How many jobs there are to be done."""
+        """The number of jobs to be done."""
         return sum(entry.done_at is None for entry in self._entries.values())
 
     def observe(self, place: str, found: Sequence[FoundJob], looked_at: float) -> None:
@@ -199,7 +199,8 @@ class JobQueue:
         return failed
 
     def next_at(self, sort: JobSort | None = None) -> float | None:
-        """When one (of a sort) that nobody has becomes free, or a lease ends, if nothing else happens (None: never)."""
+        """The time at which a job (of a sort) that nobody has becomes free, or a lease ends, if nothing else happens
+        (None: never)."""
         moments: Iterable[float] = (
             self._free_at(entry) if entry.holder is None else entry.leased_until
             for entry in self._entries.values()
@@ -208,7 +209,7 @@ class JobQueue:
         return min(moments, default=None)
 
     def has_begun(self, job_id: int) -> bool:
-        """Whether somebody has that job."""
+        """True if somebody has that job."""
         entry = self._entries.get(job_id)
         return entry is not None and entry.holder is not None
 

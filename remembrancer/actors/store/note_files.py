@@ -38,8 +38,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+import msgspec
+
 from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.memory.edits import Edits, NoteWrite, Put, Remove
+from remembrancer.memory.moves import decode_operation, encode_operation
 from remembrancer.memory.notes import MAX_FILE_BYTES, edited
+from remembrancer.memory.planner import Planner
 from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import (
     DiskUnavailable,
@@ -49,17 +54,17 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
-from remembrancer.protocol.paths import sync_directory
 from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
+from remembrancer.toolsets.files.workspace_files import RealNote, open_directory, open_note, real_note
 
 ATTEMPTS: Final = 20
 """So often a note is read again because somebody saved it meanwhile."""
 WRITE_S: Final = 5.0
-"""How long a note is waited for: a disk may hang, or be gone with the network."""
+"""The time that a note is waited for: a disk may hang, or be gone with the network."""
 LOCK_S: Final = 1.0
-"""How long another store may have the directory."""
+"""The time that another store may have the directory."""
 LOOK_S: Final = 0.002
-"""How often is looked whether somebody still has a replaced file open for writing;"""
+"""The time between two looks whether somebody still has a replaced file open for writing;"""
 STILL_S: Final = 0.05
 """where that cannot be told, what is being written into it is waited for until nothing has changed for so long;"""
 LONGEST_S: Final = 2.0
@@ -67,6 +72,8 @@ LONGEST_S: Final = 2.0
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 T = TypeVar("T")
+_encode_result: Final = msgspec.msgpack.Encoder().encode
+_decode_result: Final = msgspec.msgpack.Decoder(NoteWritten).decode
 logger = logging.getLogger(__name__)
 
 
@@ -132,26 +139,29 @@ class NoteFiles:
 
     def settle(self) -> None:
         """Find out what became of the notes that were begun when a process died."""
-        for operation, result in self._in_records(self._records.notes_begun):
+        for row in self._in_records(partial(self._records.unfinished, NoteWrite)):
+            operation, result = decode_operation(row.operation), _decode_result(row.result)
             try:
-                target = _target(_change(operation))
-                temporary = target.with_name(_temporary(operation))
-                names = {each.name for each in target.parent.iterdir()}
+                note = _real_note(_change(operation))
+                directory = open_directory(note)
             except (RemembrancerError, OSError):  # the workspace is not there now: nobody can know yet
                 continue
-            if temporary.name in names:
-                self._in_records(partial(self._records.forget_note, operation))
-                temporary.unlink()
-            elif target.name in names:
-                self._in_records(partial(self._records.end_note, operation, result))
+            try:
+                names = os.listdir(directory)  # noqa: PTH208 - a descriptor
+                if _temporary(operation) in names:
+                    self._in_records(partial(self._records.prepare, operation, _drop))
+                    os.unlink(_temporary(operation), dir_fd=directory)
+                elif note.name in names:
+                    self._in_records(partial(self._records.complete, operation, partial(_end, result=result)))
+            finally:
+                os.close(directory)
 
     def _write(self, operation: Operation, change: WriteNote) -> Outcome:
-        target = _target(change)
-        _make_directory(target.parent)
+        real = _real_note(change)
         ignored = _ignore(Path(change.root), change.ignore)
         made: list[NoteWritten] = []
-        with _locked(target.parent) as directory:
-            note = _NoteFile(directory, target.name, _temporary(operation))
+        with _locked(real) as directory:
+            note = _NoteFile(directory, real.name, _temporary(operation))
 
             def edit(text: str) -> str:
                 done = edited(text, change.content, change.mode, change.heading)
@@ -159,13 +169,36 @@ class NoteFiles:
                 return done.text
 
             try:
-                note.replace(edit, lambda: self._in_records(partial(self._records.begin_note, operation, made[-1])))
+                note.replace(
+                    edit,
+                    lambda: self._in_records(
+                        partial(self._records.prepare, operation, partial(_begin, result=made[-1]))
+                    ),
+                )
             except BaseException:
                 if note.is_prepared:  # before the file goes, which would say that the note is written
-                    self._in_records(partial(self._records.forget_note, operation))
+                    self._in_records(partial(self._records.prepare, operation, _drop))
                 note.discard()
                 raise
-        return self._in_records(partial(self._records.end_note, operation, made[-1]))
+        return self._in_records(partial(self._records.complete, operation, partial(_end, result=made[-1])))
+
+
+def _begin(planner: Planner, result: NoteWritten) -> Edits[None]:
+    """The note is about to be written: that, and what will have come of it."""
+    operation = planner.operation
+    yield Put(NoteWrite(operation.operation_id, encode_operation(operation), _encode_result(result)))
+
+
+def _end(planner: Planner, result: NoteWritten) -> Edits[NoteWritten]:
+    """The note is written, and so its session is active."""
+    yield from _drop(planner)
+    yield from planner.note_active()
+    return result
+
+
+def _drop(planner: Planner) -> Edits[None]:
+    """The note is not being written."""
+    yield Remove(NoteWrite, "operation_id", planner.operation.operation_id)
 
 
 def _change(operation: Operation) -> WriteNote:
@@ -178,32 +211,20 @@ def _temporary(operation: Operation) -> str:
     return f".note-{hashlib.sha256(operation.operation_id.encode()).hexdigest()[:16]}.tmp"
 
 
-def _target(change: WriteNote) -> Path:
-    """The file of a note, links resolved. Raises `InvalidInput` when links lead out of the workspace, or to no note."""
-    root = Path(os.path.realpath(change.root))
-    if not root.is_dir():
+def _real_note(change: WriteNote) -> RealNote:
+    """The file of a note. Raises `InvalidInput` when links lead out of the workspace, or to no note."""
+    if not Path(change.root).is_dir():
         raise InvalidInput(f"the workspace {shown(change.root)} is not there", field="path")
-    target = Path(os.path.realpath(root / change.path))
-    if not target.is_relative_to(root):
-        raise InvalidInput(f"{change.path} is a link out of the workspace: give the path of a file in it", field="path")
-    if any(part.startswith(".") for part in target.relative_to(root).parts) or target.suffix.lower() != ".md":
-        raise InvalidInput(f"{change.path} is a link to what is no note: give another path", field="path")
-    return target
-
-
-def _make_directory(path: Path) -> None:
-    """Make a directory with those above it, durably."""
-    if path.is_dir():
-        return
-    _make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
+    return real_note(change.path, change.root, change.places)
 
 
 @contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[int]:
-    """The descriptor of a directory in which no other store writes meanwhile. `flock` ends with the process."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _locked(note: RealNote) -> Iterator[int]:
+    """The descriptor of a note's directory, made where it is missing, in which no other store writes meanwhile.
+
+    `flock` ends with the process.
+    """
+    descriptor = open_directory(note, make=True)
     try:
         until = time.monotonic() + LOCK_S
         while True:
@@ -212,7 +233,7 @@ def _locked(directory: Path) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise MemoryUnavailable(f"another process is writing in {directory}: try again") from None
+                    raise MemoryUnavailable(f"another process is writing beside {note.name}: try again") from None
                 time.sleep(0.01)
             except OSError:  # a file system without locks
                 break
@@ -222,7 +243,7 @@ def _locked(directory: Path) -> Iterator[int]:
 
 
 class _Version:
-    """What a file is at one moment; it stays open, so that what is written into it later can be seen."""
+    """A file as it is at one moment; it stays open, so that what is written into it later can be seen."""
 
     def __init__(self, directory: int, name: str) -> None:
         self.mode: int | None = None
@@ -248,7 +269,7 @@ class _Version:
         return b"".join(parts)
 
     def is_at(self, directory: int, name: str) -> bool:
-        """Whether the file of that name is this one, and holds what was read."""
+        """True if the file of that name is this one, and holds what was read."""
         try:
             there = os.stat(name, dir_fd=directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -257,11 +278,11 @@ class _Version:
 
     @property
     def changed(self) -> bool:
-        """Whether somebody has written into it since it was read. By its content: a time may say too little."""
+        """True if somebody has written into it since it was read. By its content: a time may say too little."""
         return self._read() != self.data
 
     def settled(self) -> bytes:
-        """What it holds, once nobody has it open to write into it any more.
+        """The file's content, once nobody has it open to write into it any more.
 
         Where the system does not tell that: once what was being written has not changed for a while.
         """
@@ -275,7 +296,7 @@ class _Version:
         return held
 
     def _has_writer(self) -> bool | None:
-        """Whether a process has it open for writing: then Linux gives no lease to read. None: that cannot be told."""
+        """True if a process has it open for writing: then Linux gives no lease to read. None: that cannot be told."""
         if self._descriptor is None:
             return False
         try:
@@ -304,7 +325,7 @@ class _NoteFile:
         self._temporary = temporary
         self.is_prepared = False
 
-    def replace(self, edit: Callable[[str], str], begin: Callable[[], None]) -> None:
+    def replace(self, edit: Callable[[str], str], begin: Callable[[], object]) -> None:
         """Put what `edit` makes of the note in its place. `begin` is called when that is durable in the temporary file;
         both are called again when the note has changed meanwhile."""
         for _ in range(ATTEMPTS):
@@ -402,12 +423,20 @@ def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
     """
     if not os.path.lexists(root / ".git"):
         return ()
-    new = [each for each in directories if not any((root / each).rglob("*.md"))]
-    file = root / ".gitignore"
+    own = [each for each in directories if not (root / each.rstrip("/")).is_symlink()]
+    new = [each for each in own if not any((root / each).rglob("*.md"))]
+    if not new:
+        return ()
+    file = RealNote(Path(os.path.realpath(root)), (".gitignore",))
     try:
-        said = {line.strip().strip("!/") for line in file.read_text(errors="replace").splitlines()} if new else set()
+        with os.fdopen(open_note(file), "rb") as there:
+            text = there.read(MAX_FILE_BYTES).decode(errors="replace")
     except FileNotFoundError:
-        said = set()
+        text = ""
+    except OSError as error:
+        logger.warning("git was not told to ignore notes", extra={"reason": str(error)})
+        return ()
+    said = {line.strip().strip("!/") for line in text.splitlines()}
     missing = tuple(each for each in new if each.strip("/") not in said)
     if missing:
 
@@ -416,7 +445,7 @@ def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
             return text + ("" if ends else "\n") + "".join(f"/{each.strip('/')}/\n" for each in missing)
 
         try:
-            with _locked(root) as directory:
+            with _locked(file) as directory:
                 _NoteFile(directory, file.name, ".gitignore.note.tmp").replace(edit, lambda: None)
         except (OSError, RemembrancerError) as error:
             logger.warning("git was not told to ignore notes", extra={"reason": str(error)})

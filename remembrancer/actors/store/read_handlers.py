@@ -11,34 +11,43 @@ import itertools
 import logging
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 import anyio
 import msgspec
 
+from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.near_memories import near_by_meaning
+from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Records, Vectors
-from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
-from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
+from remembrancer.actors.store.retrieval.candidates import PROJECTS, Source
+from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.reranking import Reranking
+from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
+from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
+from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.protocol.consolidation import ReadSession
-from remembrancer.protocol.errors import FileLocked, NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
-from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.errors import (
+    FileLocked,
+    NotFound,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    SchemaTooOld,
+)
+from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
@@ -55,7 +64,6 @@ from remembrancer.protocol.reads import (
     GraphFound,
     LinksFound,
     Listed,
-    ListedMemory,
     ListMemories,
     MemoryShown,
     NoteAccess,
@@ -72,13 +80,15 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.work import AskModels, ChooseModel, ModelsTold
-from remembrancer.protocol.writes import PortableMemory, ProjectRef
+from remembrancer.protocol.writes import NearMemory, PortableMemory, ProjectRef
 
 QUERY_VECTOR_SHARE: Final = 0.5
 """Of the time that a read may take: how long it waits for its query's vector before it goes on with words alone."""
 ANSWER_MARGIN_S: Final = 0.1
-"""What is kept of a deadline for the way back, where an answer that says "not yet" is worth more than none."""
+"""The part of a deadline that is kept for the way back, where an answer that says "not yet" is worth more than none."""
 DEFAULT_DEADLINE_S: Final = 5.0
+RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
+"""Of the memories of a recall of which parts are to be shown, as many as a budget of tokens allows."""
 
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' puts a backup in its place"
 
@@ -88,10 +98,7 @@ logger = logging.getLogger(__name__)
 
 
 class ReadHandlers:
-    """Answers the questions of clients. `embedding` says how the embedding is.
-
-    `reranker`: the settings that say how much it may cost, where there is one.
-    """
+    """Answers the questions of clients. `embedding` says how the embedding is."""
 
     def __init__(
         self,
@@ -99,33 +106,36 @@ class ReadHandlers:
         files: MemoryFiles,
         index: IndexManager,
         scheduler: EmbeddingScheduler,
-        threads: Executor,
+        readers: Readers,
         gate: LoadGate,
         embedding: Callable[[], EmbeddingSummary],
         notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
+        code: CodeHandlers,
         weights: Weights = DEFAULT_WEIGHTS,
         *,
+        lane_notices: Callable[[str], tuple[Notice, ...]] = lambda _: (),
         rules: Rules = DEFAULT_RULES,
         read_budget_s: float = 2.0,
-        reranker: Settings | None = None,
     ) -> None:
         self._paths = paths
         self._files = files
         self._index = index
         self._scheduler = scheduler
-        self._threads = threads
+        self._readers = readers
         self._gate = gate
         self._embedding = embedding
         self._notes_of = notes_of
+        self._code = code
         self._weights = weights
         self._rules = rules
+        self._lane_notices = lane_notices
         self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
-        self._reranker = reranker
         self._started_at = time.monotonic()
         self._touched: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+        self._used: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     def handlers(self) -> dict[type, Handler]:
-        """What is read on request."""
+        """The handlers of reads."""
         return {
             Recall: self._recall,
             GetMemory: self._show,
@@ -142,31 +152,44 @@ class ReadHandlers:
             ChooseModel: self._choose_model,
         }
 
-    def take_touched(self) -> dict[tuple[str, str], Counter[int]]:
-        """How often answers have shown memories since the last call, by file and session: accesses to be counted."""
-        touched, self._touched = self._touched, defaultdict(Counter)
-        return touched
+    def take_touched(self) -> dict[tuple[str, str], tuple[Counter[int], set[str]]]:
+        """The accesses to be counted: how often answers have shown memories since the last call, by file and session.
+
+        Beside that, the ids of those that were used.
+        """
+        touched, used = self._touched, self._used
+        self._touched, self._used = defaultdict(Counter), defaultdict(set)
+        return {key: (touched.get(key, Counter()), used.get(key, set())) for key in {**touched, **used}}
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
-        in_scope = await self._files_in_scope(request)
-        current().mark("files at hand")
         model = self._scheduler.answering.key
-        embed, reranking = self.embed_within(context, model), self._reranking_within(request.query, context)
+        scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
+        in_scope = await self._readable(request.project, scopes, model)
+        current().mark("files at hand")
+        embed, threads = self.embed_within(context, model), self._readers.of(request.project.id)
+        notes, without_notes = await self._notes_or_why_not(request, model)
 
-        notes = await self._notes_of(request, model)
+        async def search(view: View) -> Recalled:
+            nonlocal without_notes
+            if notes is not None:
+                try:
+                    return await search_in(view.beside(notes))
+                except CANNOT_BE_READ as error:  # of the index, or of a file of memories, which is told by itself
+                    answer = await search_in(view)
+                    without_notes = _without_notes(error)
+                    return answer
+            return await search_in(view)
 
-        async def search(files: Sequence[Records]) -> Recalled:
-            sources = [Source(records, self._index.searchable(records.name, model)) for records in files]
-            sources += [notes] if notes is not None else []
-            answer, seen = await recall(request, sources, embed, self._threads, time.time(), self._weights, reranking)
-            for place, numbers in seen.items() if request.counts_accesses else ():
-                if place == len(files):  # notes are files, and files count no accesses
-                    continue
-                self._touched[files[place].name, request.session_id].update(numbers)
+        async def search_in(view: View) -> Recalled:
+            answer, seen = await recall(request, view, embed, threads, time.time(), self._weights)
+            if request.counts_accesses:
+                self._note_shown(view.by_file(seen), request.session_id, used_in(answer.memories))
             return answer
 
         with self._gate.serving():
             answer = with_notices(*await answered(in_scope, search))
+            answer = self._code.beside_code(request.project.id, answer)
+            answer = _sendable(with_notices(answer, without_notes), in_parts=request.with_passages)
             if (missing := self._scheduler.missing) and request.strategy != "keyword":
                 text = (
                     f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
@@ -174,21 +197,15 @@ class ReadHandlers:
                 answer = with_notices(answer, (Notice("partial_results", text),))
             return answer
 
-    def _reranking_within(self, query: str, context: RequestContext) -> Reranking | None:
-        """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
-        if self._reranker is None:
-            return None
-        settings = self._reranker
-        answer_by = time.monotonic() + context.remaining_s(DEFAULT_DEADLINE_S) * 0.8 - ANSWER_MARGIN_S
-
-        async def ask(query: str, passages: Sequence[str], timeout_s: float) -> Sequence[float]:
-            # Counted from here: the search has had its time by now.
-            return await self._scheduler.rerank(query, passages, max(0.0, min(timeout_s, answer_by - time.monotonic())))
-
-        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked(query))
+    async def _notes_or_why_not(self, request: Recall, model: str | None) -> tuple[Source | None, tuple[Notice, ...]]:
+        """The notes to look into; where their index cannot be read, which is derived, the notice that says so."""
+        try:
+            return await self._notes_of(request, model), ()
+        except RemembrancerError as error:
+            return None, _without_notes(error)
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
-        """What makes a question's vector by that model in good time for the answer."""
+        """A function that makes a question's vector by that model in good time for the answer."""
         timeout_s = min(self._vector_timeout_s, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
         answer_by = time.monotonic() + timeout_s  # however often it is asked for
 
@@ -201,120 +218,118 @@ class ReadHandlers:
         return embed
 
     async def _search_graph(self, request: SearchGraph, _context: RequestContext) -> GraphFound:
-        async def search(files: Sequence[Records]) -> GraphFound:
-            answer, seen = await self._read(lambda: search_graph(request, files, time.time(), self._weights))
-            for place, numbers in seen.items():
-                self._touched[files[place].name, request.session_id].update(numbers)
+        project_id = request.project.id
+
+        async def search(view: View) -> GraphFound:
+            def walk() -> tuple[GraphFound, list[Ref]]:
+                with self._code.reading(project_id) as code:
+                    about = partial(self._code.memories_about, project_id)
+                    return search_graph(request, view, time.time(), self._weights, code, about)
+
+            answer, seen = await self._read(request.project, walk)
+            self._note_shown(view.by_file(seen), request.session_id)
             return answer
 
         with self._gate.serving():
-            return with_notices(*await answered(await self._graph_files(request.project), search))
+            return with_notices(*await answered(await self._readable(request.project), search))
 
     async def _suggest(self, request: Suggest, _context: RequestContext) -> Suggestions:
-        files = await self._graph_files(request.project)
-        suggested, _ = await answered(files, lambda files: self._read(lambda: suggest(request, files)))
+        suggested, _ = await self.answer(request.project, lambda view: suggest(request, view))
         return suggested
-
-    async def _graph_files(self, project: ProjectRef) -> Readable:
-        """The project's file first: a name is shown as the project spells it."""
-        found = await readable(self._files, project)
-        return found._replace(files=found.files[::-1])
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
         embed, now = self.embed_within(context, model), time.time()
+        threads = self._readers.of(request.project.id)
 
-        async def gather(files: Sequence[Records]) -> ContextGathered:
-            sources = [Source(records, self._index.searchable(records.name, model)) for records in files]
-            user = next((source for source in sources if source.records.name == USER), None)
-            its = next((source for source in sources if source is not user), None)
-            return await Gathering(request, its, user, embed, self._threads, now, self._weights).gathered()
-
-        of_project = any(section != "preferences" for section in request.sections)  # which are the user's alone
+        # Preferences are the user's alone.
+        scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
         with self._gate.serving():
             return with_notices(
-                *await answered(await readable(self._files, request.project, of_project=of_project), gather)
+                *await answered(
+                    await self._readable(request.project, scopes, model),
+                    lambda view: Gathering(request, view, embed, threads, now, self._weights).gathered(),
+                )
             )
 
     async def _note_access(self, request: NoteAccess, _context: RequestContext) -> Noted:
-        for records in (await readable(self._files, request.project)).files:
-            seen = await self._read(partial(visible_numbers, records, request.memory_ids, request.session_id))
-            self._touched[records.name, request.session_id].update(seen)
+        view = (await self._readable(request.project)).view
+        filters = Filters(request.session_id, include_forgotten=True)
+        seen = await self._read(request.project, lambda: view.visible(request.memory_ids, filters))
+        self._note_shown({**dict.fromkeys(view.names, ()), **view.by_file(seen)}, request.session_id, request.used)
         return Noted()
 
-    async def _files_in_scope(self, request: Recall) -> Readable:
-        """The project's file first."""
-        scopes = request.scopes or ("session", "project", "user")
-        of_memory = not request.sources or "memory" in request.sources
-        of_project = of_memory and not {"session", "project"}.isdisjoint(scopes)
-        of_user = of_memory and "user" in scopes
-        found = await readable(self._files, request.project, of_project=of_project, of_user=of_user)
-        return found._replace(files=found.files[::-1])
+    def _note_shown(self, shown: Mapping[str, Sequence[int]], session_id: str, used: Collection[str] = ()) -> None:
+        """Count accesses to these memories by their files, and note ids of memories that were used."""
+        for name, numbers in shown.items():
+            self._touched[name, session_id].update(numbers)
+            if used:
+                self._used[name, session_id].update(used)
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
-        question = await readable(self._files, request.project)
-        for records in question.files:
-            number = await self._read(partial(records.number_of, request.memory_id))
-            if number is None:
-                continue
-            timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
-            answer_at = anyio.current_time() + timeout_s
-            embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
-            if embedded:
-                with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
-                    comparing = asyncio.ensure_future(self._index.check_now(records.name, number, self._threads))
-                    await asyncio.shield(comparing)
-            similar = await self._read(partial(near_duplicates, records, number, request.session_id))
-            return EmbeddingState(request.memory_id, embedded, similar, error)
-        error = "there is no such memory" if question.error is None else question.error.message
-        return EmbeddingState(request.memory_id, embedded=False, error=error)
+        question = await self._readable(request.project)
+        view, threads = question.view, self._readers.of(request.project.id)
+        ref = await self._read(request.project, lambda: view.find(request.memory_id))
+        if ref is None:
+            missing = "there is no such memory" if question.error is None else question.error.message
+            return EmbeddingState(request.memory_id, embedded=False, error=missing)
+        records, number = view.lane_of(ref)
+        timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
+        answer_at = anyio.current_time() + timeout_s
+        embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
+        near: tuple[NearMemory, ...] = ()
+        if embedded:
+            with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
+                comparing = asyncio.ensure_future(self._index.check_now(records.name, number, threads))
+                await asyncio.shield(comparing)
+            model = self._scheduler.answering.key
+            index = None if model is None else self._index.searchable(records.name, model)
+            if model is not None and index is not None:
+                near = await self._read(
+                    request.project, partial(near_by_meaning, records, index, model, number, request.session_id)
+                )
+        similar = await self._read(request.project, lambda: near_duplicates(view, ref, request.session_id))
+        return EmbeddingState(request.memory_id, embedded, similar, error, near)
 
     async def _show(self, request: GetMemory, _context: RequestContext) -> MemoryShown:
         embedded, rules = self._scheduler.is_embedded, self._rules
-        shown, _ = await answered(
-            await readable(self._files, request.project),
-            lambda files: self._read(lambda: show_memory(request, files, embedded, time.time(), rules)),
+        shown, _ = await self.answer(
+            request.project, lambda view: show_memory(request, view, embedded, time.time(), rules)
         )
         return shown
 
     async def _list(self, request: ListMemories, _context: RequestContext) -> Listed:
-        scopes = request.scopes or ("session", "project", "user")
-        of_project = not {"session", "project"}.isdisjoint(scopes)
-        found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
-        return with_notices(*await answered(found, lambda files: self._read(lambda: list_memories(request, files))))
+        return with_notices(
+            *await self.answer(request.project, lambda view: _page(view, request), request.scopes or SCOPES)
+        )
 
     async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
-        async def follow(files: Sequence[Records]) -> LinksFound:
+        async def follow(view: View) -> LinksFound:
             wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
-            by_file = await self._read(lambda: [records.follow(*wanted) for records in files])
-            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
-            found = [
-                (each, records.name, number)
-                for records, its in zip(files, by_file, strict=True)
-                for number, each in its.items()
-            ]
+            found = list((await self._read(request.project, lambda: view.follow(*wanted))).items())
             if not found:
                 raise unknown_memory(", ".join(request.memory_ids))
-            found.sort(key=lambda item: (item[0].distance, asked.get(item[0].id, 0)))
-            lengths = itertools.accumulate(len(each.content) for each, _, _ in found)
+            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
+            found.sort(key=lambda item: (item[1].distance, asked.get(item[1].id, 0)))
+            lengths = itertools.accumulate(len(each.content) for _, each in found)
             fits = [request.characters is None or length <= request.characters for length in lengths]
             shown = found[: max(1, min(request.limit, sum(fits)))]
-            memories = [each for each, _, _ in shown]
-            if request.counts_accesses:
-                for place, (each, name, number) in enumerate(shown):
-                    touched = self._touched[name, request.session_id]
-                    touched[number] += 1
+            memories = [each for _, each in shown]
+            for place, (ref, each) in enumerate(shown):
+                records, number = view.lane_of(ref)
+                touched = self._touched[records.name, request.session_id]
+                touched[number] += request.counts_accesses
+                if touched[number]:  # shown, and not written down yet
                     count = each.access_count + touched[number]
                     memories[place] = msgspec.structs.replace(each, access_count=count, last_accessed_at=now)
             return LinksFound(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()
         with self._gate.serving():
-            return with_notices(*await answered(await readable(self._files, request.project), follow))
+            return with_notices(*await answered(await self._readable(request.project), follow))
 
     async def _describe(self, request: DescribeStore, _context: RequestContext) -> StoreDescription:
-        found = await readable(self._files, request.project)
-        return with_notices(*await answered(found, lambda files: self._read(lambda: self._description(files, request))))
+        return with_notices(*await self.answer(request.project, lambda view: self._description(view, request)))
 
     async def _tell_models(self, _request: AskModels, _context: RequestContext) -> ModelsTold:
         return ModelsTold(self._scheduler.models())
@@ -324,30 +339,59 @@ class ReadHandlers:
         return ModelsTold(self._scheduler.models())
 
     async def _describe_session(self, request: DescribeSession, _context: RequestContext) -> SessionDescription:
-        def describe(files: Sequence[Records]) -> SessionDescription:
-            return describe_session([records.session_story(request.session_id) for records in files])
-
-        found = await readable(self._files, request.project)
-        return with_notices(*await answered(found, lambda files: self._read(lambda: describe(files))))
-
-    def _description(self, files: Sequence[Records], request: DescribeStore) -> StoreDescription:
-        counts = total_counts([records.counts(request.session_id) for records in files])
-        stories = [records.session_story(request.session_id) for records in files]
-        return StoreDescription(
-            counts=counts,
-            embedding=self._embedding(),
-            database_bytes=sum(records.sizes(on_disk=True).bytes for records in files),
-            database_path=str(self._paths.project_database(request.project.id)),
-            uptime_s=time.monotonic() - self._started_at,
-            schema_version=SCHEMA_VERSION,
-            memories_this_session=sum(sum(story.stored.values()) for story in stories),
-            session_started_at=min(
-                (story.started_at for story in stories if story.started_at is not None), default=None
-            ),
+        return with_notices(
+            *await self.answer(request.project, lambda view: describe_session(view.session_stories(request.session_id)))
         )
 
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+    def _description(self, view: View, request: DescribeStore) -> StoreDescription:
+        starts = view.session_starts(request.session_id)
+        return StoreDescription(
+            counts=total_counts(view.counts(request.session_id)),
+            embedding=self._embedding(),
+            database_bytes=sum(map(self._files.size_bytes, view.names)),
+            database_path=str(self._paths.project_database(request.project.id)),
+            uptime_s=time.monotonic() - self._started_at,
+            memories_this_session=sum(start.stored for start in starts),
+            session_started_at=min(
+                (start.started_at for start in starts if start.started_at is not None), default=None
+            ),
+            proposals=tuple(view.proposals()),
+        )
+
+    async def _readable(
+        self, project: ProjectRef, scopes: Collection[Scope] = SCOPES, model: str | None = None
+    ) -> Readable:
+        """The project's file if it has one, and the user's, for whom that is, with a model's vectors; where memories
+        of these scopes lie. To ask makes no file."""
+        files = self._files
+        found = files.users if "user" in scopes and project.sees_user else []
+        of_user = self._lane_notices(USER) if found else ()
+        error: RemembrancerError | None = None
+        is_asked = not PROJECTS.isdisjoint(scopes)
+        own = files.open_project(project) if is_asked else None
+        if own is None and is_asked and files.exists(project):
+            try:
+                own = await files.project(project)
+            except CANNOT_BE_READ as reason:
+                error = reason
+        if own is not None:
+            shared = files.lanes_of(project.id)["project"]
+            found[:0] = [own] if shared is own else [own, shared]
+        view = View([Source(records, self._index.searchable(records.name, model)) for records in found])
+        # Of the project's lane when that is open: it is since its file is.
+        notices = (*files.losses(view.names[::-1]), *self._lane_notices(project.id), *of_user)
+        return Readable(view, files.note_unusable, error, notices)
+
+    async def answer(
+        self, project: ProjectRef, work: Callable[[View], T], scopes: Collection[Scope] = SCOPES
+    ) -> tuple[T, tuple[Notice, ...]]:
+        """As `answered`, with work for a thread that reads."""
+        return await answered(
+            await self._readable(project, scopes), lambda view: self._read(project, lambda: work(view))
+        )
+
+    async def _read(self, project: ProjectRef, work: Callable[[], T]) -> T:
+        return await self._readers.read(project.id, work)
 
 
 def total_counts(all_counts: Sequence[Counts]) -> Counts:
@@ -367,75 +411,39 @@ def total_counts(all_counts: Sequence[Counts]) -> Counts:
     )
 
 
-def list_memories(request: ListMemories, files: Sequence[Records]) -> Listed:
-    """A page of the memories of several files in the order asked for."""
-    end = request.offset + request.limit
-
-    def key(memory: ListedMemory) -> tuple[float, float, str]:
-        if request.order == "valid":
-            return 0.0, memory.valid_since, memory.id
-        return memory.importance if request.order == "important" else 0.0, memory.happened_at, ""
-
-    if request.valid_at is not None and request.as_of is not None:
-        known = request.session_id, request.project.id, request.valid_at, request.as_of
-        having = [records for records in files if records.known_as_of(*known, 1)]
-        if len(having) == 1:  # nothing to merge it with: the page alone is read
-            page = having[0].known_as_of(*known, request.limit, request.offset)
-        else:
-            found = [each for records in having for each in records.known_as_of(*known, end)]
-            page = sorted(found, key=lambda each: (each[0], each[1].id), reverse=True)[request.offset : end]
-        return Listed(tuple(memory for _, memory in page))
-    tops = [(records, records.top(request.filters, request.order, end)) for records in files]
-    begin = request.offset
-    if sum(bool(numbers) for _, numbers in tops) == 1:  # nothing to merge it with: the page alone is read
-        begin, tops = 0, [(records, numbers[request.offset :]) for records, numbers in tops]
-    loaded = [each for records, numbers in tops for each in records.load(numbers, request.filters).values()]
-    loaded.sort(key=key, reverse=True)
-    return Listed(tuple(ListedMemory(**each.listed()) for each in loaded[begin : begin + request.limit]))
+def _page(view: View, request: ListMemories) -> Listed:
+    memories, cut = first_that_fit(view.listed(request))
+    return Listed(memories, cut=cut)
 
 
 def show_memory(
     request: GetMemory,
-    files: Sequence[Records],
+    view: View,
     is_embedded: Callable[[Records, int], bool],
     now: float,
     rules: Rules,
 ) -> MemoryShown:
-    """The memory, forgotten or not. `files` are the user's and then the project's: a memory in both is the user's.
+    """The memory, forgotten or not.
 
     Raises:
         NotFound: there is none that the session may see.
     """
-    for records in files:
-        memory = records.portable(request.memory_id, request.session_id, request.project.id)
-        number = records.number_of(request.memory_id)
-        if memory is not None and number is not None:
-            found = _shown(request, records, memory, number, is_embedded(records, number), now, rules)
-            others = [each for each in files if each is not records]
-            copies = (each.surroundings(memory.id, memory.content, request.session_id).copies for each in others)
-            return msgspec.structs.replace(found, copies=(*found.copies, *itertools.chain.from_iterable(copies)))
-    raise unknown_memory(request.memory_id)
-
-
-def _shown(
-    request: GetMemory,
-    records: Records,
-    memory: PortableMemory,
-    number: int,
-    embedded: bool,
-    now: float,
-    rules: Rules,
-) -> MemoryShown:
+    found = view.portable(request.memory_id, request.session_id, request.project.id)
+    if found is None:
+        raise unknown_memory(request.memory_id)
+    ref, memory = found
+    records, number = view.lane_of(ref)
+    embedded = is_embedded(records, number)
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
-    known = records.surroundings(memory.id, memory.content, request.session_id)
+    known = view.surroundings(ref, memory, request.session_id)
     promotions = promotions_known(memory, known.promotions)
-    asked = ReadSession(request.project, memory.session_id, turns=0)
+    asked = ReadSession(request.project, memory.session_id)
     session = records.materials(asked).entry if memory.scope == "session" else None
-    around = Circumstances(embedded, known.incoming, promotions, session, known.summed_up_in)
+    around = Circumstances(embedded, known.incoming, promotions, session, known.summed_up_in, known.proposal)
     return MemoryShown(
         memory,
         embedded,
-        near_duplicates(records, number, request.session_id),
+        near_duplicates(view, ref, request.session_id),
         strength=memory_strength(
             memory.importance, memory.confidence, memory.access_count, accessed_at, memory.scope, now
         ),
@@ -443,14 +451,15 @@ def _shown(
         incoming=known.incoming,
         promotions=promotions,
         observed_in=known.observed_in,
+        found_entities=known.found_entities,
         copies=known.copies,
         reasons=explain(memory, around, now, rules),
     )
 
 
-def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:
+def near_duplicates(view: View, ref: Ref, session_id: str) -> tuple[str, ...]:
     """Ids of the nearest near-duplicates of a memory that a session may see, in either direction."""
-    found = records.load([number], Filters(session_id, include_forgotten=True)).get(number)
+    found = view.load([ref], Filters(session_id, include_forgotten=True)).get(ref)
     return () if found is None else found.near_duplicates
 
 
@@ -485,69 +494,73 @@ def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tup
     return tuple(sorted(found, key=lambda each: each.promoted_at))
 
 
-CANNOT_BE_READ: Final = (RecordsUnusable, SchemaTooNew, FileLocked)
+def _sendable(answer: Recalled, *, in_parts: bool) -> Recalled:
+    """The answer without those at its end that are too many bytes. `in_parts`: not all of each is shown."""
+    room = RECALLED_BYTES if in_parts else LISTED_BYTES
+    lengths = itertools.accumulate(len(memory.content.encode()) for memory in answer.memories)
+    kept = max(1, sum(length <= room for length in lengths))
+    if kept >= len(answer.memories):
+        return answer
+    text = (
+        f"Of {len(answer.memories)} memories these are the first {kept}: all would be too many bytes for one answer "
+        "(ask for something narrower, or with max_tokens)."
+    )
+    notices = (*answer.notices, Notice("answer_cut", text))
+    return msgspec.structs.replace(answer, memories=answer.memories[:kept], notices=notices)
+
+
+CANNOT_BE_READ: Final = (RecordsUnusable, SchemaTooNew, SchemaTooOld, FileLocked)
 """Errors of a file that is left out of an answer, which says so."""
 
 
 class Readable(NamedTuple):
-    """The files of a question: the user's first. `error` says why the project's is not among them, if it should be;
-    `note_unusable` is told of a file in which damage shows later."""
+    """The view for a question. `error` says why the project's file is not in it, if it should be; `note_unusable` is
+    told of a file in which damage shows later; `losses` say which of them were begun anew."""
 
-    files: tuple[Records, ...]
+    view: View
     note_unusable: Callable[[str, RemembrancerError], None]
     error: RemembrancerError | None = None
+    losses: tuple[Notice, ...] = ()
 
 
-async def readable(
-    files: MemoryFiles, project: ProjectRef, *, of_project: bool = True, of_user: bool = True
-) -> Readable:
-    """The user's file, for whom that is, and the project's if it has one: to ask makes none."""
-    found = (files.user,) if of_user and project.sees_user else ()
-    if not of_project or not files.exists(project):
-        return Readable(found, files.note_unusable)
-    try:
-        return Readable((*found, await files.project(project)), files.note_unusable)
-    except CANNOT_BE_READ as error:
-        return Readable(found, files.note_unusable, error)
-
-
-async def answered(
-    question: Readable, work: Callable[[Sequence[Records]], Awaitable[T]]
-) -> tuple[T, tuple[Notice, ...]]:
-    """What `work` makes of the files that can be read, and what is missing from it.
+async def answered(question: Readable, work: Callable[[View], Awaitable[T]]) -> tuple[T, tuple[Notice, ...]]:
+    """The result of `work` on the files that can be read, and notices of those that cannot.
 
     Damage may show only when a page is read: `work` is done again then, without the file that has it.
 
     Raises:
-        RecordsUnusable, SchemaTooNew, FileLocked: no file is left, or what was asked for may be in the missing one.
+        RecordsUnusable, SchemaTooNew, SchemaTooOld, FileLocked: no file is left, or what was asked for may be
+            in the missing one.
         RemembrancerError: what `work` raises.
     """
-    files, note_unusable, error = question
+    view, note_unusable, error, losses = question
     if error is not None:
-        if not files:
+        if not view:
             raise error
         try:
-            return await work(files), (_missing("project", error),)
+            return await work(view), (_missing("project", error), *losses)
         except NotFound:
             raise error from None
     try:
-        return await work(files), ()
+        return await work(view), losses
     except CANNOT_BE_READ as damage:
-        for damaged in files if len(files) > 1 else ():
+        for name in reversed(view.names) if len(view.names) > 1 else ():
             with contextlib.suppress(*CANNOT_BE_READ, NotFound):
-                reply = await work([each for each in files if each is not damaged])
-                logger.warning(
-                    "answered without a file", extra={"name_of_file": damaged.name, "reason": damage.message}
-                )
+                reply = await work(view.without(name))
+                logger.warning("answered without a file", extra={"name_of_file": name, "reason": damage.message})
                 if not isinstance(damage, FileLocked):
-                    note_unusable(damaged.name, damage)
-                return reply, (_missing("user" if damaged.name == USER else "project", damage),)
+                    note_unusable(name, damage)
+                return reply, (_missing("user" if view.is_users(name) else "project", damage), *losses)
         raise
 
 
 def with_notices(reply: R, missing: tuple[Notice, ...]) -> R:
     """The reply, which says what is missing from it."""
     return msgspec.structs.replace(reply, notices=(*missing, *reply.notices)) if missing else reply
+
+
+def _without_notes(error: RemembrancerError) -> tuple[Notice, ...]:
+    return (Notice("partial_results", f"The notes are missing from this answer: {error.message}."),)
 
 
 def _missing(whose: str, error: RemembrancerError) -> Notice:

@@ -46,7 +46,7 @@ class RequestContext:
 
     def refuse(self, error: RemembrancerError) -> None:
         """Answer with an error."""
-        self.router.refuse(self.peer, error.to_failure(), in_reply_to=self.envelope.message_id)
+        self.router.refuse(self.peer, error, in_reply_to=self.envelope.message_id)
 
 
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]
@@ -138,11 +138,11 @@ JOBS_UNDER_LOAD: Final = 16
 READING_S: Final = 0.3
 """So long after many chunks of files have come, more of them are on their way."""
 ASIDE_S: Final = 0.2
-"""How long one question of the background's waits at most for clients to be served."""
+"""The time that one question of the background's waits at most for clients to be served."""
 
 
 class LoadGate:
-    """Whether clients are being served: embedding and indexing step back then.
+    """The measure of the clients' load: embedding and indexing step back while they are served.
 
     Times are seconds of any clock that only goes forward.
     """
@@ -175,7 +175,7 @@ class LoadGate:
         self._reading_until = now + READING_S
 
     def hold_s(self, now: float, waiting_since: float) -> float:
-        """How long embedding that has waited since `waiting_since` should still wait; 0: it may go on."""
+        """The seconds that embedding which has waited since `waiting_since` should still wait; 0: it may go on."""
         until = max(self._burst_ends_at(now), self._reading_until)
         return max(0.0, min(until, waiting_since + LONGEST_HOLD_S) - now)
 
@@ -186,11 +186,11 @@ class LoadGate:
             await anyio.sleep(min(give_up_at, self._burst_ends_at(now)) - now)
 
     def is_serving(self, now: float) -> bool:
-        """Whether clients are in the middle of a burst."""
+        """True if clients are in the middle of a burst."""
         return now < self._burst_ends_at(now)
 
     def is_idle(self, now: float) -> bool:
-        """Whether nobody has been at work for a while."""
+        """True if nobody has been at work for a while."""
         return not self._being_served and now >= self._last_served_at + IDLE_S
 
     def _burst_ends_at(self, now: float) -> float:

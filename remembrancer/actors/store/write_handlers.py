@@ -1,33 +1,39 @@
-"""Where writes are taken in: each goes to its file, is committed with those that wait beside it, and is answered."""
+"""The taking in of writes: each goes to its file, is committed with those that wait beside it, and is answered."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import (
-    USER,
     Answer,
     MemoryFiles,
     Target,
     find_target,
     is_ready,
+    moved_to,
     stays_in,
     target_of,
 )
+from remembrancer.actors.store.moves import Move
+from remembrancer.actors.store.near_memories import near_by_words
 from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.transfer import Move
+from remembrancer.actors.store.readers import Readers, at_latest
+from remembrancer.actors.store.records.catalog import NAME as CATALOG
+from remembrancer.actors.store.records.contract import Outcome, Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import UNREADABLE, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
@@ -36,16 +42,23 @@ from remembrancer.protocol.writes import (
     BatchApplied,
     EraseMemory,
     ImportSessions,
+    NearMemory,
     Operation,
     Rejected,
     RestoredResult,
     SessionsImported,
     StoredResult,
+    StoreMemory,
     Submit,
     SubmitBatch,
     UpdatedResult,
     memory_id_of,
 )
+
+NEAR_S: Final = 0.001
+"""The time that an acknowledgement waits, once it could be given, for what is near the memory."""
+LOOKING: Final = 2
+"""Memories beside which others are looked for at once: where more are stored, as by an import, nobody reads that."""
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +66,7 @@ logger = logging.getLogger(__name__)
 class WriteHandlers:
     """Carries out writes; what they change is embedded anew, and not found any more by what it was.
 
-    `on_commit` is told the name of each file that something was committed to.
+    `on_commit` is told the name of each file that something was committed to. `readers` are the threads that read.
     """
 
     def __init__(
@@ -63,6 +76,7 @@ class WriteHandlers:
         index: IndexManager,
         scheduler: EmbeddingScheduler,
         gate: LoadGate,
+        readers: Readers,
         on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
@@ -70,12 +84,15 @@ class WriteHandlers:
         self._index = index
         self._scheduler = scheduler
         self._gate = gate
+        self._readers = readers
+        self._looking: defaultdict[str, list[Future[tuple[NearMemory, ...]]]] = defaultdict(list)
+        """By file."""
         self._on_commit = on_commit
         self._writing: set[asyncio.Future[list[Outcome]]] = set()
         """Notes."""
 
     def handlers(self) -> dict[type, Handler]:
-        """What is written on request."""
+        """The handlers of writes."""
         return {
             Submit: self._take,
             SubmitBatch: lambda request, _: self._submit_batch(request.operations),
@@ -112,6 +129,8 @@ class WriteHandlers:
     async def submit(self, operation: Operation) -> Applied:
         """Apply one operation. Raises what it is refused with."""
         target = await find_target(self._files, operation)
+        if isinstance(operation.change, EraseMemory):
+            await self._drop_quotes(operation, operation.change.memory_id)
         replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer(reply: Answer) -> None:
@@ -123,23 +142,35 @@ class WriteHandlers:
         if isinstance(reply, RemembrancerError):
             raise reply
         if isinstance(operation.change, EraseMemory):
-            await self._scrub(operation.change.memory_id)
+            await self.scrub(operation.change.memory_id)
         return reply
 
-    async def _scrub(self, memory_id: str) -> None:
-        """Take out of every file what an erased memory has left: its history stays where it was promoted from."""
+    async def _drop_quotes(self, operation: Operation, memory_id: str) -> None:
+        """Before a memory is erased, and as long as it is known what it says: delete what hooks have told of it."""
+        lanes = self._files.readable_lanes(operation.project.id)
+        quotes = quotable(text for records in lanes for text in records.texts_of(memory_id, operation.session_id))
+        if quotes:
+            await self._open_all()
+            for records in list(self._files):
+                await self._committer.run(records.name, partial(records.drop_quotes, quotes))
+
+    async def _open_all(self) -> None:
         for project in self._files.catalog.projects():
             try:
-                if self._files.exists(project):
+                if self._files.is_there(project):
                     await self._files.project(project)
             except RemembrancerError as error:
                 logger.warning("a file was not scrubbed", extra={"file": project.id, "code": error.code})
+
+    async def scrub(self, memory_id: str) -> None:
+        """Take out of every file what an erased memory has left: its history stays where it was promoted from."""
+        await self._open_all()
         for records in list(self._files):
-            await self._committer.run(partial(records.scrub, memory_id))
+            await self._committer.run(records.name, partial(records.scrub, memory_id))
 
     async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
-        records = self._files.user if request.project is None else await self._files.project(request.project)
-        await self._committer.run(partial(records.import_sessions, request.sessions))
+        records = self._files.user_file if request.project is None else await self._files.project(request.project)
+        await self._committer.run(records.name, partial(records.import_sessions, request.sessions))
         return SessionsImported()
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
@@ -168,7 +199,7 @@ class WriteHandlers:
         touched = {_memory_of(operations[0])}
         for operation in operations[1:]:
             memory = _memory_of(operation)
-            if memory in touched and not stays_in(target, operation):
+            if memory in touched and not stays_in(self._files, target, operation):
                 break
             if memory not in touched and await self._find(operation) is not target:
                 break
@@ -207,6 +238,14 @@ class WriteHandlers:
             answer(target)
             return
 
+        change = operation.change
+        if (
+            isinstance(change, StoreMemory)
+            and not isinstance(target, (NoteFiles, Move))
+            and not self._is_looking(target.name)
+        ):
+            answer = self._naming_near(target, change, operation.session_id, answer)
+
         def done(outcomes: list[Outcome]) -> None:
             (reply,) = self._follow_up(target, [operation], outcomes)
             elsewhere = self._moved_from(target, operation, reply)
@@ -226,19 +265,42 @@ class WriteHandlers:
         except RemembrancerError as error:
             answer(error)
 
+    def _naming_near(
+        self, target: Records, change: StoreMemory, session_id: str, answer: Callable[[Answer], None]
+    ) -> Callable[[Answer], None]:
+        """Have memories that are near a new one looked for while it is committed. Returns the function that answers: it
+        names those that were found in time."""
+        # The reader's own future: one that is done when the commit is wakes nobody.
+        looking = self._readers.of(target.name).submit(near_by_words, target, change.content, session_id)
+        looking.add_done_callback(_note_failure)
+        self._looking[target.name].append(looking)
+
+        def answer_naming(reply: Applied) -> None:
+            found = looking.result() if looking.done() and looking.exception() is None else ()
+            near = tuple(each for each in found if each.memory_id != change.supersedes)
+            answer(msgspec.structs.replace(reply, near=near) if near else reply)
+
+        def answer_in_time(reply: Answer) -> None:
+            if not isinstance(reply, Applied):
+                answer(reply)
+            elif looking.done():
+                answer_naming(reply)
+            else:
+                at_latest(looking, NEAR_S, partial(answer_naming, reply))
+
+        return answer_in_time
+
+    def _is_looking(self, name: str) -> bool:
+        """True if `LOOKING` memories of that file are beside which others are looked for."""
+        self._looking[name] = [each for each in self._looking[name] if not each.done()]
+        return len(self._looking[name]) >= LOOKING
+
     def _moved_from(self, target: Target, operation: Operation, reply: Answer) -> Target | None:
-        """Where to try again: the memory was moved between the look for it and the commit. None: it was not."""
-        if not isinstance(reply, NotFound) or target is self._files.user or not operation.project.sees_user:
-            return None
-        memory_id = memory_id_of(operation.change)
-        try:
-            moved = memory_id is not None and self._files.user.number_of(memory_id) is not None
-        except RemembrancerError:  # then it stays as it was answered
-            return None
-        return self._files.user if moved else None
+        """The lane to try next: the memory was moved between the look for it and the commit. None: it was not."""
+        return moved_to(self._files, operation, target) if isinstance(reply, NotFound) else None
 
     def _with_embedding_error(self, operation: Operation, reply: Answer) -> Answer:
-        """The reply with what keeps its text from being embedded, as it is now: it is no part of what was done."""
+        """The reply, with the reason why its text cannot be embedded at the moment, if there is one."""
         error = self._scheduler.error
         if error is None or isinstance(reply, RemembrancerError):
             return reply
@@ -249,11 +311,11 @@ class WriteHandlers:
         return reply
 
     def _has_vectors(self, operation: Operation) -> bool:
-        """Whether the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
+        """True if the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
         memory_id = memory_id_of(operation.change) or ""
-        for records in (self._files.open_project(operation.project), self._files.get(USER)):
-            number = None if records is None else records.number_of(memory_id)
-            if records is not None and number is not None and self._scheduler.is_embedded(records, number):
+        for records in self._files.readable_lanes(operation.project.id):
+            number = records.number_of(memory_id)
+            if number is not None and self._scheduler.is_embedded(records, number):
                 return True
         return False
 
@@ -279,11 +341,17 @@ class WriteHandlers:
             change, reply = operation.change, outcome.reply
             if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
-                self._committer.run(note).add_done_callback(asyncio.Future.exception)
+                self._committer.run(CATALOG, note).add_done_callback(asyncio.Future.exception)
         return [outcome.reply for outcome in outcomes]
 
 
 def _memory_of(operation: Operation) -> tuple[str, str]:
-    """What an operation is about: the same id in two projects may be two memories, and is never a way from one into
-    the other."""
+    """The memory that an operation is about, as the project and the id: the same id in two projects may be two
+    memories, and is never a way from one into the other."""
     return operation.project.id, memory_id_of(operation.change) or operation.operation_id
+
+
+def _note_failure(looking: Future[tuple[NearMemory, ...]]) -> None:
+    error = looking.exception()
+    if error is not None:
+        logger.warning("what is near a memory was not found", extra={"reason": repr(error)})

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Final, Literal
 
 from dateutil.easter import easter
 from dateutil.relativedelta import relativedelta
 
 Unit = Literal["minute", "hour", "day", "week", "month", "year"]
-"""What is counted back in."""
+"""The units in which people count back."""
 
 DAY: Final = timedelta(days=1)
 VAGUENESS: Final = 0.15
-"""How far off a count is, as a share of it: "four weeks ago" is 28 days give or take four."""
+"""The uncertainty of a count, as a share of it: "four weeks ago" is 28 days give or take four."""
 EARLY_SHARE: Final = 0.1
 LATE_SHARE: Final = 0.1
-"""How far before and after a span a time still half counts, as a share of the span's width: what happened in June is
-told in June or in July, seldom in May."""
+"""The distance before and after a span at which a time still half counts, as a share of the span's width: what happened
+in June is told in June or in July, seldom in May."""
 
 _LENGTHS: Final[Mapping[Unit, timedelta]] = {
     "minute": timedelta(minutes=1),
@@ -54,12 +54,12 @@ class Span:
 
     @property
     def early(self) -> timedelta:
-        """How far before it a time still half counts."""
+        """The distance before it at which a time still half counts."""
         return max(self.slack, EARLY_SHARE * (self.end - self.start))
 
     @property
     def late(self) -> timedelta:
-        """How far after it a time still half counts."""
+        """The distance after it at which a time still half counts."""
         return max(self.slack, LATE_SHARE * (self.end - self.start))
 
     def third(self, which: int) -> Span:
@@ -105,10 +105,22 @@ def quarter(of: datetime, back: int = 0) -> Span:
     return Span(start, start + relativedelta(months=3))
 
 
-def half_year(of_year: int, which: int) -> Span:
-    """The first or second (1, 2) half of a year."""
-    start = datetime(of_year, 6 * which - 5, 1)
-    return Span(start, start + relativedelta(months=6))
+def week_of(whole: Span, which: int) -> Span:
+    """The first (0), second … seven days of a span, or its last (-1), as far as it goes.
+
+    Raises `ValueError` where it is not so long.
+    """
+    start = whole.end - 7 * DAY if which < 0 else whole.start + 7 * which * DAY
+    if start >= whole.end:
+        raise ValueError(f"{whole} has no week {which}")
+    return Span(start, min(start + 7 * DAY, whole.end), whole.slack)
+
+
+def half_of(whole: Span, which: int) -> Span:
+    """The first half (0) of a span, or the second: of a year in whole months."""
+    is_year = whole.end - whole.start > 360 * DAY
+    middle = whole.start + (relativedelta(months=6) if is_year else (whole.end - whole.start).days // 2 * DAY)
+    return Span(middle, whole.end, whole.slack) if which else Span(whole.start, middle, whole.slack)
 
 
 def iso_week(of_year: int, number: int) -> Span:
@@ -134,14 +146,15 @@ def season(start_year: int, name: str) -> Span:
 
 
 def latest(span_of: Callable[[int], Span], now: datetime, back: int = 0) -> Span:
-    """What recurs each year, the latest that has begun by `now`, or so many years before that."""
+    """The latest span that recurs each year and has begun by `now`, or the one so many years before that."""
     this_year = span_of(now.year)
     return span_of(now.year - back) if this_year.start <= now else span_of(now.year - 1 - back)
 
 
 def ago(now: datetime, count: float, unit: Unit, most: float | None = None) -> Span:
-    """So many units ago: a span of one unit around that time. With `most`, anywhere between the two counts."""
-    length = (count if 0.0 < count < 1.0 else 1.0) * _LENGTHS[unit]
+    """So many units ago: a span of one unit around that time, of years one of a month. With `most`, anywhere between
+    the two counts."""
+    length = (count if 0.0 < count < 1.0 else 1.0) * _LENGTHS["month" if unit == "year" else unit]
     slack = max(length / 2, VAGUENESS * count * _LENGTHS[unit])
     if unit == "day" and most is None:
         whole = day(now - count * DAY)
@@ -166,31 +179,20 @@ def rolling(now: datetime, count: float, unit: Unit) -> Span:
 
 
 def _fixed(first_month: int, first_day: int, days: int = 1) -> Callable[[int], Span]:
-    def span(of_year: int) -> Span:
-        start = datetime(of_year, first_month, first_day)
-        return Span(start, start + days * DAY, 2 * DAY)
-
-    return span
+    return lambda of_year: _feast(datetime(of_year, first_month, first_day), days)
 
 
 def _easter(first: int, days: int) -> Callable[[int], Span]:
-    def span(of_year: int) -> Span:
-        sunday = easter(of_year)
-        start = datetime(sunday.year, sunday.month, sunday.day) + first * DAY
-        return Span(start, start + days * DAY, 2 * DAY)
-
-    return span
+    return lambda of_year: _feast(datetime.combine(easter(of_year), time()) + first * DAY, days)
 
 
 def _thanksgiving(after: int = 0) -> Callable[[int], Span]:
     """The fourth Thursday of November, or so many days after it."""
+    return lambda of_year: _feast(weekday(datetime(of_year, 11, 28), 3).start + after * DAY, 1)
 
-    def span(of_year: int) -> Span:
-        first = datetime(of_year, 11, 1)
-        start = first + timedelta(days=(3 - first.weekday()) % 7 + 21 + after)
-        return Span(start, start + DAY, 2 * DAY)
 
-    return span
+def _feast(start: datetime, days: int) -> Span:
+    return Span(start, start + days * DAY, 2 * DAY)
 
 
 FEASTS: Final[Mapping[str, Callable[[int], Span]]] = {
@@ -213,4 +215,4 @@ FEASTS: Final[Mapping[str, Callable[[int], Span]]] = {
     "thanksgiving": _thanksgiving(),
     "black friday": _thanksgiving(1),
 }
-"""What recurs each year and is named, with the span that it has in a year."""
+"""Spans that recur each year and have a name, with the span in a year."""

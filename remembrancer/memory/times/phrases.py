@@ -1,8 +1,7 @@
-"""Which words of a text name a time in the past, and which span of the calendar each means. Pure.
+"""The words of a text that name a time in the past, and the span of the calendar that each means. Pure.
 
-A small grammar of English,; a phrase is either a time on
-its own ("four weeks ago", "3 May 2023"), or only after a word that makes it one ("in 2022", "on Saturday"): the same
-words are numbers, verbs and people as well.
+A small grammar of English. Some phrases are a time by themselves ("four weeks ago", "3 May 2023"), others only after a
+word that makes them one ("in 2022", "on Saturday"), since the same words are numbers, verbs and people as well.
 """
 
 from __future__ import annotations
@@ -30,13 +29,15 @@ _SMALL_NUMBERS: Final = (
     *("one", "two", "three", "four", "five", "six"),
     *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 )
+NTH: Final = ("first", "second", "third", "fourth", "fifth", "1st", "2nd", "3rd", "4th", "5th")
+FIFTH: Final = 5
 COUNTS: Final[Mapping[str, tuple[float, float | None]]] = {
     **{word: (1.0 + place, None) for place, word in enumerate(_SMALL_NUMBERS)},
     **{"fifteen": (15.0, None), "twenty": (20.0, None), "thirty": (30.0, None), "dozen": (12.0, None)},
     **{"a": (1.0, None), "an": (1.0, None), "the": (1.0, None), "last": (1.0, None), "half": (0.5, None)},
     **{"couple": (2.0, None), "few": (2.0, 5.0), "several": (3.0, 7.0)},
 }
-"""How many: a number, or at least and at most so many."""
+"""Words for numbers: a number, or at least and at most so many."""
 UNITS: Final[Mapping[str, tuple[float, Unit]]] = {
     **{"minute": (1, "minute"), "hour": (1, "hour"), "day": (1, "day"), "night": (1, "day"), "week": (1, "week")},
     **{"weekend": (1, "week"), "fortnight": (2, "week"), "month": (1, "month"), "quarter": (3, "month")},
@@ -50,7 +51,7 @@ _ON: Final = re.compile(r"\b(?:on|since|before|after|until|till|by)\s+(?:the\s+)
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a rule made of a match. `kind`: it needs one of that kind's leading words."""
+    """The meaning of a match, as a rule made it. `kind`: it needs one of that kind's leading words."""
 
     resolve: Resolve
     kind: str | None = None
@@ -58,8 +59,8 @@ class Meaning:
 
 
 def counted(match: Match) -> tuple[float, float | None, Unit]:
-    """At least and at most (None: exactly) how many of a unit a match of `COUNT` and `UNIT` says."""
-    word = match["count"].lower()
+    """At least and at most (None: exactly) how many of a unit a match of `UNIT` says, and of `COUNT` if it has one."""
+    word = (match.groupdict().get("count") or "a").lower()
     least, most = COUNTS[word] if word in COUNTS else (float(word), None)
     times, unit = UNITS[match["unit"].lower()]
     return least * times, None if most is None else most * times, unit
@@ -77,21 +78,15 @@ def _ago(match: Match) -> Meaning:
 
 def _weekdays_ago(match: Match) -> Meaning | None:
     """As in "Two Mondays ago"."""
-    word, index = match["count"].lower(), WEEKDAYS.index(match["weekday"].lower())
+    word, index = match["count"].lower(), _weekday_number(match["weekday"])
     least, _ = COUNTS[word] if word in COUNTS else (float(word), None)
     return Meaning(lambda now: spans.weekday(now - DAY, index, int(least) - 1)) if least >= 1 else None
 
 
 def _rolling(match: Match) -> Meaning:
-    """As in "The last three months", up to now."""
+    """As in "The last three months", "over the last week", "the past year", up to now."""
     least, most, unit = counted(match)
     return Meaning(lambda now: spans.rolling(now, most or least, unit))
-
-
-def _rolling_one(match: Match) -> Meaning:
-    """As in "Over the last week", "the past year", up to now."""
-    times, unit = UNITS[match["unit"].lower()]
-    return Meaning(lambda now: spans.rolling(now, times, unit))
 
 
 def _near_day(match: Match) -> Meaning:
@@ -117,10 +112,9 @@ _PERIODS: Final[Mapping[str, Callable[[datetime, int], Span]]] = {
 
 def _period(match: Match) -> Meaning:
     """The week, month, quarter or year before that of the question, or the very one."""
-    span_of = _PERIODS[match["period"].lower()]
-    part = _third(match)
+    span_of, cut = _PERIODS[match["period"].lower()], _cut(match)
     back = 2 if match["last_but_one"] else 1 if match["which"].lower() == "last" else 0
-    return Meaning(lambda now: _part_of(span_of(now, back), part), present=back == 0 and not match["earlier"])
+    return Meaning(lambda now: cut(span_of(now, back)), present=back == 0 and not match["earlier"])
 
 
 def _weekend(match: Match) -> Meaning:
@@ -133,50 +127,48 @@ def _weekend(match: Match) -> Meaning:
     return Meaning(spans.weekend, None if which else "weekend", present=which == "this")
 
 
-def _weekday_of_last_week(match: Match) -> Meaning:
-    """As in "Friday last week": of the week before, whichever day it is."""
-    index = WEEKDAYS.index((match["weekday"] or match["then"]).lower())
-    return Meaning(lambda now: spans.day(spans.week(now, 1).start + timedelta(days=index)))
+def _weekday_of_week(match: Match) -> Meaning:
+    """As in "Friday last week", "Tuesday of this week": of that week, whichever day it is."""
+    index = _weekday_number(match["weekday"] or match["then"])
+    back = 0 if "this" in match[0].lower() else 1
+    return Meaning(lambda now: spans.day(spans.week(now, back).start + timedelta(days=index)), present=back == 0)
 
 
 def _weekday(match: Match) -> Meaning | None:
-    """As in "Last Saturday", "on Saturday", "Saturday night": the latest before today."""
-    which, of_day = (match["which"] or "").lower(), match["of_day"]
-    index = WEEKDAYS.index(match["weekday"].lower())
-    if which == "this":
-        return None  # the one to come
+    """As in "Last Saturday", "on Saturday", "Saturday night", "last Fri": the latest before today.
+
+    What is short begins with a capital, and "Sun" says "last" or "past": there are other words like it.
+    """
+    word, which, of_day = match["weekday"], (match["which"] or "").lower(), match["of_day"]
+    is_short = word.lower() not in WEEKDAYS
+    if which == "this" or (is_short and not which and (word.islower() or word.lower() == "sun")):
+        return None  # the one to come, or none
     back = 1 if match["last_but_one"] else 0
 
     def resolve(now: datetime) -> Span:
-        whole = spans.weekday(now - DAY, index, back)  # of the day itself one says "today"
+        whole = spans.weekday(now - DAY, _weekday_number(word), back)  # of the day itself one says "today"
         return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
 
-    return Meaning(resolve, None if which or of_day or back or match["owns"] else "weekday")
+    is_sure = which or ((of_day or back or match["owns"]) and not is_short)
+    return Meaning(resolve, None if is_sure else "on" if is_short else "weekday")
 
 
-def _short_weekday(match: Match) -> Meaning | None:
-    """As in "last Fri", "on Sat night": "on" makes a weekday of what begins with a capital, but "on Sun"."""
-    word, of_day = match["weekday"], match["of_day"]
-    if not match["which"] and (not word[0].isupper() or word.lower() == "sun"):
-        return None
-    index = next(place for place, name in enumerate(WEEKDAYS) if name.startswith(word.lower()[:3]))
-
-    def resolve(now: datetime) -> Span:
-        whole = spans.weekday(now - DAY, index)
-        return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
-
-    return Meaning(resolve)
+def _weekday_number(word: str) -> int:
+    return next(place for place, name in enumerate(WEEKDAYS) if name.startswith(word.lower()[:3]))
 
 
-def _third(match: Match) -> int | None:
-    part = match["part"]
-    if part is None:
-        return None
-    return 0 if re.search("early|beginning|start", part, re.IGNORECASE) else 1 if "mid" in part.lower() else 2
-
-
-def _part_of(span: Span, part: int | None) -> Span:
-    return span if part is None else span.third(part)
+def _cut(match: Match) -> Callable[[Span], Span]:
+    """From a span to the part of it that `_PART` names: a third, a half, seven days, or all of it."""
+    words = (match["part"] or "").lower().split()
+    part = " ".join(words)
+    if "week" in words or "half" in words:
+        of_part = spans.week_of if "week" in words else spans.half_of
+        nth = next((place % FIFTH for place, word in enumerate(NTH) if word in words), -1)
+        return lambda span: of_part(span, nth)
+    if not part:
+        return lambda span: span
+    third = 0 if any(word in part for word in ("early", "beginning", "start")) else 1 if "mid" in part else 2
+    return lambda span: span.third(third)
 
 
 def _month_number(word: str) -> int:
@@ -185,22 +177,50 @@ def _month_number(word: str) -> int:
 
 def _month(match: Match) -> Meaning | None:
     """As in "In March", "last March", "early May 2022": without a year, the latest that has begun."""
-    word, year, which, part = match["month"], match["year"], match["which"], _third(match)
+    word, year, which, cut = match["month"], match["year"], match["which"], _cut(match)
     number = _month_number(word)
     if year:
-        return Meaning(lambda _: _part_of(spans.month(datetime(int(year), number, 1)), part))
+        return Meaning(lambda now: cut(_month_of(now, number, year)))
     is_other_word = word.islower() and word in _VERBS
     if is_other_word and which:
         return None  # "the last may be wrong"
-    back_from = DAY * 31 if which and which.lower() == "last" else timedelta(0)
+    is_last = which is not None and which.lower() == "last"
 
     def resolve(now: datetime) -> Span:
-        before = spans.month(now).start if back_from else now
-        last = before - timedelta(microseconds=1) if back_from else before
-        return _part_of(spans.latest(lambda of_year: spans.month(datetime(of_year, number, 1)), last), part)
+        last = spans.month(now).start - timedelta(microseconds=1) if is_last else now
+        return cut(_month_of(last, number, None))
 
-    is_sure = which or part is not None or (word.lower() in MONTHS and word.lower() not in _PERSONS_AND_VERBS)
+    is_sure = which or match["part"] or (word.lower() in MONTHS and word.lower() not in _PERSONS_AND_VERBS)
     return Meaning(resolve, None if is_sure else "month")
+
+
+def _month_of(now: datetime, number: int, year: str | None) -> Span:
+    """That month of the year, or else the latest that has begun."""
+    if year:
+        return spans.month(datetime(int(year), number, 1))
+    return spans.latest(lambda of_year: spans.month(datetime(of_year, number, 1)), now)
+
+
+def _month_of_last_year(match: Match) -> Meaning:
+    """As in "in March last year"."""
+    return Meaning(lambda now: _month_of(now, _month_number(match["month"]), str(now.year - 1)))
+
+
+def _days(match: Match) -> Meaning | None:
+    """As in "between 3 and 9 November", "November 3-9", "from the 3rd to the 9th of May 2023"."""
+    first = _date(match)
+    month, number = _month_number(match["month"]), int(match["last_day"])
+    if first is None:
+        return None
+
+    def resolve(now: datetime) -> Span:
+        begins = first.resolve(now)
+        ends = spans.day(datetime(begins.start.year, month, number))
+        if ends.start < begins.start:
+            raise ValueError("a range that ends before it begins")
+        return Span(begins.start, ends.end)
+
+    return Meaning(resolve)
 
 
 def _date(match: Match) -> Meaning | None:
@@ -255,30 +275,30 @@ def _numbers_date(match: Match) -> Meaning | None:
     return Meaning(lambda _: spans.day(datetime(year, month, number)))
 
 
-def _quarter(match: Match) -> Meaning:
-    """As in "Q1 2023", "in Q3"."""
-    month, year = 3 * int(match["quarter"]) - 2, match["year"]
+def _yearly(span_of: Callable[[int], Span], year: str | None, kind: str | None = None) -> Meaning:
+    """A span that recurs each year: that of the year, or else the latest that has begun."""
     if year:
-        return Meaning(lambda _: spans.quarter(datetime(int(year), month, 1)))
-    return Meaning(
-        lambda now: spans.latest(lambda of_year: spans.quarter(datetime(of_year, month, 1)), now), kind="month"
-    )
+        return Meaning(lambda _: span_of(int(year)))
+    return Meaning(lambda now: spans.latest(span_of, now), kind)
+
+
+def _quarter(match: Match) -> Meaning:
+    """As in "Q1 2023", "Q3", "in the third quarter"."""
+    number = int(match["quarter"]) - 1 if match["quarter"] else NTH.index(match["nth"].lower()) % FIFTH
+    kind = None if match[0].startswith("Q") else "month"
+    return _yearly(lambda of_year: spans.quarter(datetime(of_year, 3 * number + 1, 1)), match["year"], kind)
 
 
 def _half_year(match: Match) -> Meaning:
-    """As in "H1 2026", "the second half of 2025", "in H2"."""
-    number = 1 if match["half_year"].lower() in ("1", "first") else 2
-    if match["year"]:
-        return Meaning(lambda _: spans.half_year(int(match["year"]), number))
-    return Meaning(lambda now: spans.latest(lambda of_year: spans.half_year(of_year, number), now), kind="month")
+    """As in "H1 2026", "in H2"."""
+    which = int(match["half_year"]) - 1
+    return _yearly(lambda of_year: spans.half_of(spans.year(datetime(of_year, 1, 1)), which), match["year"], "month")
 
 
 def _numbered_week(match: Match) -> Meaning:
-    """As in "week 45", "calendar week 3 of 2026": of ISO 8601."""
-    number, year = int(match["week"]), match["year"]
-    if year:
-        return Meaning(lambda _: spans.iso_week(int(year), number))
-    return Meaning(lambda now: spans.latest(lambda of_year: spans.iso_week(of_year, number), now))
+    """As in "week 45", "calendar week 3 of 2026", "2026-W45", "in W45": of ISO 8601."""
+    kind = "month" if re.match(r"w\d", match[0], re.IGNORECASE) else None
+    return _yearly(lambda of_year: spans.iso_week(of_year, int(match["week"])), match["year"], kind)
 
 
 def _recently(match: Match) -> Meaning:
@@ -288,9 +308,9 @@ def _recently(match: Match) -> Meaning:
 
 def _season(match: Match) -> Meaning | None:
     """As in "Last summer", "in the spring of 2022": without a year, the latest that has begun."""
-    name, year, which, part = match["season"].lower(), match["year"], (match["which"] or "").lower(), _third(match)
+    name, year, which, cut = match["season"].lower(), match["year"], (match["which"] or "").lower(), _cut(match)
     if year:
-        return Meaning(lambda _: _part_of(spans.season(int(year), name), part))
+        return Meaning(lambda _: cut(spans.season(int(year), name)))
     if not which and name in ("spring", "fall") and not match["the"] and match["season"] != name:
         return None  # a framework, and a name
 
@@ -298,23 +318,21 @@ def _season(match: Match) -> Meaning | None:
         begun = spans.latest(lambda of_year: spans.season(of_year, name), now)
         if which == "last" and now < begun.end:
             begun = spans.season(begun.start.year - 1, name)
-        return _part_of(begun, part)
+        return cut(begun)
 
-    return Meaning(resolve, None if which or part is not None else "season", present=which == "this")
+    return Meaning(resolve, None if which or match["part"] else "season", present=which == "this")
 
 
 def _feast(match: Match) -> Meaning:
     """As in "At Christmas", "last Easter", "Halloween 2021"."""
-    span_of, year = FEASTS[" ".join(match["feast"].lower().replace("saint", "st").split())], match["year"]
-    if year:
-        return Meaning(lambda _: span_of(int(year)))
-    return Meaning(lambda now: spans.latest(span_of, now), None if match["which"] else "feast")
+    span_of = FEASTS[" ".join(match["feast"].lower().replace("saint", "st").split())]
+    return _yearly(span_of, match["year"], None if match["which"] else "feast")
 
 
 def _year(match: Match) -> Meaning:
     """As in "In 2022", "early 2020"."""
-    year, part = int(match["year"]), _third(match)
-    return Meaning(lambda _: _part_of(spans.year(datetime(year, 1, 1)), part), None if part is not None else "year")
+    year, cut = int(match["year"]), _cut(match)
+    return Meaning(lambda _: cut(spans.year(datetime(year, 1, 1))), None if match["part"] else "year")
 
 
 _ANY_MONTH = (
@@ -331,10 +349,13 @@ COUNT: Final = (
     r"(?:\s+(?:of|an?))?"
 )
 UNIT: Final = rf"(?P<unit>{'|'.join(sorted(UNITS, key=len, reverse=True))})s?"
-_PART = r"(?:(?P<part>early|mid|late|the (?:beginning|start|middle|end) of)(?:\s+in)?[\s-]+)"
+_PART = (
+    r"(?:\b(?P<part>early|mid|late|(?:the )?(?:beginning|start|middle|end) of"
+    rf"|(?:{'|'.join(NTH)}|last)\s+(?:week|half)\s+(?:of|in))(?:\s+in)?[\s-]+(?:the\s+)?)"
+)
 _OF_DAY = rf"(?P<of_day>{'|'.join(PARTS_OF_DAY)})"
 _ELSEWHERE = r"(?!\s+(?:of|before|after)\b)"
-_SHORT_WEEKDAY = r"(?P<weekday>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
+_ANY_WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)}|mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
 _NO_NAME = r"(?![\w-])"
 _NUMBER = r"(?<![\w.:/#$€£-])"
 _AFTER_YEAR = (
@@ -346,6 +367,7 @@ _AFTER_YEAR = (
 _LEADS: Final[Mapping[str, str]] = {
     "month": "in|during|since|until|till|before|after|throughout|around|of",
     "day": "on|since|before|after|until|till|by|week of",
+    "on": "on",
     "weekday": "on|since|before|after|until|till|by",
     "year": "in|during|since|until|till|before|after|throughout|around|by|of",
     "season": "in|during|over|since|until|till|before|after|throughout|of",
@@ -360,7 +382,7 @@ _NOT_PAST = re.compile(
     r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
 )
 LOOK_BACK: Final = 40
-"""How many characters before a phrase are looked at."""
+"""The number of characters before a phrase that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,18 +439,18 @@ def _all_rules() -> Iterator[_Rule]:
     yield rule(rf"{COUNT} {_WEEKDAY}s? ago\b", _weekdays_ago)
     yield rule(rf"\b(?:last|past) (?:(?:an?|the) )?{COUNT}[\s-]+{UNIT}\b{_ELSEWHERE}", _rolling)
     yield rule(
-        rf"\b(?:in|over|during|within|throughout|for) the (?:last|past) {UNIT}\b(?<!weekend){_ELSEWHERE}",
-        _rolling_one,
+        rf"\b(?:in|over|during|within|throughout|for) the (?:last|past) {UNIT}\b(?<!weekend){_ELSEWHERE}", _rolling
     )
-    yield rule(r"\b(?:the|this) past (?P<unit>week|month|quarter|year|decade)\b", _rolling_one)
+    yield rule(r"\b(?:the|this) past (?P<unit>week|month|quarter|year|decade)\b", _rolling)
     yield rule(
         rf"\b(?:the day before yesterday|yesterday(?: {_OF_DAY})?|last night|today|tonight|the other day)\b",
         _near_day,
     )
     yield rule(rf"\bthis {_OF_DAY}\b", _near_day)
+    yield rule(rf"\b{_MONTH} (?:(?:of|from) )?last year\b", _month_of_last_year)
     yield rule(
-        rf"\b{_WEEKDAY} (?:of )?last week\b|\blast week(?:'s)?(?: on)? (?P<then>{'|'.join(WEEKDAYS)})\b",
-        _weekday_of_last_week,
+        rf"\b{_WEEKDAY} (?:of )?(?:last|this) week\b|\blast week(?:'s)?(?: on)? (?P<then>{'|'.join(WEEKDAYS)})\b",
+        _weekday_of_week,
     )
     periods = "(?P<period>week|month|quarter|year)"
     yield rule(
@@ -438,14 +460,9 @@ def _all_rules() -> Iterator[_Rule]:
     yield rule(rf"{_PART}?(?P<earlier>(?!))?(?P<which>\bthe) {periods} (?P<last_but_one>before last)\b", _period)
     yield rule(rf"{which}?\bweekend\b(?P<last_but_one> before last\b)?{_ELSEWHERE}", _weekend)
     yield rule(
-        rf"{which}?\b{_WEEKDAY}\b(?P<last_but_one> before last\b)?(?: {_OF_DAY}\b)?(?P<owns>'s\b)?{_NO_NAME}"
+        rf"{which}?\b{_ANY_WEEKDAY}\b[.]?(?P<last_but_one> before last\b)?(?: {_OF_DAY}\b)?(?P<owns>'s\b)?{_NO_NAME}"
         rf"{_ELSEWHERE}(?!,? (?:the |in )?(?:\d|{_ANY_MONTH}))",
         _weekday,
-    )
-    yield rule(
-        rf"\b(?:(?P<which>last|this past|past)|on) {_SHORT_WEEKDAY}\b[.]?(?: {_OF_DAY}\b)?{_NO_NAME}"
-        rf"(?!,? (?:the |in )?(?:\d|{_ANY_MONTH}))",
-        _short_weekday,
     )
     yield rule(
         rf"{_NUMBER}(?P<year>\d{{4}})([-/])(?P<month_number>[01]?\d)\2(?P<day>[0-3]?\d)(?!\d|[-/.:]\d)", _iso_date
@@ -455,17 +472,20 @@ def _all_rules() -> Iterator[_Rule]:
         _numbers_date,
     )
     ordinal = "(?P<ordinal>st|nd|rd|th)?"
+    until = r"(?: (?:and|to|until|till|through) (?:the )?|\s*-\s*)(?P<last_day>[0-3]?\d)(?:st|nd|rd|th)?"
+    yield rule(rf"\b{_MONTH} (?:the )?{_DAY}{ordinal}{until}(?![\w:%-]|[.]\d)(?:,? {_YEAR})?", _days)
+    yield rule(rf"{_NUMBER}{_DAY}{ordinal}{until} (?:of )?{_MONTH}\b(?:,? {_YEAR})?", _days)
     yield rule(rf"\b{_MONTH} (?:the )?{_DAY}{ordinal}(?![\w:%-]|[.]\d)(?:,? {_YEAR})?", _date)
     yield rule(rf"{_NUMBER}{_DAY}{ordinal} (?:of )?{_MONTH}\b(?:,? {_YEAR})?", _date)
     yield rule(rf"{_NUMBER}{_DAY}(?:st|nd|rd|th){_NO_NAME}{_AFTER_YEAR}", _day_of_month)
     yield rule(rf"{_PART}?{which}?\b{_MONTH}(?:,?(?: of)? {_YEAR})?{_NO_NAME}", _month)
-    yield rule(rf"\bq(?P<quarter>[1-4])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _quarter)
-    yield rule(rf"\bh(?P<half_year>[12])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _half_year)
-    yield rule(rf"\b(?P<half_year>first|second) half of {_YEAR}", _half_year)
     yield rule(
-        rf"\b(?:calendar )?week (?:number |no\.? )?(?P<week>[0-5]?\d)\b(?:(?: of|,)? {_YEAR})?{_NO_NAME}",
-        _numbered_week,
+        rf"\b(?:q(?P<quarter>[1-4])|(?P<nth>{'|'.join(NTH)}) quarter)\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _quarter
     )
+    yield rule(rf"\bh(?P<half_year>[12])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _half_year)
+    yield rule(rf"{_NUMBER}(?P<year>\d{{4}})-?w(?P<week>[0-5]\d)(?:-[1-7])?{_NO_NAME}", _numbered_week)
+    number = r"(?:(?:calendar )?week (?:number |no\.? )?|[ck]?w(?=\d\d))(?P<week>[0-5]?\d)"
+    yield rule(rf"\b{number}\b(?:(?: of|,)? {_YEAR})?{_NO_NAME}", _numbered_week)
     yield rule(r"\b(?:recently|lately)\b", _recently)
     yield rule(
         rf"{_PART}?{which}?\b(?P<the>the )?(?P<season>{'|'.join(SEASONS)})\b(?:(?: of)? {_YEAR})?{_NO_NAME}",

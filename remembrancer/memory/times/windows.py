@@ -34,14 +34,19 @@ _HINTS: Final = (
     *("halloween", "thanksgiving", "valentine", "pentecost"),
 )
 """A phrase that names a time has one of these, or a digit; most questions have neither."""
-_PLAIN: Final = str.maketrans({"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K"})
+_PLAIN: Final = str.maketrans(
+    {"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K", "\u2013": "-"}
+)
 """Letters that a pattern that ignores case takes for others, and a table of words does not."""
 _DIGIT = re.compile("[0-9]")
 _WEEK_OF = re.compile(r"\bweek\s+(?:of|beginning|starting)\s+(?:on\s+)?(?:the\s+)?$", re.I)
-_RELATION = re.compile(r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:the\s+)?$", re.I)
+_RELATION = re.compile(
+    r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:(?<!about\s)on\s+)?(?:the\s+)?$",
+    re.I,
+)
 _DISTANCE = re.compile(rf"{COUNT}\s+{UNIT}\s+(?P<word>before|after)\s+(?:the\s+)?$", re.I)
-_RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$", re.I)
-_RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:the\s+)?", re.I)
+_RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:on\s+)?(?:the\s+)?$", re.I)
+_RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:on\s+)?(?:the\s+)?", re.I)
 _AHEAD = re.compile(
     r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
 )
@@ -79,7 +84,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
     or in this machine's where that is None.
     Never raises, whatever the text: what is no day of the calendar is no time.
     """
-    text = _read(query)
+    text = read_query(query)
     lowered = text.lower()
     if not any(hint in lowered for hint in _HINTS) and not _DIGIT.search(lowered):
         return ()
@@ -100,7 +105,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
 
 def without_times(query: str) -> str:
     """The query, as far as it is read, without the phrases that name a time and the words that relate to them."""
-    text = _read(query)
+    text = read_query(query)
     for phrase in reversed(phrases(text)):
         before = _RELATION.sub(" ", text[: phrase.begin])
         text = f"{before} {text[phrase.end :]}"
@@ -125,7 +130,7 @@ def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
     return best
 
 
-def _read(query: str) -> str:
+def read_query(query: str) -> str:
     """As much of a query as is read, its phrases of other languages put in English."""
     text = query[:MAX_CHARACTERS]
     if not text.isascii():
@@ -134,7 +139,7 @@ def _read(query: str) -> str:
 
 
 def _spans(text: str, found: Sequence[Phrase], now: datetime) -> Iterable[Span]:
-    """What the phrases mean together with the words before and between them."""
+    """The spans that the phrases mean together with the words before and between them."""
     place = 0
     while place < len(found):
         first = found[place]
@@ -165,7 +170,7 @@ def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
 
 
 def _related(span: Span, before: str, now: datetime) -> Span:
-    """What "since", "before", "two weeks after" … make of a span."""
+    """The span that "since", "before", "two weeks after" … make of a span."""
     distance = _DISTANCE.search(before)
     if distance:
         return _away(span, distance, now)

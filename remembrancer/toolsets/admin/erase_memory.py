@@ -13,7 +13,7 @@ class EraseMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     memory_id: str
 
 
-@tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True)
+@tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, marks_data=False)
 async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
     """Content, history, vectors, full text and queued copies go at once; of the memory, its id stays known as erased.
 
@@ -28,7 +28,9 @@ async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
 async def erased(call: Call, memory_id: str) -> Answer:
     """Erase a memory. What is to be said of it: whether it was erased before, and what may still say what it said."""
     operation = Operation(
-        call.operation_id(), call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
+        call.operation_id, call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
     )
     result = await call.service.erase(operation)
-    return saying(already_erased=result.already, also_said_by=list(result.said_by))
+    return saying(
+        already_erased=result.already, also_said_by=list(result.said_by), also_erased=list(result.also_erased)
+    )

@@ -9,12 +9,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.errors import MemoryUnavailable
-from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.kinds import GivenKind
 from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
 from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool, with_caveats
 
 
 class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,7 +23,7 @@ class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     offset: Offset | UnsetType = UNSET
     scope: list[Scope] | UnsetType = UNSET
     type: list[MemoryType] | UnsetType = UNSET
-    kind: list[Kind] | UnsetType = UNSET
+    kind: list[GivenKind] | UnsetType = UNSET
     domain: list[str] | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     min_importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
@@ -34,7 +34,7 @@ class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("List memories, newest or most important first.", read_only=True)
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
-    """What is remembered, without a question. Counts as no access. Raises `MemoryUnavailable`: the store is away."""
+    """List memories, without a question. Counts as no access. Raises `MemoryUnavailable`: the store is away."""
     request = ListMemories(
         project=call.caller.project,
         session_id=call.caller.session_id,
@@ -60,7 +60,8 @@ async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemor
     if not isinstance(asked.reply, Listed):
         raise MemoryUnavailable("the store is away: try again in a moment")
     answer: Answer = {"memories": [shown(memory) for memory in asked.reply.memories]}
-    return with_caveats(answer, [*asked.reply.notices, *asked.notices])
+    cut = [cut_notice(len(asked.reply.memories), request.offset)] if asked.reply.cut else []
+    return with_caveats(answer, [*asked.reply.notices, *asked.notices, *cut])
 
 
 def _listed(memory: ListedMemory) -> Answer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,17 +14,27 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import all_turns, is_of_workspace, transcript_paths
 from remembrancer.memory.chunks import line_starts
+from remembrancer.memory.credentials import masked
 from remembrancer.memory.notes import MAX_FILE_BYTES, clean_note_path
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import check_text, shown
 from remembrancer.memory.tokens import whole_characters
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.toolsets.files.memory_search import workspace_of
+from remembrancer.toolsets.files.workspace_files import (
+    RealNote,
+    all_turns,
+    find_note,
+    is_of_workspace,
+    open_note,
+    real_note,
+    transcript_paths,
+)
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 LINES: Final = 50
+MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
 """Of one answer; whoever wants more reads on from the line after its last."""
 
@@ -46,7 +55,7 @@ async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
     def read() -> Answer:
         if settings.transcripts and arguments.path.endswith(".jsonl"):
             return _shown(_turns_of(arguments.path, Path(root), settings), arguments.path, first, count)
-        text = _read(_file_of(arguments.path, root, settings), arguments.path)
+        text = _read(_real_note(arguments.path, root, settings), arguments.path)
         starts = line_starts(text) if text else [0]
         lines = [text[start:end] for start, end in itertools.pairwise(starts)]
         return _shown(lines, arguments.path, first, count)
@@ -56,39 +65,28 @@ async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
     raise DeadlineExceeded(f"{shown(arguments.path)} could not be read in time: try again")
 
 
-def _file_of(path: str, root: str, settings: Settings) -> Path:
-    """The file that a path of a search's result means, links resolved.
-
-    Raises:
-        InvalidInput: it is none of the notes.
-    """
-    for extra in settings.notes_extra_paths:
-        place = Path(root, extra).expanduser()
-        named = Path(root, path)
-        if named == place or named.is_relative_to(place):
-            real = Path(os.path.realpath(named))
-            if real.is_relative_to(os.path.realpath(place)) and real.suffix.lower() in (".md", ".markdown"):
-                return real
-    real = Path(os.path.realpath(Path(root, clean_note_path(path, root, settings.notes_paths))))
-    if not real.is_relative_to(os.path.realpath(root)) or real.suffix.lower() != ".md":
-        raise InvalidInput(f"{shown(path)} is a link to what is no note of this workspace", field="path")
-    return real
+def _real_note(path: str, root: str, settings: Settings) -> RealNote:
+    """The note that a path of a search's result means. Raises `InvalidInput` when it is none of the notes."""
+    check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
+    found = find_note(path, root, settings.notes_extra_paths)
+    if isinstance(found, RealNote):
+        return found
+    return real_note(clean_note_path(path, root, settings.notes_paths), root, settings.notes_paths)
 
 
-def _read(file: Path, path: str) -> str:
+def _read(note: RealNote, path: str) -> str:
     try:
-        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_note(note)
     except FileNotFoundError:
         raise NotFound(f"there is no note {shown(path)}: memory_search finds notes", field="path") from None
     except OSError as error:
         raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
-    with os.fdopen(descriptor, "rb") as note:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
-            raise InvalidInput(f"{shown(path)} is no file of {MAX_FILE_BYTES} bytes at most", field="path")
-        data = note.read(MAX_FILE_BYTES + 1)
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidInput(f"{shown(path)} has more than {MAX_FILE_BYTES} bytes, which no note has", field="path")
     try:
-        return data.decode("utf-8-sig")
+        return masked(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{shown(path)} is not UTF-8 (byte {error.start})", field="path") from error
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.config.sources import workspace_root
+from remembrancer.config.project import workspace_root
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.files import FilesFound, SearchFiles, Workspace
 from remembrancer.protocol.kinds import FileSource
@@ -65,12 +65,12 @@ async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
 
 
 def workspace_of(call: Call) -> Workspace:
-    """Where a session's notes are."""
+    """The directory of a session's notes."""
     return Workspace(call.caller.project, workspace_root(call.caller.directory, call.service.settings))
 
 
 def age_of(at: float | None, now: float) -> str:
-    """How long ago that was, in its largest unit: `2m ago`; `never`."""
+    """The age of that time, in its largest unit: `2m ago`; `never`."""
     if at is None:
         return "never"
     age_s = max(0.0, now - at)

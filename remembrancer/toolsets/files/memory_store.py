@@ -7,27 +7,25 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.credentials import masked
 from remembrancer.memory.notes import MAX_NOTE_BYTES, clean_note_path, daily_note, directories_of, edited
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.files import SyncFiles
+from remembrancer.protocol.files import FilesSynced, SyncFiles
 from remembrancer.protocol.writes import NoteWritten, WriteNote
 from remembrancer.toolsets.files.memory_search import workspace_of
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 INDEXED_WITHIN_S: Final = 0.5
-"""How long is waited for the note to be found by its words: it is stored all the same."""
+"""The time that is waited for the note to be found by its words: it is stored all the same."""
 
 
 class MemoryStoreArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     content: Annotated[str, Meta(description="Markdown")]
     mode: Literal["append", "replace"] | UnsetType = UNSET
     path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] | UnsetType = UNSET
-    heading: (
-        Annotated[str, Meta(description="Append under it, or replace its section; else the file's end, or all of it")]
-        | UnsetType
-    ) = UNSET
+    heading: Annotated[str, Meta(description="Append under it, or replace its section")] | UnsetType = UNSET
 
 
 @tool("Write into the project's notes. Appends unless told to replace.", destructive=True)
@@ -46,7 +44,7 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
     heading = None if arguments.heading is UNSET else arguments.heading
     mode: Literal["append", "replace"] = given(arguments.mode, "append")
     ignore = directories_of(settings.notes_paths) if settings.notes_ignored_by_git else ()
-    change = WriteNote(workspace.root, path, arguments.content, mode, heading, ignore)
+    change = WriteNote(workspace.root, path, arguments.content, mode, heading, ignore, settings.notes_paths)
     written = await call.submit(change)
     result = written.result
     if not isinstance(result, NoteWritten):
@@ -54,9 +52,9 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
         answer: Answer = {"path": path, "linesWritten": lines, "indexed": False}
         return with_caveats(answer, written.notices, degraded=written.degraded)
     try:
-        await call.service.require(SyncFiles(workspace, source="notes"), INDEXED_WITHIN_S)
+        await call.service.require(SyncFiles(workspace, source="notes"), FilesSynced, INDEXED_WITHIN_S)
         indexed = True
     except RemembrancerError:  # it is on its way
         indexed = False
     answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
-    return answer | saying(replaced=result.replaced, addedToGitignore=list(result.ignored))
+    return answer | saying(replaced=masked(result.replaced), addedToGitignore=list(result.ignored))

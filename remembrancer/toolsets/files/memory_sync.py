@@ -12,7 +12,7 @@ from remembrancer.toolsets.files.memory_search import SOURCES, Source, workspace
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 TIMEOUT_S: Final = 30.0
-"""How long somebody waits for the files to be read; it goes on after that."""
+"""The time that somebody waits for the files to be read; it goes on after that."""
 
 
 class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,11 +22,10 @@ class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 @tool("Read changed notes now.")
 async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
-    """What reading the files has changed in the index. Vectors may take longer: see `memory_status`."""
+    """Read the files, and say what that has changed in the index. Vectors may take longer: see `memory_status`."""
     source = None if arguments.source is UNSET else SOURCES[arguments.source]
     request = SyncFiles(workspace_of(call), arguments.force is True, source)
-    done = await call.service.require(request, TIMEOUT_S)
-    assert isinstance(done, FilesSynced)
+    done = await call.service.require(request, FilesSynced, TIMEOUT_S)
     answer: Answer = {
         "filesScanned": done.scanned,
         "chunksUpdated": done.updated,

@@ -7,7 +7,7 @@ from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length
 from remembrancer.memory.text import clean_name
-from remembrancer.protocol.ids import derive_memory_id, entity_id
+from remembrancer.protocol.ids import entity_id
 from remembrancer.protocol.writes import DESCRIBED_AS, EntityRef, StoreMemory, UpdateMemory
 from remembrancer.toolsets.graph.entity_answers import look_up, title
 from remembrancer.toolsets.memory.answers import changed
@@ -34,7 +34,7 @@ async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
     if arguments.description is not UNSET and arguments.description.strip():
         check_length(arguments.description, field="description", longest=MAX_SUMMARY)
         content += f": {arguments.description.strip()}"
-    memory_id = derive_memory_id(call.operation_id(), call.received_at)
+    memory_id = call.memory_id
     found, _ = await look_up(call, name, kind)
     known = found.entities[0] if found is not None and found.entities else None
     answer: Answer = {"id": entity_id(name, kind) if known is None else entity_id(known.name, known.type)}
@@ -44,8 +44,8 @@ async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
     if described_in and content in (known.description if known else "", title(name, kind)):
         return answer | {"memory_id": described_in}
     if described_in:
-        answer["memory_id"] = described_in
-        return changed(await call.submit(UpdateMemory(described_in, content=content)), answer)
+        written = await call.submit(UpdateMemory(described_in, content=content))
+        return changed(written, {"id": answer["id"], "updated_fields": ["description"], "memory_id": described_in})
     answer["memory_id"] = memory_id
     change = StoreMemory(
         memory_id=memory_id,

@@ -11,11 +11,10 @@ from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.names import name_key
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef, StoredResult, StoreMemory
 from remembrancer.toolsets.graph.entity_answers import entity_named, title
 from remembrancer.toolsets.memory.answers import changed
-from remembrancer.toolsets.memory.fields import validity
+from remembrancer.toolsets.memory.fields import VALIDITY, cleaned
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
@@ -23,7 +22,7 @@ from remembrancer.toolsets.tools import Answer, Call, saying, tool
 class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     from_id: str
     to_id: str
-    relation_type: Annotated[str, Meta(description="uses, depends_on …")]
+    relation_type: str
     weight: Annotated[float, Meta(ge=0, extra_json_schema={"default": 1})] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
@@ -31,21 +30,22 @@ class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Relate two entities. The relation is a fact with an id of its own.")
 async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
-    """A relation is a memory of the project that says it. The same relation again is the one that is known.
+    """A relation is a memory of the project that says it. The same relation again is the one that is known, and another
+    weight is its weight from then on.
 
     Raises:
         NotFound: one of the entities is not there.
         InvalidInput: both are the same, or a field is not what is allowed.
     """
     relation = clean_name(arguments.relation_type, field="relation_type", longest=MAX_NAME)
-    valid_from, valid_until = validity(arguments.valid_from, arguments.valid_until)
+    valid = cleaned(arguments, VALIDITY)
     start, start_type = await entity_named(call, arguments.from_id, "from_id")
     end, end_type = await entity_named(call, arguments.to_id, "to_id")
     if (name_key(start), start_type.lower()) == (name_key(end), end_type.lower()):
         raise InvalidInput("to_id must be another entity than from_id", field="to_id")
     words = " ".join(relation.replace("_", " ").split())
     change = StoreMemory(
-        memory_id=derive_memory_id(call.operation_id(), call.received_at),
+        memory_id=call.memory_id,
         content=f"{title(start, start_type)} {words} {title(end, end_type)}",
         type="semantic",
         kind="fact",
@@ -57,13 +57,13 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
         ),
         metadata={} if arguments.weight is UNSET else {"weight": arguments.weight},
         confidence=STATED,
-        valid_from=valid_from,
-        valid_until=valid_until,
         pinned=True,
+        **valid,
     )
     written = await call.submit(change)
     answer: Answer = {"id": change.memory_id, "content": change.content}
     if isinstance(written.result, StoredResult):
         answer["id"] = written.result.memory_id
-        answer |= saying(already_known=written.result.already_known)
+        updated = ["weight"] if "metadata" in written.result.updated_fields else []
+        answer |= saying(already_known=written.result.already_known and not updated, updated_fields=updated)
     return changed(written, answer)

@@ -13,7 +13,7 @@ class FactToDelete(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-@tool("Delete a memory or relation for good, with its history.", destructive=True)
+@tool("Delete a memory or relation for good, with its history.", destructive=True, marks_data=False)
 async def delete_memory(call: Call, arguments: FactToDelete) -> Answer:
     """Erase a memory as `erase_memory` does."""
     memory_id = parse_memory_id(arguments.id, field="id")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from remembrancer.memory.limits import MAX_NAME
-from remembrancer.memory.text import clean_name, neutralised
+from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.ids import entity_id, parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
@@ -65,16 +65,16 @@ def unknown_entity(given: str, field: str) -> NotFound:
 def entity_of(entity: GraphEntity) -> dict[str, Any]:
     """An entity with what describes it."""
     shown: Answer = {
-        "id": neutralised(entity_id(entity.name, entity.type)),
-        "name": neutralised(entity.name),
-        "entity_type": neutralised(entity.type),
+        "id": entity_id(entity.name, entity.type),
+        "name": entity.name,
+        "entity_type": entity.type,
     }
     described = description_in(entity)
-    return shown | ({"description": neutralised(described)} if described else {})
+    return shown | ({"description": described} if described else {})
 
 
 def description_in(entity: GraphEntity) -> str:
-    """What the memory that describes an entity says of it, beside its name."""
+    """The description of an entity by the memory that describes it, beside its name."""
     said = entity.description
     before, _, rest = said.partition(": ")
     return rest if before.casefold() == title(entity.name, entity.type).casefold() else said * bool(rest)

@@ -8,12 +8,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.ranking import has_ended
+from remembrancer.memory.decay import has_ended
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.reads import ListedMemory, Ranking, Recall, RecalledMemory, Strategy
 from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, said_by
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.memory.recall_memories import DATA, MAX_QUERY_BYTES
+from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.tools import Answer, Call, with_caveats
 
 LIMIT: Final = 10
@@ -43,7 +43,7 @@ def fact_of(memory: ListedMemory) -> Answer:
     return fact
 
 
-async def found(call: Call, arguments: FactQuery, strategy: Strategy, ranking: Ranking = "relevance") -> Answer:
+async def found(call: Call, arguments: FactQuery, strategy: Strategy, ranking: Ranking = "fitted") -> Answer:
     """The best memories for a query: without those that are not valid now, unless they are asked for as well."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
@@ -57,8 +57,7 @@ async def found(call: Call, arguments: FactQuery, strategy: Strategy, ranking: R
         valid_only=arguments.include_invalid is not True,
     )
     recalled, is_degraded = await call.service.recall(request, call.received_at)
-    call.service.shown(call.caller, [memory.id for memory in recalled.memories])
+    ids = [memory.id for memory in recalled.memories]
+    call.service.shown(call.caller, ids, tool=call.tool, question=arguments.query)
     answer: Answer = {"memories": [fact_of(memory) for memory in recalled.memories]}
-    if recalled.memories:
-        answer["note"] = DATA
     return with_caveats(answer, recalled.notices, degraded=is_degraded)

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.text import neutralised
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.ids import entity_id, parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship, Notice
@@ -49,7 +48,7 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
     if not found.entities:
         raise unknown_entity(arguments.entity_id, "entity_id")
     first, *others = found.entities
-    shown = {entity_id(each.name, each.type) for each in found.entities}
+    shown = {entity_id(entity.name, entity.type) for entity in found.entities}
     relations = {
         (edge.type, *ends): _relation(edge, ends)
         for entity in found.entities
@@ -58,7 +57,7 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
     }
     answer: Answer = {
         "entity": entity_of(first),
-        "related": [entity_of(each) | {"distance": each.distance} for each in others],
+        "related": [entity_of(other) | {"distance": other.distance} for other in others],
         "relations": list(relations.values()),
     }
     notices = [*found.notices, *asked.notices]
@@ -74,7 +73,6 @@ def _ends(entity: GraphEntity, edge: GraphRelationship) -> tuple[str, str]:
 
 def _relation(edge: GraphRelationship, ends: tuple[str, str]) -> dict[str, Any]:
     shown: Answer = {"from_id": ends[0], "to_id": ends[1], "relation_type": edge.type}
-    shown = {key: neutralised(value) for key, value in shown.items()}
     shown |= {"valid": False} if edge.stale else {}
     facts = [{"id": fact.memory_id, **said_by(fact, "weight", *VALIDITY)} for fact in edge.facts]
     return {**facts[0], **shown, **({"also": facts[1:]} if facts[1:] else {})} if facts else shown

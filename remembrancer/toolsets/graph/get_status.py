@@ -6,7 +6,7 @@ from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArgume
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
-@tool("Health and counts.", read_only=True)
+@tool("Health and counts.", read_only=True, marks_data=False)
 async def get_status(call: Call, arguments: GetMemoryStatusArguments) -> Answer:
-    """How the memory is, as `get_memory_status` says it."""
+    """Say the state of the memory, as `get_memory_status` does."""
     return await get_memory_status(call, arguments)

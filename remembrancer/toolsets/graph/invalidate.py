@@ -11,7 +11,7 @@ from remembrancer.memory.changes import INVALIDATED
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory
 from remembrancer.toolsets.memory.answers import changed, iso
-from remembrancer.toolsets.memory.fields import clean_reason
+from remembrancer.toolsets.memory.fields import clean_reason, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 
@@ -19,9 +19,12 @@ class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: Annotated[str, Meta(description="Of a memory or a relation")]
     reason: str | UnsetType = UNSET
     replaced_by: Annotated[str, Meta(description="Id of what is true now")] | UnsetType = UNSET
+    at: Annotated[str, Meta(description="Since when; default now")] | UnsetType = UNSET
 
 
-@tool('Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.')
+@tool(
+    'Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.',
+)
 async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
     """End the time in which a memory is valid, and keep why.
 
@@ -31,7 +34,8 @@ async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
     """
     memory_id = parse_memory_id(arguments.id, field="id")
     newer = None if arguments.replaced_by is UNSET else parse_memory_id(arguments.replaced_by, field="replaced_by")
-    change = InvalidateMemory(memory_id, clean_reason(arguments.reason), newer)
+    at = seconds_of(arguments.at, "at")
+    change = InvalidateMemory(memory_id, clean_reason(arguments.reason), newer, at)
     written = await call.submit(change)
     result = written.result
     if isinstance(result, InvalidatedResult):
@@ -43,5 +47,9 @@ async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
         }
         answer |= saying(already_invalid=result.already)
     else:  # queued: it is going to come to this
-        answer = {"id": memory_id, "valid_until": iso(call.received_at), "reason": change.reason or INVALIDATED}
+        answer = {
+            "id": memory_id,
+            "valid_until": iso(call.received_at if at is None else at),
+            "reason": change.reason or INVALIDATED,
+        }
     return changed(written, answer | saying(replaced_by=newer))

@@ -22,7 +22,7 @@ class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_secrets: bool | UnsetType = UNSET
 
 
-@tool("Remember a fact, durably.", is_short_form=True)
+@tool("Remember a fact, durably.", is_short_form=True, marks_data=False)
 async def store_memory(call: Call, arguments: FactToStore) -> Answer:
     """Store a memory of the project."""
     return await store_whole(call, whole(arguments, StoreMemoryArguments, memory_type="type"))

@@ -21,7 +21,7 @@ class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     allow_secrets: bool | UnsetType = UNSET
 
 
-@tool("Change a memory. Earlier versions are kept.", destructive=True, is_short_form=True)
+@tool("Change a memory. Earlier versions are kept.", destructive=True, is_short_form=True, marks_data=False)
 async def update_memory(call: Call, arguments: FactChanges) -> Answer:
     """Change what is given, and leave the rest."""
     return await update_whole(call, whole(arguments, UpdateMemoryArguments, id="memory_id"))

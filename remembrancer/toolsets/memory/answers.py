@@ -1,20 +1,24 @@
-"""How memories look in the answers of tools: the promised fields, and others only where they say something. Pure."""
+"""Memories in the answers of tools: the promised fields, and others only where they say something. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, Final
 
 from remembrancer.memory.limits import moment
-from remembrancer.memory.text import neutralised
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
-from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
+from remembrancer.protocol.writes import NearMemory, PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
-from remembrancer.toolsets.tools import Answer, saying, with_caveats
+from remembrancer.toolsets.tools import DATA, Answer, saying, with_caveats
 
 _ROUNDED: Final = 4
-SIGNALS: Final = ("final", "vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
-"""What is shown of `Scores` under `scores`, beside `relevance_score`."""
+NEAR: Final = 3
+OUTDATED: Final = "link the new one to it by supersedes (update_memory, add_links), or update or forget it"
+LIKELY: Final = 0.5
+PERHAPS: Final = 0.15
+"""The probabilities from which on a memory is said to answer likely, and perhaps."""
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 """The fields that say when a memory is true, and why no longer."""
 _TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_from", "valid_until", "forgotten_at"})
@@ -28,13 +32,9 @@ def iso(seconds: float) -> str:
 
 
 def source_of(source: SourceRef) -> dict[str, Any]:
-    """Where a memory came from."""
+    """The source of a memory."""
     fields = {name: getattr(source, name) for name in source.__struct_fields__}
-    return {
-        name: neutralised(value) if isinstance(value, str) else value
-        for name, value in fields.items()
-        if value is not None
-    }
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def fields_of(memory: PortableMemory | Snapshot | ListedMemory, *names: str) -> Answer:
@@ -52,9 +52,7 @@ def _shown(name: str, value: Any) -> Any:
         return iso(value)
     if isinstance(value, SourceRef):
         return source_of(value)
-    if isinstance(value, tuple):
-        return [neutralised(each) if isinstance(each, str) else each for each in value]
-    return neutralised(value) if isinstance(value, str) else value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
@@ -65,16 +63,16 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
         scored = {"scores": _signals(memory)} if detail else {}
         return {
             "source": memory.origin,
-            "path": neutralised(memory.source.file or ""),
+            "path": memory.source.file or "",
             "lines": list(memory.lines or ()),
             **fields_of(memory, "content"),
-            "relevance_score": round(memory.scores.surely, _ROUNDED if detail else 2),
+            **_relevance(memory, _ROUNDED if detail else 2),
             **scored,
         }
     if detail:
         shown: Answer = {
             **fields_of(memory, "id", "content", "type", "scope", "importance"),
-            "relevance_score": round(memory.scores.surely, _ROUNDED),
+            **_relevance(memory, _ROUNDED),
             "scores": _signals(memory),
             **fields_of(memory, "created_at", "access_count"),
             **said_by(memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"),
@@ -86,22 +84,30 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
     else:
         shown = {
             **fields_of(memory, "id", "content", "scope"),
-            "relevance_score": round(memory.scores.surely, 2),
+            **_relevance(memory, 2),
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
         }
     told = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
-    return shown | standing_of(memory) | saying(expired=memory.expired) | said_by(memory, *told)
+    return shown | standing_of(memory) | saying(expired=memory.expired, code=memory.code) | said_by(memory, *told)
 
 
 def standing_of(memory: ListedMemory) -> Answer:
-    """What is not as usual about where a memory stands: that it is forgotten, archived and so on."""
+    """The unusual about a memory's standing: that it is forgotten, archived and so on."""
     shown = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
     return shown | saying(status=None if memory.status == "active" else memory.status)
 
 
+def _relevance(memory: RecalledMemory, digits: int) -> Answer:
+    """The probability that a memory answers, and the same in a word."""
+    relevance = memory.scores.relevance
+    word = "likely" if relevance >= LIKELY else "perhaps" if relevance >= PERHAPS else "hardly"
+    return {"relevance_score": round(relevance, digits), "answers": word}
+
+
 def _signals(memory: RecalledMemory) -> dict[str, float]:
-    signals = ((name, getattr(memory.scores, name)) for name in SIGNALS)
-    return {name: round(value, _ROUNDED) for name, value in signals if value is not None}
+    """The score, and what each feature adds to it, the most telling first."""
+    shares = sorted(memory.scores.shares.items(), key=lambda item: -abs(item[1]))
+    return {"final": round(memory.scores.final, _ROUNDED), **dict(shares)}
 
 
 def copies_of(found: MemoryShown) -> list[dict[str, Any]]:
@@ -118,6 +124,14 @@ def changed(written: Written, answer: Answer) -> Answer:
         answer["searchable_by"] = "keyword_only"
         notices.append(not_embedded(written.embedding_error))
     return with_caveats(answer, notices, degraded=written.degraded)
+
+
+def near_of(*found: Sequence[NearMemory]) -> Answer:
+    """The memories near one that was stored, best first: of several ways to find them in turn, and each once."""
+    turns = [near for turn in zip_longest(*found) for near in turn if near is not None]
+    near = {turn.memory_id: turn.begins for turn in turns}
+    shown = [{"id": memory_id, "begins": begins} for memory_id, begins in list(near.items())[:NEAR]]
+    return {"note": DATA, "near": shown, "if_one_is_outdated": OUTDATED} if shown else {}
 
 
 def not_embedded(error: str | None) -> Notice:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -20,7 +21,7 @@ from remembrancer.memory.limits import (
     check_count,
     check_length,
 )
-from remembrancer.memory.text import MAX_EXACT, clean_name, shown
+from remembrancer.memory.text import MAX_EXACT, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import KINDS, Kind
 from remembrancer.protocol.writes import EntityRef
@@ -45,12 +46,20 @@ def given(value: T | UnsetType, default: D) -> T | D:
 
 
 def clean_tags(tags: list[str] | UnsetType, *, field: str = "tags") -> tuple[str, ...]:
-    """Tags as they are kept: each a name, none twice, in the order given.
+    """Tags as they are kept: each a name, none twice, in the order given; none where nothing was given.
 
     Raises:
         InvalidInput: there are too many, or one is no name.
     """
-    return _clean_names(tags, field=field, most=MAX_TAGS, longest=MAX_TAG)
+    return clean_names(given(tags, ()), field=field, most=MAX_TAGS, longest=MAX_TAG)
+
+
+def clean_names(names: Sequence[str], *, field: str, most: int, longest: int) -> tuple[str, ...]:
+    """Names, none twice, in the order given. Raises `InvalidInput` for too many, or for one that is no name."""
+    check_count(names, field=field, most=most)
+    return tuple(
+        dict.fromkeys(clean_name(name, field=f"{field}[{place}]", longest=longest) for place, name in enumerate(names))
+    )
 
 
 def clean_tag_changes(
@@ -66,31 +75,15 @@ def clean_tag_changes(
     return added, removed
 
 
-def clean_entity_names(names: list[str] | UnsetType, *, field: str) -> tuple[str, ...]:
-    """Names of entities, none twice. Raises `InvalidInput` for too many, or for one that is no name."""
-    return _clean_names(names, field=field, most=MAX_ENTITIES, longest=MAX_NAME)
-
-
-def _clean_names(names: list[str] | UnsetType, *, field: str, most: int, longest: int) -> tuple[str, ...]:
-    listed = given(names, ())
-    check_count(listed, field=field, most=most)
-    return tuple(
-        dict.fromkeys(clean_name(name, field=f"{field}[{place}]", longest=longest) for place, name in enumerate(listed))
-    )
-
-
-def clean_entities(
-    entities: Sequence[RelatedEntity] | UnsetType, *, field: str = "related_entities"
-) -> tuple[EntityRef, ...]:
+def clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[EntityRef, ...]:
     """Entities as they are kept: each with three names, none twice, in the order given; well-known types as one name.
 
     Raises:
         InvalidInput: there are too many, or one of the names is none.
     """
-    listed = given(entities, ())
-    check_count(listed, field=field, most=MAX_ENTITIES)
+    check_count(entities, field=field, most=MAX_ENTITIES)
     found: dict[EntityRef, None] = {}
-    for place, entity in enumerate(listed):
+    for place, entity in enumerate(entities):
         at = f"{field}[{place}]"
         name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
         kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
@@ -108,27 +101,18 @@ def clean_kind(kind: str, *, field: str = "kind") -> Kind:
     raise InvalidInput(f"{field} must be one of {', '.join(KINDS)}, not {shown(kind)}", field=field)
 
 
-def clean_summary(summary: str | UnsetType) -> str | None:
-    """A summary as it is kept; None when none was given. Raises `InvalidInput` when it is blank or too long."""
-    text = _clean_text(summary, field="summary", longest=MAX_SUMMARY)
-    return None if text is None else text.strip()
+def clean_summary(summary: str, *, field: str) -> str:
+    """A summary as it is kept. Raises `InvalidInput` when it is blank or too long."""
+    check_length(summary, field=field, longest=MAX_SUMMARY)
+    return summary.strip()
 
 
 def clean_reason(reason: str | UnsetType) -> str | None:
     """A reason as it is kept; None when none was given. Raises `InvalidInput` when it is blank or too long."""
-    return _clean_text(reason, field="reason", longest=MAX_REASON)
-
-
-def _clean_text(text: str | UnsetType, *, field: str, longest: int) -> str | None:
-    if text is UNSET:
+    if reason is UNSET:
         return None
-    check_length(text, field=field, longest=longest)
-    return text
-
-
-def clean_domain(domain: str | UnsetType) -> str | None:
-    """A domain as it is kept; None when none was given. Raises `InvalidInput` when it is no name."""
-    return None if domain is UNSET else clean_name(domain, field="domain", longest=MAX_NAME)
+    check_length(reason, field="reason", longest=MAX_REASON)
+    return reason
 
 
 def clean_version(version: int | UnsetType) -> int | None:
@@ -138,18 +122,6 @@ def clean_version(version: int | UnsetType) -> int | None:
     if version > MAX_EXACT:
         raise InvalidInput(f"version must be an integer from 1 to {MAX_EXACT}, not {shown(version)}", field="version")
     return version
-
-
-def validity(valid_from: str | UnsetType, valid_until: str | UnsetType) -> tuple[float | None, float | None]:
-    """The time in which a memory is true, in seconds since the epoch; None where nothing was given.
-
-    Raises:
-        InvalidInput: one is no date or time, or the end is not after the beginning.
-    """
-    start, end = seconds_of(valid_from, "valid_from"), seconds_of(valid_until, "valid_until")
-    if start is not None and end is not None and start >= end:
-        raise InvalidInput("valid_until must be later than valid_from", field="valid_until")
-    return start, end
 
 
 def seconds_of(text: str | UnsetType, field: str) -> float | None:
@@ -168,3 +140,38 @@ def seconds_of(text: str | UnsetType, field: str) -> float | None:
         raise InvalidInput(message, field=field) from error
     assert math.isfinite(seconds)
     return seconds
+
+
+Rule = Callable[..., Any]
+"""Makes of a given value the one that is kept; takes the name of the field as `field`. Raises `InvalidInput`."""
+VALIDITY: Final[dict[str, Rule | None]] = {"valid_from": seconds_of, "valid_until": seconds_of}
+MEMORY_FIELDS: Final[dict[str, Rule | None]] = {
+    "importance": None,
+    "confidence": None,
+    **VALIDITY,
+    "summary": clean_summary,
+    "structured": clean_object,
+    "metadata": clean_object,
+    "domain": partial(clean_name, longest=MAX_NAME),
+    "occurred_at": seconds_of,
+}
+"""The fields of a memory that every tool takes alike, and how each is cleaned. None: its type says all."""
+
+
+def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule | None], *but: str) -> dict[str, Any]:
+    """Those of the fields that were given, cleaned, by name. Fields that are named in `but` are left out.
+
+    Raises:
+        InvalidInput: one is not what is allowed, or `valid_until` is not after `valid_from`.
+    """
+    found: dict[str, Any] = {}
+    for name, rule in rules.items():
+        value = getattr(arguments, name)
+        if value is UNSET or name in but:
+            continue
+        kept = value if rule is None else rule(value, field=name)
+        if kept is not None:
+            found[name] = kept
+    if "valid_until" in found and found.get("valid_from", -math.inf) >= found["valid_until"]:
+        raise InvalidInput("valid_until must be later than valid_from", field="valid_until")
+    return found

@@ -48,6 +48,7 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
             raise
         asked = Asked(None, behind)
     if isinstance(asked.reply, MemoryShown):
+        service.shown(call.caller, (), used=(asked.reply.memory.id,))
         return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.from_cache)
     # An earlier version is in the history alone, which only the store and its last answer have.
     known = None if version is not None else service.look_for(request)
@@ -89,10 +90,11 @@ def shown(found: MemoryShown, version: int | None = None) -> Answer:
             last_accessed=None if memory.last_accessed_at is None else iso(memory.last_accessed_at),
             # How it came to its scope, and where else it has been of use.
             promotion_chain=[_promotion(each) for each in memory.promotion_chain],
-            promotions=[_promotion(each) for each in found.promotions],
+            promotions=[_promotion(promotion) for promotion in found.promotions],
             source_project=memory.source_project,
-            sessions_accessed=len(memory.accessed_in) or None,
+            sessions_used=len(memory.accessed_in) or None,
             observed_in_projects=list(found.observed_in),
+            found_entities=list(found.found_entities),
             history_omitted=len(memory.history) - len(listed) or None,
         )
         | {"history": [_history(each) for each in listed]}
@@ -107,7 +109,7 @@ def _whole(memory: PortableMemory) -> Answer:
 
 
 def _as_of(memory: PortableMemory, version: int) -> Answer:
-    """What the memory was in a version; `current_version` says that it may be something else now."""
+    """A memory as it was in a version; `current_version` says that it may be something else now."""
     entry = next((each for each in memory.history if each.version == version), None)
     if entry is None:
         known = spans_of(each.version for each in memory.history)
@@ -125,7 +127,7 @@ def _as_of(memory: PortableMemory, version: int) -> Answer:
 
 
 def _recorded(record: PortableMemory | Snapshot, *, forgotten: bool) -> Answer:
-    """What a memory is, or was in a version."""
+    """A memory as it is, or was in a version."""
     return {
         **fields_of(record, *IDENTITY, "metadata"),
         "related_entities": [
@@ -139,7 +141,7 @@ def _recorded(record: PortableMemory | Snapshot, *, forgotten: bool) -> Answer:
 
 
 def _part(memory: RecalledMemory) -> Answer:
-    """What an answer had of a memory."""
+    """The part of a memory that an answer had."""
     return {
         **fields_of(memory, "id", *IDENTITY, "created_at"),
         **said_by(memory, "occurred_at", "kind", "summary"),

@@ -16,9 +16,9 @@ from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.memory.context_block import build_block
+from remembrancer.toolsets.memory.context_block import Away, build_block
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, answer_text, tool, with_caveats
+from remembrancer.toolsets.tools import WHOLE, Answer, Call, answer_text, tool, with_caveats
 
 DEFAULT_TOKENS: Final = 2000
 MAX_TASK_BYTES: Final = 262_144
@@ -47,7 +47,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     detail: bool | UnsetType = UNSET
 
 
-@tool("What to know for a task, as Markdown.", read_only=True)
+@tool("What to know for a task, as Markdown.", read_only=True, marks_data=False)
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service
@@ -56,6 +56,9 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     reply, notices = asked.reply, asked.notices
     assert isinstance(reply, ContextGathered | None)
     is_away = reply is None or asked.from_cache
+    away: Away | None = None
+    if is_away:
+        away = "starting" if service.store_health.is_starting else "unavailable"
     sections: Sequence[ContextSection] = () if reply is None else reply.sections
     if is_away:
         known = service.known(caller.project, caller.session_id)
@@ -64,15 +67,20 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
             notices = (service.explain(asked.away, KNOWN),)
     elif reply is not None:
         notices = (*reply.notices, *notices)
+    if request.task and "preferences" not in request.sections:
+        # What only concerns the task, as with a prompt. Without the store it is not known how likely anything is.
+        sections = () if is_away else likely_alone(sections, service.settings.prompt_probability)
     # In a thread: long memories take their time to be counted.
     budget = given(arguments.max_tokens, DEFAULT_TOKENS)
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
-    frame = with_caveats(frame, [*notices, *call.take_notices()], degraded=bool(notices))
+    frame = with_caveats(
+        frame, [*notices, *call.take_notices()], degraded=any(notice.code not in WHOLE for notice in notices)
+    )
     around = estimate_tokens(answer_text(frame))
     block = await anyio.to_thread.run_sync(
-        partial(build_block, sections, budget - around, _sent_tokens, truncate, is_away=is_away)
+        partial(build_block, sections, budget - around, _sent_tokens, truncate, away=away)
     )
-    service.shown(caller, block.memory_ids, count=True)
+    service.shown(caller, block.memory_ids, count=True, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": block.text,
         "memories_used": len(block.memory_ids),
@@ -114,6 +122,15 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
     return msgspec.structs.replace(request, sections=wanted)
 
 
+def likely_alone(sections: Sequence[ContextSection], least: float) -> tuple[ContextSection, ...]:
+    """Of the sections what answers the task with at least that probability."""
+    likely = {
+        section.name: tuple(memory for memory in section.memories if memory.scores.relevance >= least)
+        for section in sections
+    }
+    return tuple(ContextSection(name, memories) for name, memories in likely.items() if memories)
+
+
 def known_sections(
     request: GatherContext, earlier: Sequence[ContextSection], known: Iterable[RecalledMemory]
 ) -> tuple[ContextSection, ...]:
@@ -144,7 +161,7 @@ def _joined(
 
 
 def _section_of(memory: RecalledMemory, match: float, request: GatherContext) -> Section | None:
-    """Where a memory belongs, among the sections that are asked for; None where nothing speaks for it."""
+    """The section of a memory, among those that are asked for; None where nothing speaks for it."""
     wanted = request.sections
     if memory.status == "archived":
         return None

@@ -7,27 +7,38 @@ from typing import Final
 import msgspec
 
 from remembrancer import __version__
+from remembrancer.memory.sentences import cut_at_word
 from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
-MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
-"""How a deployment mode is called where it is shown."""
+MODES: Final = {
+    "embedded-file": "file-backed",
+    "embedded-memory": "in-memory",
+    "local-server": "file-backed, large projects' vectors on a Chroma server",
+    "remote": "file-backed, large projects' vectors on a remote Chroma server",
+}
+"""The words for a deployment mode where it is shown."""
+
+
+PROPOSED: Final = 200
+"""Characters of a memory that is proposed to go to the user."""
+REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuses it for good (project)"
 
 
 class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-@tool("Health and counts.", read_only=True)
+@tool("Health and counts.", read_only=True, marks_data=False)
 async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
-    """How the memory is, as this session sees it. Without the store the last known figures stand, or none."""
+    """Say the state of the memory, as this session sees it. Without the store the last known figures stand, or none."""
     caller, service = call.caller, call.service
     asked = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
     found = asked.reply
     assert isinstance(found, StoreDescription | None)
     is_fresh = found is not None and not asked.from_cache
-    health = service.health()
+    health, queue = service.store_health, service.queue_health()
     answer: Answer = {
         "connection": {
             "status": "connected",
@@ -51,19 +62,29 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
         "memories_this_session": found.memories_this_session if found else 0,
         "started_at": iso((found.session_started_at if found else None) or caller.started_at),
     }
-    answer["write_queue"] = {"depth": health.queue_depth, "rejected": health.queue_rejected}
+    if found is not None and found.proposals:
+        answer["proposals"] = [
+            {
+                "memory_id": proposal.memory_id,
+                "content": cut_at_word(proposal.content, PROPOSED),
+                "reason": proposal.reason,
+            }
+            for proposal in found.proposals
+        ]
+        answer["review"] = REVIEW
+    answer["write_queue"] = {"depth": queue.depth, "rejected": queue.rejected}
     notices = list(found.notices) if found else []
     if not is_fresh:
         last = "the figures are the last known" if found else "there are no figures yet"
-        notices.append(Notice("memory_unavailable", f"{health.why_away}: {last}"))
+        notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
     for lane in (caller.project.id, "user"):
-        if lane in health.queue_stuck:
+        if lane in queue.stuck:
             whose = "the user's memory" if lane == "user" else "this project"
-            notices.append(Notice("queued", f"queued writes for {whose} have to wait: {health.queue_stuck[lane]}"))
-    if health.queue_damage is not None:
-        notices.append(Notice("queue_damaged", health.queue_damage))
-    if health.queue_rejected:
-        text = f"{health.queue_rejected} queued writes could not be applied and are kept aside"
+            notices.append(Notice("queued", f"queued writes for {whose} have to wait: {queue.stuck[lane]}"))
+    if queue.damage is not None:
+        notices.append(Notice("queue_damaged", queue.damage))
+    if queue.rejected:
+        text = f"{queue.rejected} queued writes could not be applied and are kept aside"
         notices.append(Notice("queued_rejected", f"{text}: see `remembrancer queue`"))
     if not is_fresh or notices:
         answer["degraded"] = not is_fresh

@@ -20,9 +20,9 @@ class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
     reason: str | UnsetType = UNSET
 
 
-@tool("Move a memory to a broader scope.")
+@tool("Move a memory to a broader scope, or back.")
 async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answer:
-    """Have more sessions or projects see a memory."""
+    """Have more sessions or projects see a memory; or (`project`) refuse that it goes to the user, or take it back."""
     memory_id = parse_memory_id(arguments.memory_id)
     change = PromoteMemory(memory_id, arguments.target_scope, clean_reason(arguments.reason))
     written = await call.submit(change)

@@ -21,8 +21,8 @@ HINT: Final = "An excerpt leaves out what stands at …: get_memory shows the wh
 NO_ROOM: Final = "max_tokens leaves no room for any of them."
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
-DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used", "note")
-"""What an answer can do without, the first first."""
+DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
+"""The parts that an answer can do without, the first first."""
 
 _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 Range = tuple[int, int]
@@ -137,7 +137,7 @@ class _Excerpt:
         self._bare = count(answer_text(self._cut_to(()))) + JOIN_TOKENS
         self.shown: dict[str, Any] | None = None
         self.tokens = 0
-        """What `shown` has, with what joins it to the next."""
+        """The tokens of `shown`, with what joins it to the next."""
 
     @property
     def least(self) -> int:
@@ -163,7 +163,7 @@ class _Excerpt:
             allowed -= max(1, allowed // 8)  # in JSON some characters are two
 
     def _passages_within(self, room: int) -> int:
-        """How many of the best passages have `room` tokens at most, as far as they can be added up."""
+        """The number of the best passages that have `room` tokens at most, as far as they can be added up."""
         used = 0
         for number, (start, end) in enumerate(self._passages):
             if number == len(self._counted):
@@ -190,7 +190,7 @@ class _Excerpt:
 
 
 def _best_start(content: str, start: int, end: int, words: frozenset[str]) -> int:
-    """Where the sentence with most of the words begins in a passage, the first of several."""
+    """The beginning of the sentence with most of the words in a passage, the first of several."""
     best, most = start, 0
     for sentence in _SENTENCE.finditer(content, start, end):
         found = len(words & set(re.findall(r"\w+", sentence.group().casefold())))

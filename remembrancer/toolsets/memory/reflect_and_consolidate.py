@@ -29,7 +29,7 @@ class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown
 
 @tool("Sum up a session and find patterns.")
 async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
-    """What was consolidated, or in a dry run would be; or what undoing a run came to."""
+    """Consolidate, or in a dry run say what would be; or undo a run and say what that came to."""
     run_id = run_to_undo(arguments)
     strategy = strategy_of(arguments, call.caller.session_id)
     if run_id is not None:
@@ -41,18 +41,17 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
         about=caller.session_id,
         strategy=strategy,
         dry_run=arguments.dry_run is True,
-        operation_id=call.operation_id(),
+        operation_id=call.operation_id,
     )
     budget_s = service.settings.reflect_budget_s
     try:
-        found = await service.require(request, budget_s)
+        found = await service.require(request, Reflected, budget_s)
     except DeadlineExceeded as error:
         message = (
             f"the reflection has not ended within {budget_s:g} s. It may still be carried out: what it makes is "
             "found by recall. Call again to see what is left to do"
         )
         raise DeadlineExceeded(message) from error
-    assert isinstance(found, Reflected)
     if found.run_id is not None:  # no write of the consolidator comes by the gateway, and resources may have changed
         run = ApplyRun(found.run_id, "project", "consolidation", "summarize_cluster", ())
         service.applied([Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run)])
@@ -60,7 +59,7 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
 
 
 def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> ReflectStrategy:
-    """What to do with the session's own memories. Raises `InvalidInput`: another session is named."""
+    """The work to do with the session's own memories. Raises `InvalidInput`: another session is named."""
     if arguments.session_id is not UNSET and arguments.session_id.strip() != session_id:
         message = (
             f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
@@ -121,9 +120,9 @@ def _reflected(found: Reflected) -> Answer:
             for memory in found.memories
         ],
         "patterns_detected": [
-            {"pattern": each.pattern, "frequency": each.frequency, "suggested_scope": each.suggested_scope}
-            | saying(memory_id=each.memory_id)
-            for each in found.patterns
+            {"pattern": pattern.pattern, "frequency": pattern.frequency, "suggested_scope": pattern.suggested_scope}
+            | saying(memory_id=pattern.memory_id)
+            for pattern in found.patterns
         ],
         "session_stats": {
             "memories_analyzed": found.analyzed,
@@ -140,7 +139,7 @@ def _reflected(found: Reflected) -> Answer:
 
 
 def _undone(results: Sequence[UndoneResult]) -> Answer:
-    """What is as it was before, and what was left alone because it has changed since."""
+    """The memories that are as before, and those left alone because they have changed since."""
     memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
     answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
     skipped = [each for result in results for each in result.skipped]

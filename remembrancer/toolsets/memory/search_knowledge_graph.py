@@ -30,7 +30,7 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
 
 @tool("How entities relate, with the memories about them.", read_only=True)
 async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
-    """What is related with an entity, or the graph at a glance. An unknown entity is no error."""
+    """Find what is related with an entity, or the graph at a glance. An unknown entity is no error."""
     direction: Direction = given(arguments.direction, "both")
     request = SearchGraph(
         project=call.caller.project,
@@ -54,7 +54,8 @@ async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArgu
         is_degraded = bool(notices) or any(notice.code in UNREADABLE for notice in found.notices)
         notices = (*found.notices, *notices)
     if request.entity is not None and request.include_memories:
-        call.service.shown(call.caller, [memory.id for memory in found.memories])
+        ids = [memory.id for memory in found.memories]
+        call.service.shown(call.caller, ids, tool=call.tool, question=request.entity)
     return with_caveats(_answer(found), notices, degraded=is_degraded)
 
 
@@ -99,4 +100,7 @@ def _entity(entity: GraphEntity) -> Answer:
         for edge in entity.relationships
     ]
     shown: Answer = {"name": entity.name, "type": entity.type, "relationships": edges}
-    return shown | saying(memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale)
+    place = entity.description if not entity.described_in else None  # of code, which no memory describes
+    return shown | saying(
+        memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale, place=place
+    )

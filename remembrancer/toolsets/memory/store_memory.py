@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -9,23 +11,21 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
-from remembrancer.memory.text import check_text, clean_name, clean_object, finder_of, shown
+from remembrancer.memory.text import check_text, clean_name, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.ids import derive_memory_id, parse_memory_id
-from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.kinds import SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.reads import EmbeddingState, Notice
-from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
-from remembrancer.toolsets.memory.answers import not_embedded
+from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
+from remembrancer.toolsets.memory.answers import near_of, not_embedded
 from remembrancer.toolsets.memory.fields import (
+    MEMORY_FIELDS,
     AllowSecrets,
     RelatedEntity,
-    clean_domain,
     clean_entities,
-    clean_summary,
     clean_tags,
+    cleaned,
     given,
-    seconds_of,
-    validity,
 )
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
@@ -64,7 +64,7 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
         ]
         | UnsetType
     ) = UNSET
-    kind: Kind | UnsetType = UNSET
+    kind: GivenKind | UnsetType = UNSET
     type: MemoryType | UnsetType = UNSET
     importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
@@ -81,16 +81,16 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
-    supersedes: Annotated[str, Meta(description="Id of what this replaces")] | UnsetType = UNSET
+    supersedes: Annotated[str, Meta(description="Id this replaces (see near)")] | UnsetType = UNSET
 
 
-@tool("Remember something for later sessions, durably.", aliases={"memory_type": "type"})
+@tool("Remember something for later sessions, durably.", aliases={"memory_type": "type"}, marks_data=False)
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory."""
     change = to_change(arguments, call.caller.session_id, call.service.settings.content_limit_bytes)
-    given_scope = given(arguments.scope, change.scope)
-    memory_id = derive_memory_id(call.operation_id(), call.received_at)
+    memory_id = call.memory_id  # not before: an id can only be derived from what has been checked
     change = msgspec.structs.replace(change, memory_id=memory_id)
+    given_scope = given(arguments.scope, change.scope)
     written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
     # A queued one is going to come to this.
     queued = StoredResult(memory_id, change.type, change.scope, len(set(change.related_entities)))
@@ -121,6 +121,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         already_known=result.already_known,
         duplicates=list(result.duplicates),
         near_duplicates=list(embedding.near_duplicates),
+        **near_of(embedding.near, written.near),
         searchable_by="keyword_only" if any(notice.code == "embedding_failed" for notice in notices) else None,
     )
     return with_caveats(answer, notices, degraded=written.degraded)
@@ -134,51 +135,22 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
     """
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
     scope, memory_type, kind = _scope_and_kind(arguments)
-    valid_from, valid_until = validity(arguments.valid_from, arguments.valid_until)
-    return StoreMemory(
-        memory_id="",
-        content=arguments.content,
-        type=memory_type,
-        scope=scope,
-        session_id=_origin(arguments, scope, session_id),
-        importance=given(arguments.importance, MATTERS.get(kind or kind_of_type(memory_type), 0.5)),
-        tags=clean_tags(arguments.tags),
-        source=SourceRef() if arguments.source is UNSET else _source(arguments.source),
-        related_entities=with_subjects(clean_entities(arguments.related_entities)),
-        kind=kind,
-        summary=clean_summary(arguments.summary),
-        structured=clean_object(arguments.structured, field="structured") or {},
-        metadata=clean_object(arguments.metadata, field="metadata") or {},
-        confidence=given(arguments.confidence, STATED),
-        domain=clean_domain(arguments.domain),
-        occurred_at=seconds_of(arguments.occurred_at, "occurred_at"),
-        valid_from=valid_from,
-        valid_until=valid_until,
-        supersedes=None if arguments.supersedes is UNSET else parse_memory_id(arguments.supersedes, field="supersedes"),
-    )
-
-
-def _origin(arguments: StoreMemoryArguments, scope: Scope, own: str) -> str:
-    """The session that a memory comes from. Another one than the calling one may be named, for a memory that it does
-    not own.
-
-    Raises:
-        InvalidInput: it is no name, or the memory would be in the midst of another session's own.
-    """
-    if arguments.session_id is UNSET or arguments.session_id == own:
-        return own
-    named = clean_name(arguments.session_id, field="session_id", longest=MAX_SESSION_ID)
-    if scope == "session" and named != own:
+    fields = cleaned(arguments, STORED)
+    if scope == "session" and fields.get("session_id", session_id) != session_id:
         message = (
-            f"session_id must be the current session's ({own}) or left out, not {shown(arguments.session_id)}: "
+            f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
             "a session's memories are its own. With the scope project or user it says where the memory comes from"
         )
         raise InvalidInput(message, field="session_id")
-    return named
+    importance = MATTERS.get(kind or kind_of_type(memory_type), 0.5)
+    usual: dict[str, Any] = {"session_id": session_id, "importance": importance, "confidence": STATED}
+    return StoreMemory(
+        memory_id="", content=arguments.content, type=memory_type, scope=scope, kind=kind, **usual | fields
+    )
 
 
 def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType, Kind | None]:
-    """Where a memory goes and what it is: as was asked, else in the project, and by its words.
+    """The place and the kind of a memory: as was asked, else the project, and by its words.
 
     A kind decides its type, and one that is for a session alone its scope. A type alone has the kind that the words
     tell, if that is of this type.
@@ -197,13 +169,28 @@ def _kind_of(content: str) -> Kind:
     return tuple(_KIND_WORDS)[found[0]] if found else "fact"
 
 
-def _source(source: Source) -> SourceRef:
+def _clean_source(source: Source, *, field: str) -> SourceRef:
     turn = given(source.conversation_turn, None)
     if turn is not None and not 0 <= turn <= MAX_TURN:
-        message = f"source.conversation_turn must be an integer from 0 to {MAX_TURN}, not {shown(turn)}"
-        raise InvalidInput(message, field="source.conversation_turn")
+        message = f"{field}.conversation_turn must be an integer from 0 to {MAX_TURN}, not {shown(turn)}"
+        raise InvalidInput(message, field=f"{field}.conversation_turn")
     return SourceRef(
-        tool=None if source.tool is UNSET else clean_name(source.tool, field="source.tool", longest=MAX_NAME),
-        file=None if source.file is UNSET else clean_name(source.file, field="source.file", longest=MAX_PATH),
+        tool=None if source.tool is UNSET else clean_name(source.tool, field=f"{field}.tool", longest=MAX_NAME),
+        file=None if source.file is UNSET else clean_name(source.file, field=f"{field}.file", longest=MAX_PATH),
         conversation_turn=turn,
     )
+
+
+def _clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[EntityRef, ...]:
+    return with_subjects(clean_entities(entities, field=field))
+
+
+STORED: Final = {
+    **MEMORY_FIELDS,
+    "session_id": partial(clean_name, longest=MAX_SESSION_ID),
+    "tags": clean_tags,
+    "source": _clean_source,
+    "related_entities": _clean_entities,
+    "supersedes": parse_memory_id,
+}
+"""The fields that a memory is stored with as they were given, each with its rule."""

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.text import check_text, clean_object, shown
+from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_count
+from remembrancer.memory.text import check_text, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.kinds import RELATIONS, Kind, Relation
+from remembrancer.protocol.kinds import RELATIONS, Relation
 from remembrancer.protocol.writes import LinkRef, UpdatedResult, UpdateMemory, ValidityEnd
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import (
+    MEMORY_FIELDS,
     RelatedEntity,
-    clean_domain,
     clean_entities,
-    clean_entity_names,
-    clean_summary,
+    clean_kind,
+    clean_names,
     clean_tag_changes,
+    cleaned,
     given,
-    validity,
 )
 from remembrancer.toolsets.tools import Answer, Call, tool
 
@@ -32,6 +32,8 @@ FIELDS: Final = {
     **{"remove_entities": "related_entities", "add_links": "links", "remove_links": "links"},
 }
 """The names of fields as answers have them, where a change has another."""
+UPDATED: Final = {name: rule for name, rule in {**MEMORY_FIELDS, "kind": clean_kind}.items() if name != "occurred_at"}
+"""The fields that a call may give as a memory has them, each with its rule."""
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,7 +71,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     tags: TagChanges | UnsetType = UNSET
     metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET
-    kind: Kind | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
     summary: str | UnsetType = UNSET
     confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     domain: str | UnsetType = UNSET
@@ -81,7 +83,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     allow_secrets: bool | UnsetType = UNSET
 
 
-@tool("Change a memory. Earlier versions are kept.", destructive=True, aliases={"id": "memory_id"})
+@tool("Change a memory. Earlier versions are kept.", destructive=True, aliases={"id": "memory_id"}, marks_data=False)
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change what is given, and leave the rest."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
@@ -114,30 +116,21 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     tags = given(arguments.tags, TagChanges())
     add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
     entities = given(arguments.related_entities, EntityChanges())
-    ends: dict[ValidityEnd, str | UnsetType] = {
-        "valid_from": arguments.valid_from,
-        "valid_until": arguments.valid_until,
-    }
-    valid_from, valid_until = validity(arguments.valid_from or UNSET, arguments.valid_until or UNSET)
+    emptied = [name for name in (*get_args(ValidityEnd), "summary", "domain") if getattr(arguments, name) == ""]
+    fields = cleaned(arguments, UPDATED, *emptied) | {name: "" for name in ("summary", "domain") if name in emptied}
     change = UpdateMemory(
         memory_id=memory_id,
         content=content,
-        importance=given(arguments.importance, None),
         add_tags=add_tags,
         remove_tags=remove_tags,
-        metadata=clean_object(arguments.metadata, field="metadata"),
-        add_entities=clean_entities(entities.add, field="related_entities.add"),
-        remove_entities=clean_entity_names(entities.remove, field="related_entities.remove"),
-        kind=given(arguments.kind, None),
-        summary="" if arguments.summary == "" else clean_summary(arguments.summary),
-        structured=clean_object(arguments.structured, field="structured"),
-        confidence=given(arguments.confidence, None),
-        domain="" if arguments.domain == "" else clean_domain(arguments.domain),
-        valid_from=valid_from,
-        valid_until=valid_until,
+        add_entities=clean_entities(given(entities.add, ()), field="related_entities.add"),
+        remove_entities=clean_names(
+            given(entities.remove, ()), field="related_entities.remove", most=MAX_ENTITIES, longest=MAX_NAME
+        ),
         add_links=_clean_links(given(arguments.add_links, ()), memory_id, "add_links"),
         remove_links=_clean_links(given(arguments.remove_links, ()), memory_id, "remove_links"),
-        cleared=tuple(name for name, end in ends.items() if end == ""),
+        cleared=tuple(name for name in get_args(ValidityEnd) if name in emptied),
+        **fields,
     )
     if change == UpdateMemory(memory_id):
         raise InvalidInput(

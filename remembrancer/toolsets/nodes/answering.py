@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from remembrancer.memory.limits import MAX_LINKS, check_count
-from remembrancer.memory.text import neutralised
-from remembrancer.protocol.errors import NotFound
+from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
+from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, ListedMemory, Notice
 from remembrancer.toolsets.memory.answers import changed, iso, source_of
@@ -23,8 +22,8 @@ def node_of(memory: ListedMemory) -> Answer:
     """A node. Without the store its links are not known, and are left out."""
     node: Answer = {
         "id": memory.id,
-        "content": neutralised(memory.content),
-        "tags": [neutralised(tag) for tag in memory.tags],
+        "content": memory.content,
+        "tags": list(memory.tags),
     }
     last_accessed_at = memory.created_at
     if isinstance(memory, LinkedMemory):
@@ -48,15 +47,28 @@ async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count
         depth,
         MOST,
         count,
-        MOST_CHARACTERS if depth else None,
+        MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
     )
     return await call.service.ask(asked, call.received_at)
 
 
-def clean_links(links: Sequence[str], *, field: str = "links") -> tuple[str, ...]:
+def clean_links(links: Sequence[str]) -> tuple[str, ...]:
     """Ids of nodes, each once. Raises `InvalidInput` for too many, or for one that is no id."""
-    check_count(links, field=field, most=MAX_LINKS)
-    return tuple(dict.fromkeys(parse_memory_id(each, field=f"{field}[{place}]") for place, each in enumerate(links)))
+    check_count(links, field="links", most=MAX_LINKS)
+    return tuple(dict.fromkeys(parse_memory_id(each, field=f"links[{place}]") for place, each in enumerate(links)))
+
+
+def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those that are ids, each once, and those that are none. Raises `InvalidInput` for too many."""
+    check_count(links, field="links", most=MAX_LINKS)
+    ids: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for each in links:
+        try:
+            ids[parse_memory_id(each, field="links")] = None
+        except InvalidInput:
+            others[each[:MAX_NAME]] = None
+    return tuple(ids), tuple(others)
 
 
 async def written_node(call: Call, written: Written, memory_id: str, missing: Sequence[str], known: Answer) -> Answer:

@@ -35,7 +35,8 @@ async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
     if not isinstance(asked.reply, LinksFound):
         raise MemoryUnavailable("the store is away, which alone knows the links: try again in a moment")
     found = asked.reply
-    call.service.shown(call.caller, [memory.id for memory in found.memories])
+    ids = [memory.id for memory in found.memories]
+    call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)
     notices = [*found.notices, *asked.notices]
     if found.more:
         notices.append(Notice("more_nodes", "These are the nearest: there are more within that depth."))

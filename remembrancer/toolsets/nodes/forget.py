@@ -13,7 +13,7 @@ class NodeToForget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_id: str
 
 
-@tool("Delete a node for good, and all links to it.", destructive=True)
+@tool("Delete a node for good, and all links to it.", destructive=True, marks_data=False)
 async def forget(call: Call, arguments: NodeToForget) -> Answer:
     """Erase a memory as `erase_memory` does."""
     node_id = parse_memory_id(arguments.node_id, field="node_id")

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.reads import LinksFound, Listed, ListedMemory, ListMemories, Notice, Recall
@@ -35,6 +36,7 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
     tags, limit, query = clean_tags(arguments.tags), given(arguments.limit, 10), given(arguments.query, "")
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
+    used: list[str] = []
     if query.strip():
         check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
         recalling = Recall(
@@ -48,7 +50,7 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
             valid_only=True,
         )
         recalled, degraded = await call.service.recall(recalling, call.received_at)
-        found, notices = recalled.memories, recalled.notices
+        found, notices, used = recalled.memories, recalled.notices, used_in(recalled.memories)
     elif tags:
         listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=time.time())
         listed = await call.service.ask(listing, call.received_at)
@@ -66,7 +68,7 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
             asked = Asked(None)
         if isinstance(asked.reply, LinksFound):
             linked = {memory.id: memory for memory in asked.reply.memories}
-    call.service.shown(call.caller, ids, count=False)
+    call.service.shown(call.caller, ids, used=used, tool=call.tool, question=given(arguments.query, ""))
     if len(linked) < len(ids):
         notices = (*notices, Notice("no_links", NO_LINKS))
     return with_caveats(

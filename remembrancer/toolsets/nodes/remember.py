@@ -9,11 +9,11 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import check_text, clean_name
-from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory
+from remembrancer.toolsets.memory.answers import near_of
 from remembrancer.toolsets.memory.fields import AllowSecrets, clean_tags, given
 from remembrancer.toolsets.memory.store_memory import STATED
-from remembrancer.toolsets.nodes.answering import clean_links, written_node
+from remembrancer.toolsets.nodes.answering import known_links, written_node
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
@@ -30,9 +30,9 @@ async def remember(call: Call, arguments: RememberArguments) -> Answer:
     """Store a node and answer with all of it. The same content again is the same node, with these tags and links."""
     check_text(arguments.content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     label = given(arguments.source, "")
-    tags, links = clean_tags(arguments.tags), clean_links(given(arguments.links, []))
+    tags, (links, no_ids) = clean_tags(arguments.tags), known_links(given(arguments.links, []))
     change = StoreMemory(
-        memory_id=derive_memory_id(call.operation_id(), call.received_at),
+        memory_id=call.memory_id,
         content=arguments.content,
         type="semantic",
         scope="project",
@@ -48,4 +48,6 @@ async def remember(call: Call, arguments: RememberArguments) -> Answer:
     if not isinstance(result, StoredResult):
         result = StoredResult(change.memory_id, change.type, change.scope)
     known = {"content": arguments.content, "tags": list(tags), "links": list(links), "source": label}
-    return await written_node(call, written, result.memory_id, result.missing, known)
+    return await written_node(call, written, result.memory_id, (*result.missing, *no_ids), known) | near_of(
+        written.near
+    )

@@ -1,32 +1,35 @@
-"""What the work in the background asks of a SQLite file of records, and what pruning removes from it."""
+"""The reads of a SQLite file of records that the work in the background needs, and the pruning of it."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from remembrancer.actors.store.records.contract import (
     ConsolidationRequest,
     MaintenanceState,
     Promotable,
+    SessionStart,
     SessionStory,
     Surroundings,
     WaitingWork,
 )
 from remembrancer.actors.store.records.materials import read_materials, read_materials_of
-from remembrancer.actors.store.records.memory_rows import SUMS_UP, digest_of
-from remembrancer.actors.store.records.promotion_rows import observed_in, promotions_of
+from remembrancer.actors.store.records.memory_rows import SAYS_IT, digest_of, memories_that_say
 from remembrancer.actors.store.records.sessions import (
+    count_turns,
     open_sessions,
     read_session,
+    read_session_start,
     read_session_story,
     read_tool_use,
-    read_turns,
 )
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json
-from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, query_of
+from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import (
     EntityEdges,
     MemoriesRead,
@@ -37,10 +40,11 @@ from remembrancer.protocol.consolidation import (
     SessionRead,
     Upkeep,
 )
-from remembrancer.protocol.reads import MemoryCopy
+from remembrancer.protocol.reads import MemoryCopy, Promotion, Proposal
 from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.writes import MemoryLink
 
+_decode_projects: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 MAINTENANCE: Final = "maintenance"
 """The one sort of maintenance that there is."""
 MOST_EDGES: Final = 20_000
@@ -74,8 +78,8 @@ class SqliteBackground:
                         (before,),
                     )
                     return Upkeep(_maintenance(query).done_at, orphans, 0 if edit is None else _prunable(query, edit))
-                case ReadSession(session_id=session_id, turns=turns):
-                    return _session_read(query, session_id, turns)
+                case ReadSession(session_id=session_id):
+                    return _session_read(query, session_id)
             raise TypeError(request)
 
         return self._file.read_together(read)
@@ -83,16 +87,22 @@ class SqliteBackground:
     def session_story(self, session_id: str) -> SessionStory:
         return self._file.read_together(lambda query: read_session_story(query, session_id))
 
+    def session_start(self, session_id: str) -> SessionStart:
+        return self._file.read_together(lambda query: read_session_start(query, session_id))
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        return self._file.read_together(_read_proposals)
+
     def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
         def read(query: Query) -> WaitingWork:
             promotable = query(
-                """SELECT m.id, m.version, min(m.access_count, ?) FROM sessions AS s
-                   CROSS JOIN memories AS m ON m.session_id = s.session_id AND m.scope = 'session'
+                """SELECT m.id, m.version, min((SELECT count(*) FROM memory_sessions WHERE memory = m.number), ?)
+                   FROM sessions AS s CROSS JOIN memories AS m ON m.session_id = s.session_id AND m.scope = 'session'
                    WHERE s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active' AND m.forgotten_at IS NULL
                    AND m.kind NOT IN ('scratchpad', 'tool_outcome')
                    AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number LIMIT ?""",
                 (
-                    COUNTED_ACCESSES,
+                    COUNTED_USES,
                     IMPORTANCE_SHARE,
                     CONFIDENCE_SHARE,
                     DIGITS,
@@ -111,30 +121,19 @@ class SqliteBackground:
         return self._file.read_together(read)
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
-        up_to = self._file.read_together(lambda query: _last_of_many(query, threshold))
-        if up_to is None:
-            return False
         with self._file.transaction() as connection:
-            connection.execute(
-                "INSERT INTO consolidation_requests (requested_at, reason, up_to) VALUES (?, ?, ?)",
-                (now, f"more than {threshold} active memories have been added", up_to),
-            )
-        return True
+            return bool(add_request(query_of(connection), threshold, now))
 
     def note_maintenance(self, at: float) -> None:
         with self._file.transaction() as connection:
-            connection.execute(
-                """INSERT INTO maintenance VALUES (?, ?, (SELECT count(*) FROM sessions WHERE status != 'active'))
-                   ON CONFLICT DO UPDATE SET done_at = excluded.done_at, sessions = excluded.sessions""",
-                (MAINTENANCE, at),
-            )
+            note_maintained(query_of(connection), at)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         rows = self._file.read(
             f"""SELECT o.number, m.number FROM memories AS m JOIN memory_links AS l ON l.target = m.number
                 JOIN memories AS o ON o.number = l.source
                 WHERE m.number IN (SELECT value FROM json_each(?)) AND l.relation = 'derived_from'
-                AND o.type = 'semantic' AND {SUMS_UP} ORDER BY o.number, m.number""",  # noqa: S608 - fixed clauses
+                AND o.type = 'semantic' AND {SAYS_IT} ORDER BY o.number, m.number""",  # noqa: S608 - fixed clauses
             (encode_json(numbers).decode(),),
         )
         found: dict[int, list[int]] = {}
@@ -153,28 +152,66 @@ class SqliteBackground:
                 (memory_id, session_id, session_id, INCOMING),
             )
             links = tuple(MemoryLink(*row) for row in incoming)
-            summaries = query(
-                f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
-                    JOIN memories AS o ON o.number = l.source
-                    WHERE m.id = ? AND l.relation = 'derived_from' AND {SUMS_UP}
-                    AND (? IS NULL OR o.scope != 'session' OR o.session_id = ?)
-                    ORDER BY o.number""",  # noqa: S608 - fixed clauses
-                (memory_id, session_id, session_id),
-            )
             copies = query(
                 """SELECT id, scope FROM memories WHERE content_digest = ? AND id != ? AND forgotten_at IS NULL
                    AND (scope != 'session' OR ? IS NULL OR session_id = ?) ORDER BY number""",
                 (digest_of(content), memory_id, session_id, session_id),
             )
+            found = query(
+                """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number
+                   JOIN entities AS e ON e.number = s.entity WHERE m.id = ? AND s.found ORDER BY e.number""",
+                (memory_id,),
+            )
             return Surroundings(
                 links,
-                promotions_of(query, memory_id),
-                observed_in(query, memory_id),
+                _promotions_of(query, memory_id),
+                _observed_in(query, memory_id),
                 copies=tuple(MemoryCopy(*row) for row in copies),
-                summed_up_in=tuple(row[0] for row in summaries),
+                summed_up_in=memories_that_say(query, memory_id, session_id),
+                proposal=next(iter(_read_proposals(query, memory_id)), None),
+                found_entities=tuple(row[0] for row in found),
             )
 
         return self._file.read_together(read)
+
+
+def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
+    """The log's entries of a memory and of those that were merged into it, the first one first."""
+    rows = query(
+        """SELECT memory_id, from_scope, to_scope, promoted_at, reason, source_session, score, merged_into
+           FROM promotion_log WHERE memory_id = ? OR merged_into = ? ORDER BY sequence""",
+        (memory_id, memory_id),
+    )
+    return tuple(Promotion(*row) for row in rows)
+
+
+def _observed_in(query: Query, memory_id: str) -> tuple[str, ...]:
+    """The project that a memory came from, and those in which it was observed. Raises `ValueError` for bad rows."""
+    rows = query("SELECT source_project FROM memories WHERE id = ? AND source_project IS NOT NULL", (memory_id,))
+    return tuple(dict.fromkeys((*(row[0] for row in rows), *_projects(query, memory_id))))
+
+
+def _projects(query: Query, memory_id: str) -> tuple[str, ...]:
+    rows = query("SELECT source_projects FROM cross_project_patterns WHERE memory_id = ?", (memory_id,))
+    return _decode_projects(rows[0][0]) if rows else ()
+
+
+MOST_PROPOSALS: Final = 50
+"""Proposals that are told at once."""
+
+
+def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposal, ...]:
+    """The proposals of a file that wait for an answer, the surest first; or that of one memory, answered or not."""
+    which = (
+        "p.refused_at IS NULL AND m.forgotten_at IS NULL AND m.valid_until IS NULL" if memory_id is None else "m.id = ?"
+    )
+    rows = query(
+        f"""SELECT m.id, m.content, m.kind, p.reason, p.score, p.proposed_at, p.refused_at
+            FROM proposals AS p CROSS JOIN memories AS m ON m.id = p.memory_id WHERE {which}
+            ORDER BY m.kind = 'preference' DESC, p.score DESC, m.number LIMIT ?""",  # noqa: S608 - fixed clauses
+        (*(() if memory_id is None else (memory_id,)), MOST_PROPOSALS),
+    )
+    return tuple(Proposal(*row) for row in rows)
 
 
 def _requests(query: Query) -> tuple[ConsolidationRequest, ...]:
@@ -193,6 +230,27 @@ def _maintenance(query: Query) -> MaintenanceState:
         (MAINTENANCE,),
     )
     return MaintenanceState(done_at, sessions)
+
+
+def note_maintained(query: Query, at: float) -> None:
+    """Note in a transaction that maintenance has been done."""
+    query(
+        """INSERT INTO maintenance VALUES (?, ?, (SELECT count(*) FROM sessions WHERE status != 'active'))
+           ON CONFLICT DO UPDATE SET done_at = excluded.done_at, sessions = excluded.sessions""",
+        (MAINTENANCE, at),
+    )
+
+
+def add_request(query: Query, threshold: int, now: float) -> int:
+    """Ask for consolidation in a transaction, if more than `threshold` memories have come: the number of requests."""
+    up_to = _last_of_many(query, threshold)
+    if up_to is None:
+        return 0
+    query(
+        "INSERT INTO consolidation_requests (requested_at, reason, up_to) VALUES (?, ?, ?)",
+        (now, f"more than {threshold} active memories have been added", up_to),
+    )
+    return 1
 
 
 def _last_of_many(query: Query, threshold: int) -> int | None:
@@ -219,14 +277,14 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
     """
     page = query(
         """SELECT number FROM memories AS m WHERE number > ? AND scope != 'session' AND forgotten_at IS NULL
-           AND EXISTS (SELECT 1 FROM memory_entities WHERE memory = m.number) ORDER BY number LIMIT ?""",
+           AND EXISTS (SELECT 1 FROM memory_entities WHERE memory = m.number AND NOT found) ORDER BY number LIMIT ?""",
         (after, EDGES_OF + 1),
     )
     numbers = [number for (number,) in page[:EDGES_OF]]
     rows = query(
         """WITH named AS MATERIALIZED (
                SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first
-               FROM json_each(?) AS page CROSS JOIN memory_entities AS me ON me.memory = page.value
+               FROM json_each(?) AS page CROSS JOIN memory_entities AS me ON me.memory = page.value AND NOT me.found
                CROSS JOIN entities AS e ON e.number = me.entity),
            pairs AS MATERIALIZED (
                SELECT a.key AS one, b.key AS other, count(DISTINCT a.memory) AS said
@@ -243,19 +301,13 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
     return EntityEdges(edges, numbers[-1] if len(page) > EDGES_OF else None, topics_at)
 
 
-def _session_read(query: Query, session_id: str, turns: int) -> SessionRead:
-    """A session's entry, its last turns, its tools, and the memories that it stored (not the forgotten ones)."""
-    count, last = read_turns(query, session_id, turns)
-    by_kind = query(
-        """SELECT kind, count(*) FROM memories WHERE session_id = ? AND forgotten_at IS NULL
-           GROUP BY kind ORDER BY 2 DESC, 1""",
-        (session_id,),
-    )
+def _session_read(query: Query, session_id: str) -> SessionRead:
+    """A session's entry, and how much there was of it."""
     ((promoted,),) = query(
         "SELECT count(*) FROM promotion_log WHERE source_session = ? AND from_scope = 'session'", (session_id,)
     )
     entry, tools = read_session(query, session_id), read_tool_use(query, session_id)
-    return SessionRead(entry, count, last, tools, dict(by_kind), promoted)
+    return SessionRead(entry, count_turns(query, session_id), tools, promoted)
 
 
 _CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at) < ?"
@@ -271,7 +323,7 @@ class _Stale:
 
 
 def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
-    """What goes, in this order: tool calls name turns, and a run goes with the last of its changes."""
+    """The rows that go, in this order: tool calls name turns, and a run goes with the last of its changes."""
     calls, turns = (
         _Stale(
             table,
@@ -306,14 +358,14 @@ def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
     )
 
 
-def prune(connection: sqlite3.Connection, edit: Prune) -> int:
+def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prune) -> int:
     """Remove up to `edit.limit` rows; how many were removed. Fewer than that: there are no more."""
     removed = 0
     for stale, before in _stale(edit):
         left = edit.limit - removed
         if left <= 0:
             break
-        removed += connection.execute(
+        removed += execute(
             f"DELETE FROM {stale.table} WHERE {stale.key} IN ({stale.query} LIMIT ?)",  # noqa: S608 - our names
             (before, left),
         ).rowcount
@@ -321,7 +373,7 @@ def prune(connection: sqlite3.Connection, edit: Prune) -> int:
 
 
 def _prunable(query: Query, edit: Prune) -> int:
-    """How many rows `prune` would remove, called until there are no more."""
+    """The number of rows that `prune` would remove, called until there are no more."""
     count = 0
     for stale, before in _stale(edit):
         if stale.table == "runs":  # also those that would go with the last of their changes

@@ -1,20 +1,23 @@
-"""What the store asks of its records: one Protocol, which every database behind it has to satisfy.
+"""The contract of the records with the store: one Protocol, which every database behind it has to satisfy.
 
 The records are the truth. One `Records` is one file: a project's (with its sessions' memories), or the user's. Methods
-block, and may be called from any thread; the store calls the writing ones from its one writer thread only.
+block, and may be called from any thread; the store calls the writing ones from the one thread of the file only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, overload
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.memory.edits import AppliedOperation, Edits, Row
+from remembrancer.memory.planner import Planner
+from remembrancer.protocol.browsing import ActivityRead, BrowserRequest, GraphNode, SessionsListed, TurnsRead
 from remembrancer.protocol.consolidation import (
     EntityEdges,
     FindNear,
@@ -27,7 +30,7 @@ from remembrancer.protocol.consolidation import (
     Upkeep,
 )
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.kinds import Status
+from remembrancer.protocol.kinds import Kind, Status
 from remembrancer.protocol.reads import (
     Counts,
     EarlierSession,
@@ -37,20 +40,26 @@ from remembrancer.protocol.reads import (
     MemoryCopy,
     Order,
     Promotion,
+    Proposal,
 )
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
-from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.session_life import RecordEvents, SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     MemoryLink,
     MemoryType,
-    NoteWritten,
     Operation,
     PortableMemory,
+    Result,
     Scope,
 )
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Row)
+USER: Final = "user"
+"""The name of the user's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +75,7 @@ class ConsolidationRequest:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceState:
-    """When maintenance was done last (None: never), and how many sessions have been closed since then."""
+    """The time of the last maintenance (None: never), and the number of sessions that have been closed since."""
 
     done_at: float | None
     sessions_since: int
@@ -77,13 +86,13 @@ class Promotable(NamedTuple):
 
     memory_id: str
     version: int
-    accesses: int
+    uses: int
     """As far as they count in the score."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
-    """What a file has for the consolidator.
+    """The work for the consolidator in one file.
 
     `sessions` are active, or have ended and wait for that to be dealt with; `requests` have not been dealt with;
     `promotable` are memories of running sessions whose importance and confidence alone do not rule out that they have
@@ -99,12 +108,13 @@ class WaitingWork:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is known of a memory beside itself.
+    """The knowledge of a memory that is not in it.
 
     `incoming` are links of other memories that are not forgotten, each with the other memory as its `target`, the
     strongest first; `promotions` is what the promotion log says of it and of those that were merged into it, the first
     one first; `observed_in` are the projects in which a memory of the user was observed, the one it came from first;
-    `summed_up_in` are summaries that say what it says.
+    `summed_up_in` are summaries that say what it says; `proposal` is that it goes to the user; `found_entities` are
+    names that were found in it.
     """
 
     incoming: tuple[MemoryLink, ...] = ()
@@ -112,10 +122,13 @@ class Surroundings:
     observed_in: tuple[str, ...] = ()
     copies: tuple[MemoryCopy, ...] = ()
     summed_up_in: tuple[str, ...] = ()
+    proposal: Proposal | None = None
+    found_entities: tuple[str, ...] = ()
 
 
 class BackgroundRecords(Protocol):
-    """What is asked of one file for the consolidator's sake, and to explain what it did. Errors are as in `Records`."""
+    """The questions to one file for the consolidator's sake, and for explaining what it did. Errors are as in
+    `Records`."""
 
     @overload
     def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
@@ -128,26 +141,29 @@ class BackgroundRecords(Protocol):
     @overload
     def materials(self, request: ReadSession, model: str | None = None) -> SessionRead: ...
     def materials(self, request: Any, model: str | None = None) -> Any:
-        """What the consolidator works on: a page of memories (with vectors of `model`), the memories of these numbers
-        (without), a page of pairs of entities that the memories of the project or the user name together, the best
-        supported first, and so on. `request.project` is not looked at."""
+        """The material that the consolidator works on: a page of memories (with vectors of `model`), the memories of
+        these numbers (without), a page of pairs of entities that the memories of the project or the user name together,
+        the best supported first, and so on. `request.project` is not looked at."""
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """What is around a memory, so far as the session (None: anybody) may see it. Of a memory of another file its
-        copies here alone."""
+        """The surroundings of a memory, so far as the session (None: anybody) may see it. Of a memory of another file
+        its copies here alone."""
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        """The first memories that are proposed to go to the user and wait for an answer, the surest first."""
 
     def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
-        """What there is to be done in the background. `threshold` is that of `request_consolidation`; `score` and
-        `limit` say which of running sessions' memories are looked at for promotion, and how many."""
+        """The work to be done in the background. `threshold` is that of `request_consolidation`; `score` and `limit`
+        say which of running sessions' memories are looked at for promotion, and how many."""
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
         """Ask for consolidation when more than `threshold` active memories have come since it was asked for last.
 
-        False, and nothing is written, when it is not so or a request waits already. Writes: from the writer thread.
+        False, and nothing is written, when it is not so or a request waits already. Writes: from its thread.
         """
 
     def note_maintenance(self, at: float) -> None:
-        """Maintenance has been done. Writes: from the writer thread."""
+        """Maintenance has been done. Writes: from the thread of the file."""
 
 
 Vectors = NDArray[np.float32]
@@ -222,12 +238,11 @@ class PassageFilter:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How many memories each scope has (if any), whosever they are, forgotten ones not counted; at least as many
-    passages as there are; bytes on disk."""
+    """The number of memories of each scope (if any), whosever they are, forgotten ones not counted; of passages, at
+    least as many as there are."""
 
     scopes: dict[Scope, int]
     passages: int
-    bytes: int
 
     @property
     def memories(self) -> int:
@@ -235,8 +250,19 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
+class Survey:
+    """A file at the beginning of a recall: its sizes, in how many memories each group of phrases is, and the session's
+    own memories (None: they are many). `has_graph`: some of its memories name entities, or have links."""
+
+    sizes: Sizes
+    frequencies: Sequence[int]
+    own: Sequence[int] | None = ()
+    has_graph: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
-    """What was kept of the vectors that came.
+    """The outcome of keeping vectors that came.
 
     `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
     """
@@ -256,7 +282,7 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one operation, the memory that needs vectors because of it, and the passages that are gone.
+    """The outcome of one operation, the memory that needs vectors because of it, and the passages that are gone.
 
     `also_to_embed` are the memories that a run made: those can be several.
     """
@@ -273,9 +299,8 @@ class Outcome:
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`; `characters`
-    are those of its content, and `language` is what this seems to be in (None: not known). `by_assistant`: it is an
-    assistant's turn."""
+    """The facts by which a memory is ranked. `happened_at` is `occurred_at`, or else `created_at`. `by_assistant`: it
+    is an assistant's turn."""
 
     importance: float
     happened_at: float
@@ -283,15 +308,14 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     scope: Scope = "project"
     valid_until: float | None = None
     type: MemoryType = "semantic"
-    characters: int = 0
-    language: str | None = None
     by_assistant: bool = False
+    kind: Kind | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What was stored around some memories: for each its neighbours by how many steps they are away (from 1), and what
-    ranks these."""
+    """The memories that were stored around some others: for each its neighbours by how many steps they are away (from
+    1), and what ranks these."""
 
     steps: dict[int, dict[int, int]]
     facts: dict[int, RankingFacts]
@@ -299,7 +323,8 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class SessionStory:
-    """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
+    """The knowledge of one file about a session. `topics` counts those of its last thousand memories that name an
+    entity or carry a tag.
 
     `changes` counts what the session did to memories apart from storing them, by the names that the history has.
     `communities` are the file's, whoever made them, and `earlier` are others of its sessions. Of the memories that are
@@ -321,6 +346,14 @@ class SessionStory:
     importance: float = 0.0
 
 
+class SessionStart(NamedTuple):
+    """The time at which a session began (None: it is unknown here), and how many memories it stored, forgotten or
+    not."""
+
+    started_at: float | None
+    stored: int
+
+
 class EmbeddedTexts(Protocol):
     """Texts that have vectors: the memories of a file of records, or what was read from a project's files.
 
@@ -329,14 +362,14 @@ class EmbeddedTexts(Protocol):
 
     @property
     def name(self) -> str:
-        """What tells it from all others: `user`, a project's id, or that and `.files`."""
+        """The name that no other file has: `user`, a project's id, or that and `.files`."""
 
     @property
     def links_duplicates(self) -> bool:
-        """Whether near-duplicates are worth looking for: it keeps links between them."""
+        """True if near-duplicates are worth looking for: it keeps links between them."""
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        """What is to be embedded of each of the memories that are there."""
+        """The text to be embedded of each of the memories that are there."""
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """Keep passages and vectors of `model`.
@@ -363,12 +396,22 @@ class EmbeddedTexts(Protocol):
     def passages(self, wanted: PassageFilter) -> PassageVectors:
         """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
 
-    def is_embedded(self, model: str, number: int) -> bool:
-        """Whether a memory has its vectors."""
+
+def is_embedded(texts: EmbeddedTexts, model: str, number: int) -> bool:
+    """True if a memory has its vectors of a model."""
+    return bool(texts.passages(PassageFilter(model, [number], vectors=False, limit=1)).numbers)
 
 
 class SearchedTexts(EmbeddedTexts, Protocol):
     """Texts that a recall looks into. Errors are as in `Records`."""
+
+    @property
+    def is_users(self) -> bool:
+        """True if its memories are the user's, and not a project's."""
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other machines have it too: it takes operations alone."""
 
     def number_of(self, memory_id: str) -> int | None:
         """The number of a memory."""
@@ -380,15 +423,16 @@ class SearchedTexts(EmbeddedTexts, Protocol):
         limit: int,
         *,
         apart: bool = False,
-        counted: Mapping[Phrase, int] = MappingProxyType({}),
+        counted: Mapping[Phrase, int] | None = None,
     ) -> list[list[KeywordHit]]:
         """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
         session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
-        `counted`: in how many memories some of the phrases are, if that is known.
+        `counted`: in how many memories some of the phrases are, where the file is so large that not each of them is
+        gladly scored.
         """
 
-    def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
-        """How many memories have a phrase of each of these groups."""
+    def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
+        """The sizes of the file, what groups of phrases have in it, and up to `limit` memories of the session's own."""
 
     def words_in(
         self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
@@ -404,12 +448,11 @@ class SearchedTexts(EmbeddedTexts, Protocol):
         simultaneous). With `files`, the latest of those in whose source a file's path holds one of them."""
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        """What ranks those of the memories that pass the filters."""
+        """The facts that rank those of the memories that pass the filters."""
 
-    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
-        """What passes the filters and was told just before or after these memories, in their session and scope.
-
-        Of episodic memories alone."""
+    def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
+        """The memories that pass the filters and were told just before or after these, in their session and scope; and
+        those that were told next to them in turn. Of episodic memories alone, which pass the filters themselves."""
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Those of the memories that pass the filters; with None all, whosever they are."""
@@ -417,15 +460,52 @@ class SearchedTexts(EmbeddedTexts, Protocol):
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""
 
-    def sizes(self, *, on_disk: bool = False) -> Sizes:
-        """How large the file is: known at once. Its bytes only if `on_disk`."""
-
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         """By number the summaries that say what some of these memories say, and which of them."""
 
 
+class Belongings(NamedTuple):
+    """The contents that a file gives to another that takes its place: memories, sessions that are over, and turns and
+    tool calls of those that go on (the others' have been counted)."""
+
+    memories: tuple[PortableMemory, ...]
+    sessions: tuple[SessionEntry, ...]
+    events: tuple[RecordEvents, ...]
+
+
+class PairRows(NamedTuple):
+    """Pairs of numbers of memories, the older first, with their relation and its strength."""
+
+    pairs: tuple[tuple[int, int, str, float], ...]
+
+
+class UsageRows(NamedTuple):
+    """As `UsageRead` has it, with numbers of memories."""
+
+    stored: dict[str, int]
+    most: tuple[int, ...]
+    unused: tuple[int, ...]
+    never: int
+    total: int
+
+
+class GraphRows(NamedTuple):
+    """The entities that most memories are about, by their keys; and relations (from, to, memories)."""
+
+    nodes: tuple[tuple[str, GraphNode], ...]
+    links: tuple[tuple[str, str, int], ...]
+
+
+BrowsedRows = ActivityRead | SessionsListed | TurnsRead | PairRows | UsageRows | GraphRows
+"""The part that one file has of an answer to the memory browser."""
+
+
 class Records(SearchedTexts, BackgroundRecords, Protocol):
     """One file of records."""
+
+    def with_rare(self, phrases: Sequence[Phrase], filters: Filters, most: int) -> tuple[int, list[list[int]]]:
+        """The number of all memories that are not forgotten, and for each phrase those that have it and pass the
+        filters; none where they are more than `most`."""
 
     @property
     def graph(self) -> GraphRecords:
@@ -440,8 +520,10 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         An operation that cannot be applied changes nothing and does not hurt the others.
         """
 
-    def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
-        """Count an access to each memory (twice in the list counts twice), and the session that it was shown to.
+    def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
+        """Count an access to each memory (twice in the list counts twice), and of those that were used the session.
+
+        `used` are ids: one that is not here, or that the session may not see, is passed over.
 
         What is archived becomes active by it: a version of its own, which belongs to no operation.
         """
@@ -449,44 +531,52 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
     def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
         """Register sessions that were active at another time or place."""
 
-    def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
-        """The first step of a promotion to another file: note it, and give the memory whole.
+    def rename_project(self, old: str, new: str) -> None:
+        """In the user's file: what came from the project `old` came from `new`, which is the same one elsewhere."""
 
-        What comes of the operation when it is refused, or was ended before. Repeating it is harmless.
+    def belongings(self) -> Belongings:
+        """All that has to come along when this file is joined with another: a few memories, that is to say."""
+
+    def held(self) -> AbstractContextManager[object]:
+        """Inside it no other thread writes here: what a move has read is what it takes away."""
+
+    def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+        """Carry out a step of an operation that others follow, in one durable transaction; its result.
+
+        What came of the operation when it is refused, or was completed before.
         """
 
-    def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
-        """The second step, in the other file: take the memory in under the promotion's scope. Done once."""
+    def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
+        """Carry out the last step of an operation here, and note what came of it, in one durable transaction.
 
-    def end_move(self, operation: Operation, reply: Applied | None) -> tuple[int, ...]:
-        """The third step: let the memory go, but for its history. Returns its passages, which are gone.
-
-        Without a reply the first step is undone.
+        One that was completed before is answered as then.
         """
 
-    def moves(self) -> list[Operation]:
-        """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
+    def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
+        """Answer these operations, which the lane has applied whose memories came here, as it did."""
 
-    def begin_note(self, operation: Operation, result: NoteWritten) -> None:
-        """Note that a note is about to be written, and what will have come of that. Durable when it returns."""
+    def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        """Take in a memory that comes from another lane, and with it the operation, as `complete`; a full file refuses
+        it."""
 
-    def end_note(self, operation: Operation, result: NoteWritten) -> Outcome:
-        """The note is written, and so the operation applied."""
-
-    def forget_note(self, operation: Operation) -> None:
-        """The note has not been written, and the operation not applied."""
-
-    def notes_begun(self) -> list[tuple[Operation, NoteWritten]]:
-        """The notes that were begun and not ended: a process died meanwhile. From the writer thread."""
+    def unfinished(self, kind: type[R]) -> list[R]:
+        """The rows that say which operations were prepared and not completed, the oldest first: `Move`s or
+        `NoteWrite`s."""
 
     def scrub(self, memory_id: str) -> bool:
         """Take out what is left of an erased memory, also from the file's own log; whether anything was."""
 
+    def texts_of(self, memory_id: str, session_id: str) -> tuple[str, ...]:
+        """All that a memory has said in its versions, for a session that may see it; else nothing."""
+
+    def drop_quotes(self, quotes: Sequence[str]) -> int:
+        """Delete the turns and tool calls that have one of these in them; how many. From the writer thread."""
+
     def is_erased(self, memory_id: str) -> bool:
-        """Whether a memory of that id was erased here."""
+        """True if a memory of that id was erased here."""
 
     def outcome_of(self, operation_id: str) -> Applied | None:
-        """What came of an operation when it was applied here; None when it was not."""
+        """The outcome of an operation when it was applied here; None when it was not."""
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
         """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
@@ -502,25 +592,37 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
     def known_as_of(
         self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
     ) -> list[tuple[float, ListedMemory]]:
-        """What was valid at a time, by what the records said at another, each with the time that orders it: the last to
-        become valid first, or, if `as_of` is the earlier, the last to be recorded.
+        """The memories that were valid at a time, by what the records said at another, each with the time that orders
+        it: the last to become valid first, or, if `as_of` is the earlier, the last to be recorded.
 
         Each memory in the version that was current then, if the session may see it: without what was recorded later,
         with what was forgotten later.
         """
 
     def counts(self, session_id: str | None) -> Counts:
-        """How much there is; of session memories only those of `session_id` (None: all of them)."""
+        """The counts of everything; of session memories only those of `session_id` (None: all of them)."""
+
+    def browse(self, request: BrowserRequest) -> BrowsedRows:
+        """The part that this file has of an answer to the memory browser."""
 
     def session_story(self, session_id: str) -> SessionStory:
-        """What a session has stored and changed here, forgotten memories included (but not in its topics)."""
+        """The memories that a session has stored and changed here, forgotten memories included (but not in its
+        topics)."""
 
-    def merge_words(self) -> bool:
-        """Merge some of what the index of words has taken in since: a search looks into each piece. Whether more is
-        left. From the store's one writer thread."""
+    def session_start(self, session_id: str) -> SessionStart:
+        """The beginning of that story."""
+
+    def tidy(self) -> bool:
+        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
+        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
+        left. From the thread of the file."""
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""
+
+    @property
+    def is_replaced(self) -> bool:
+        """True if the file was taken away, cut to nothing or replaced under us: it has to be opened anew."""
 
     def close(self) -> None:
         """Close. May be called twice."""
@@ -641,21 +743,17 @@ class GraphRecords(Protocol):
     def links_of(self, memories: Sequence[int]) -> list[Link]:
         """The entities that these memories name. Only for memories that the session has been shown."""
 
-    def degrees(self, memories: Sequence[int], keys: Sequence[str], most: int) -> dict[int | str, int]:
-        """How many edges these memories have of those that `adjacent` names, and the entities with each of these keys.
-
-        At the most: those are counted, too, that a session does not see. Each sort of edge is counted up to `most`.
-        """
-
-    def adjacent(
-        self, memories: Sequence[int], keys: Sequence[str], session_id: str
-    ) -> list[tuple[int | str, int | str]]:
-        """The edges of these memories, and of the entities with these keys, each named first.
+    def around(
+        self, memories: Mapping[int, int], keys: Mapping[str, int], session_id: str
+    ) -> list[tuple[int | str, int | str | None, int]]:
+        """The surroundings of these memories, and of the entities with these keys: for each a row that says how many
+        edges it has; and where these are no more than is said of it, a row for each node that it is joined to.
 
         A memory (its number) is joined to the entities that it names (their `name_key`s) and to the memories that it is
         linked with, an entity also to those that a memory says to be related. Only what the session sees, and is not
         forgotten, and no links between memories of one and the same thing (`similar_to`, `derived_from`, `supersedes`,
-        `contradicts`).
+        `contradicts`); but the edges of all others are counted as well. Of more edges of a sort than is said of any of
+        these, one more is counted.
         """
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:

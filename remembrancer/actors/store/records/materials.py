@@ -84,7 +84,11 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
     if request.min_sessions > 0:  # of each memory that passes the rest: not of all, for every page anew
         want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
     if request.made_by is not None:
-        want("m.id IN (SELECT memory_id FROM run_changes WHERE run_id = ? AND edit = 'added')", request.made_by)
+        made = "SELECT memory_id FROM run_changes WHERE run_id = ? AND json_extract(details, '$.did') = 'Added'"
+        want(f"m.id IN ({made})", request.made_by)
+    if request.proposed is not None:
+        open_ = "m.id IN (SELECT memory_id FROM proposals WHERE refused_at IS NULL)"
+        want(open_ if request.proposed else "m.id NOT IN (SELECT memory_id FROM proposals)")
     if request.waiting:
         want("NOT EXISTS (SELECT 1 FROM passages WHERE memory = m.number AND model = ?)", model or "")
     if request.closed_before is not None:
@@ -143,6 +147,9 @@ def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
     """
     if not passages.numbers:
         return [], np.zeros((0, 0), dtype=np.float32)
+    if len(set(passages.memories)) == len(passages.memories):  # of one passage each
+        order = np.argsort(passages.memories)
+        return [passages.memories[place] for place in order.tolist()], passages.vectors[order]
     owners = np.asarray(passages.memories)
     order = np.argsort(owners, kind="stable")
     memories, starts = np.unique(owners[order], return_index=True)
@@ -170,7 +177,7 @@ def _material(
         importance=row[11],
         confidence=row[12],
         access_count=row[13],
-        sessions_accessed=row[14],
+        sessions_used=row[14],
         status=row[15],
         summary=row[23],
         domain=row[16],
@@ -199,7 +206,8 @@ def _read_means(query: Query, model: str, numbers: Sequence[int]) -> dict[int, b
 def _read_entities(query: Query, numbers: Sequence[int]) -> dict[int, list[EntityRef]]:
     rows = query(
         """SELECT me.memory, e.name, e.type, me.relationship FROM memory_entities AS me
-           JOIN entities AS e ON e.number = me.entity WHERE me.memory IN (SELECT value FROM json_each(?))
+           JOIN entities AS e ON e.number = me.entity
+           WHERE me.memory IN (SELECT value FROM json_each(?)) AND NOT me.found
            ORDER BY me.memory, me.ordinal, me.entity, me.relationship""",
         (_listed(numbers),),
     )

@@ -17,8 +17,8 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.memory_rows import SIMILAR
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.memory.planner import SIMILAR
 from remembrancer.protocol.work import Passage
 
 
@@ -106,9 +106,6 @@ class SqlitePassages:
             (*arguments, wanted.limit),
         )
         return passage_vectors(rows, vectors=wanted.vectors)
-
-    def is_embedded(self, model: str, number: int) -> bool:
-        return bool(self._file.read("SELECT 1 FROM passages WHERE memory = ? AND model = ? LIMIT 1", (number, model)))
 
 
 def _save_embeddings(

@@ -1,17 +1,10 @@
-"""The schema of a file of records, as migrations that run forward from every released version.
-
-`PRAGMA user_version` says how far a file has come; a file from a newer release is refused and left untouched.
-"""
+"""The schema of a file of records, as steps from release to release (`actors/migrations.py`)."""
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
-from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
-from remembrancer.protocol.errors import SchemaTooNew
+from remembrancer.actors.migrations import Schema, Step
 
 _PASSAGES: Final = """
     CREATE TABLE passages (
@@ -49,11 +42,12 @@ def passages_of(table: str) -> str:
     return _PASSAGES.replace("TEXTS", table)
 
 
-MIGRATIONS: Final[tuple[str, ...]] = (
-    # 1: the first release.
-    "".join(
-        (
-            """
+RECORDS: Final = Schema(
+    Step(
+        "0.2.0",
+        "".join(
+            (
+                """
     CREATE TABLE memories (
         number INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
@@ -188,10 +182,30 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         -- subject --edge--> entity: as the memory says it, or only that both are in one memory.
         subject INTEGER REFERENCES entities ON DELETE SET NULL,
         edge TEXT NOT NULL,
+        -- Nobody gave it: the memory's text has the name.
+        found INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (memory, entity, relationship, ordinal)
     ) WITHOUT ROWID;
     CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
     CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, edge, subject);
+
+    -- Memories in whose texts names are still to be looked for, and the names that were found.
+    CREATE TABLE names_to_find (memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE);
+    CREATE TRIGGER names_of_new AFTER INSERT ON memories BEGIN
+        INSERT OR IGNORE INTO names_to_find VALUES (new.number);
+    END;
+    CREATE TRIGGER names_of_changed AFTER UPDATE OF content ON memories WHEN new.content != old.content BEGIN
+        INSERT OR IGNORE INTO names_to_find VALUES (new.number);
+    END;
+    CREATE TABLE found_names (
+        key TEXT NOT NULL,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        type TEXT NOT NULL,
+        is_certain INTEGER NOT NULL,
+        PRIMARY KEY (key, memory)
+    ) WITHOUT ROWID;
+    CREATE INDEX found_names_by_memory ON found_names (memory);
 
     -- Links between memories; `similar_to` with its cosine is what reports a near-duplicate.
     CREATE TABLE memory_links (
@@ -249,7 +263,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         ended_at REAL,
         ending TEXT CHECK (ending IN ('completed', 'abandoned')),
         memories_promoted INTEGER NOT NULL DEFAULT 0,
-        summary TEXT,
         client TEXT
     ) WITHOUT ROWID;
     CREATE INDEX sessions_active ON sessions (started_at) WHERE status = 'active';
@@ -286,11 +299,20 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE INDEX awaited_links_by_target ON awaited_links (target);
 
-    -- The sessions that a memory was shown to, up to a bound: three are enough to say that it is used in several.
+    -- The sessions that have used a memory, up to a bound: three are enough to say that it is used in several.
     CREATE TABLE memory_sessions (
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         session_id TEXT NOT NULL,
         PRIMARY KEY (memory, session_id)
+    ) WITHOUT ROWID;
+
+    -- The memories of a project that are proposed to go to the user, and those for which somebody has refused that.
+    CREATE TABLE proposals (
+        memory_id TEXT PRIMARY KEY REFERENCES memories (id) ON DELETE CASCADE,
+        reason TEXT NOT NULL,
+        score REAL,
+        proposed_at REAL NOT NULL,
+        refused_at REAL
     ) WITHOUT ROWID;
 
     CREATE TABLE turns (
@@ -349,11 +371,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE run_changes (
         sequence INTEGER PRIMARY KEY,
         run_id TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
-        edit TEXT NOT NULL,
         memory_id TEXT NOT NULL,
-        version_before INTEGER,
-        version_after INTEGER,
-        details TEXT NOT NULL DEFAULT '{}'
+        details TEXT NOT NULL
     );
     CREATE INDEX run_changes_by_run ON run_changes (run_id, sequence);
 
@@ -400,83 +419,62 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         sessions INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
     """,
-            passages_of("memories"),
-        )
+                passages_of("memories"),
+            )
+        ),
+    ),
+    Step(
+        "0.2.0",
+        """
+    -- When they were stored, and how often they were used since.
+    CREATE INDEX memories_by_use ON memories (created_at, access_count)
+        WHERE scope != 'session' AND forgotten_at IS NULL;
+    """,
+    ),
+    Step(
+        "0.2.0",
+        """
+    -- Of a lane: its mark in the journal and the time of the newest entry, the entries that have a memory's words, the
+    -- one that erased it, and the tokens with which clients may come over HTTP. Lanes had them before this step.
+    CREATE TABLE IF NOT EXISTS lane (
+        number INTEGER PRIMARY KEY CHECK (number = 1), journal TEXT NOT NULL, position INTEGER NOT NULL,
+        entry_id TEXT NOT NULL, applied_at REAL NOT NULL
+    );
+    CREATE TABLE IF NOT EXISTS lane_entries (
+        memory_id TEXT NOT NULL, position INTEGER NOT NULL, PRIMARY KEY (memory_id, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS lane_erasures (memory_id TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS lane_tokens (name TEXT PRIMARY KEY, token BLOB NOT NULL) WITHOUT ROWID;
+    INSERT OR IGNORE INTO lane VALUES (1, '', 0, '', 0);
+    """,
+    ),
+    Step(
+        "0.2.0",
+        """
+    -- A session's memories and tool calls, in their order, with all that is counted of them.
+    DROP INDEX memories_by_session;
+    CREATE INDEX memories_by_session ON memories (
+        session_id, scope, number, kind, type, status, forgotten_at, importance
+    );
+    DROP INDEX tool_calls_by_session;
+    CREATE INDEX tool_calls_by_session ON tool_calls (session_id, number, tool_name, success);
+    """,
+    ),
+    Step(
+        "0.2.0",
+        """
+    -- Of a lane: where operations were refused. An attempt of before, which comes late, is not applied any more.
+    CREATE TABLE lane_refusals (
+        operation_id TEXT PRIMARY KEY, position INTEGER NOT NULL, refused_at REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE INDEX lane_refusals_by_time ON lane_refusals (refused_at);
+    """,
+    ),
+    Step(
+        "0.2.0",
+        """
+    -- Of a lane: sessions over HTTP that their clients have ended, at whichever host.
+    CREATE TABLE lane_sessions (name TEXT PRIMARY KEY) WITHOUT ROWID;
+    """,
     ),
 )
-"""What makes each version out of the one before."""
-SCHEMA_VERSION: Final = len(MIGRATIONS)
-CATALOG_VERSION: Final = 1
-"""Of the catalogue of projects, a file of its own."""
-
-
-def refuse_newer(path: Path, latest: int | None = None) -> None:
-    """Look at a file before it is opened for writing, which may change it even if nothing is written.
-
-    Raises:
-        SchemaTooNew: a newer release wrote it.
-        sqlite3.DatabaseError: it cannot be read.
-    """
-    found, latest = version_of(path), SCHEMA_VERSION if latest is None else latest
-    if found > latest:
-        raise SchemaTooNew(
-            f"{path} has schema version {found}, and this release reads up to {latest}: "
-            "install the newer release that wrote it, or set REMEMBRANCER_HOME to another directory"
-        )
-
-
-def version_of(path: Path) -> int:
-    """The `user_version` of a database, 0 when there is none. No byte of the file changes.
-
-    But of one whose making was killed before it had a write-ahead log: SQLite first takes back what was begun.
-    """
-    if not path.exists():
-        return 0
-    address = path.absolute().as_uri()
-    try:
-        with contextlib.closing(sqlite3.connect(f"{address}?mode=ro", uri=True)) as connection:
-            return _version(connection)
-    except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
-            raise
-        with contextlib.closing(sqlite3.connect(f"{address}?mode=rw", uri=True)) as connection:
-            return _version(connection)
-
-
-def migrate(connection: sqlite3.Connection, migrations: Sequence[str] | None = None) -> None:
-    """Bring the file behind `connection` to the present schema (of records), one transaction a step.
-
-    Of several at once, each step is done by one: the others wait, and go on from there.
-
-    Raises:
-        sqlite3.DatabaseError: it cannot be; the step that failed has changed nothing.
-    """
-    migrations = MIGRATIONS if migrations is None else migrations
-    while _version(connection) < len(migrations):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            found = _version(connection)  # as it is now that nobody else writes
-            if found < len(migrations):
-                for statement in _statements(migrations[found]):
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {found + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:  # a full disk ends a transaction by itself
-                connection.execute("ROLLBACK")
-            raise
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one: to run it whole would end the transaction that is open."""
-    statement = ""
-    for piece in script.splitlines(keepends=True):
-        statement += piece
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -19,9 +18,10 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     RankingFacts,
     Sizes,
+    Survey,
 )
 from remembrancer.actors.store.records.materials import read_eligible
-from remembrancer.actors.store.records.memory_rows import decoded, known_as_of, read_memory, read_related
+from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.protocol.consolidation import FindNear
@@ -33,12 +33,15 @@ NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_b
 NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
 """Fields of a memory in a list that are found elsewhere, or are those of files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
+LISTED_DECODERS: Final = tuple((name, decode) for name, decode in DECODERS.items() if name in LISTED_COLUMNS)
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 RANKING: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
-    "m.characters, m.language, m.by_assistant"
+    "m.by_assistant, m.kind"
 )
 """The columns of `RankingFacts`."""
+SCOPE_COLUMN: Final = 3
+"""The place of the scope among them."""
 
 
 class SqliteWords:
@@ -48,13 +51,13 @@ class SqliteWords:
     _full_texts: tuple[str, ...] = ("memories_text", "entities_text")
     _file: SqliteFile
     _merged_at = 0
-    """How many changes had been made when there was nothing left to merge."""
+    """The number of changes that had been made when there was nothing left to merge."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         if not groups:
             return []
         count = f"SELECT count(*) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
-        rows = self._file.read(" UNION ALL ".join([count] * len(groups)), [expression_of(each) for each in groups])
+        rows = self._file.read(" UNION ALL ".join([count] * len(groups)), [expression_of(group) for group in groups])
         return [count for (count,) in rows]
 
     def words_in(
@@ -74,7 +77,7 @@ class SqliteWords:
             found[number].add(place)
         return found
 
-    def merge_words(self) -> bool:
+    def tidy(self) -> bool:
         writer = self._file.writer
         if writer.total_changes == self._merged_at:
             return False
@@ -100,11 +103,10 @@ class SqliteSearch(SqliteWords):
         limit: int,
         *,
         apart: bool = False,
-        counted: Mapping[Phrase, int] = MappingProxyType({}),
+        counted: Mapping[Phrase, int] | None = None,
     ) -> list[list[KeywordHit]]:
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
-        ((last,),) = read("SELECT max(number) FROM memories", ())
-        narrow = narrowed_for(self, Counter(phrases), counted) if (last or 0) > ROWS else None
+        narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted)
         if not apart:
             return [_among_few(read, match, narrow, _Among(passing), limit)]
         if narrow is not None:
@@ -121,30 +123,64 @@ class SqliteSearch(SqliteWords):
         )
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
+    def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
+        word = "SELECT 'word', ?, count(*) FROM memories_text WHERE memories_text MATCH ?"
+        rows = self._file.read(
+            " UNION ALL ".join(
+                (
+                    _SIZES,
+                    """SELECT 'graph', NULL,
+                           EXISTS (SELECT 1 FROM memory_entities) OR EXISTS (SELECT 1 FROM memory_links)""",
+                    """SELECT 'own', NULL, number FROM (SELECT number FROM memories INDEXED BY memories_by_session
+                       WHERE session_id = ? AND scope = 'session' LIMIT ?)""",
+                    *[word] * len(groups),
+                )
+            ),
+            (
+                session_id,
+                limit + 1,
+                *(each for place, group in enumerate(groups) for each in (place, expression_of(group))),
+            ),
+        )
+        own = [number for sort, _, number in rows if sort == "own"]
+        return Survey(
+            _sizes(rows),
+            [count for sort, _, count in rows if sort == "word"],
+            own if len(own) <= limit else None,
+            any(there for sort, _, there in rows if sort == "graph"),
+        )
+
+    def with_rare(self, phrases: Sequence[Phrase], filters: Filters, most: int) -> tuple[int, list[list[int]]]:
+        passing = _passing(filters)
+        # One row for each phrase: for each that is read, Python's lock would change hands.
+        part = f"""SELECT group_concat(rowid) FROM (SELECT memories_text.rowid FROM memories_text {passing.join}
+                   WHERE memories_text MATCH ? AND {passing.condition} LIMIT ?)"""  # noqa: S608 - fixed clauses
+        asked = [each for phrase in phrases for each in (expression_of([phrase]), *passing.arguments, most + 1)]
+        total = "SELECT coalesce(sum(count), 0) FROM tallies WHERE NOT forgotten"
+        ((count,), *rows) = self._file.read(" UNION ALL ".join([total, *[part] * len(phrases)]), asked)
+        found = [list(map(int, numbers.split(","))) if numbers else [] for (numbers,) in rows]
+        return count, [numbers if len(numbers) <= most else [] for numbers in found]
+
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
+        if isinstance(filters, FindNear):
+            return self._file.read_together(lambda query: read_eligible(query, filters, limit, among))
+
         def read(query: Query) -> list[int] | None:
-            if isinstance(filters, FindNear):
-                return read_eligible(query, filters, limit, among)
             timed = filters.after is not None or filters.before is not None
-            parts: Iterator[_Part] = _parts(filters, "memories_by_time" if timed else "memories_by_sort")
-            if filters.tags and _are_few(query, filters.tags):
-                parts = iter([_tagged(filters)])
+            parts = list(_parts(filters, "memories_by_time" if timed else "memories_by_sort"))
             if among is not None:
                 chosen, (condition, arguments) = padded(among), condition_of(filters)
-                these = f"m.number IN {places_for(chosen)} AND {condition}"
-                parts = iter([_Part("memories AS m", these, [*chosen, *arguments])])
-            found: list[int] = []
-            for part in parts:
-                rows = query(
-                    f"SELECT m.number FROM {part.table} WHERE {part.condition} LIMIT ?",  # noqa: S608 - fixed clauses
-                    (*part.arguments, limit + 1 - len(found)),
-                )
-                found += [number for (number,) in rows]
-                if len(found) > limit:
-                    return None
-            return found
+                parts = [
+                    _Part("memories AS m", f"m.number IN {places_for(chosen)} AND {condition}", [*chosen, *arguments])
+                ]
+            elif filters.tags and _are_few(query, filters.tags):
+                parts = [_tagged(filters)]
+            each = [f"SELECT m.number FROM {part.table} WHERE {part.condition}" for part in parts]  # noqa: S608 - fixed clauses
+            arguments = [value for part in parts for value in part.arguments]
+            rows = query(f"{' UNION ALL '.join(each)} LIMIT ?", [*arguments, limit + 1])
+            return None if len(rows) > limit else [number for (number,) in rows]
 
-        return self._file.read_together(read)
+        return self._file.read_decoded(read)
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
         if files is not None:
@@ -189,31 +225,24 @@ class SqliteSearch(SqliteWords):
         )
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
-    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
-        asked, (condition, arguments) = padded(numbers), condition_of(filters)
+    def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
+        asked, (condition, arguments), times = padded(numbers), condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
-            f"""SELECT its.number, m.number, {RANKING}
+            f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
                 FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
-                    AND m.number != its.number AND m.session_id = its.session_id AND m.scope = its.scope
+                    AND m.session_id = its.session_id AND m.scope = its.scope
                     AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?
                 WHERE its.number IN {places_for(asked)} AND its.session_id != '' AND its.type = 'episodic'
-                    AND m.type = 'episodic' AND {condition}
-                ORDER BY its.number, m.number""",  # noqa: S608 - fixed clauses
-            (INTERLEAVED, INTERLEAVED, TOGETHER_S, *asked, *arguments),
+                    AND m.type = 'episodic' AND {condition} ORDER BY m.number""",  # noqa: S608 - fixed clauses
+            (times * INTERLEAVED, times * INTERLEAVED, times * TOGETHER_S, *asked, *arguments),
         )
-        around: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for row in rows:
-            around[row[0]].append(row[1:])
-        found = Neighbours({}, {})
-        for number, others in around.items():
-            before = [row for row in others if row[0] < number][::-1][:REACH]
-            after = [row for row in others if row[0] > number][:REACH]
-            found.steps[number] = {row[0]: step for side in (before, after) for step, row in enumerate(side, 1)}
-            found.facts.update({row[0]: RankingFacts(*row[1:]) for row in (*before, *after)})
-        return found
+        told: defaultdict[tuple[str, str], list[tuple[int, RankingFacts]]] = defaultdict(list)
+        for session, number, *facts in rows:
+            told[session, facts[SCOPE_COLUMN]].append((number, RankingFacts(*facts)))
+        return neighbours_in(told.values(), set(numbers), and_theirs=and_theirs)
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        return self._file.read_together(lambda query: _load(query, numbers, filters))
+        return self._file.read_decoded(lambda query: _load(query, numbers, filters))
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
         def read(query: Query) -> dict[int, LinkedMemory]:
@@ -267,19 +296,43 @@ class SqliteSearch(SqliteWords):
     def counts(self, session_id: str | None) -> Counts:
         return self._file.read_together(lambda query: _counts(query, session_id))
 
-    def sizes(self, *, on_disk: bool = False) -> Sizes:
-        *scopes, (_, last) = self._file.read(
-            """SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope
-               UNION ALL SELECT NULL, (SELECT max(number) FROM passages)"""
-        )
-        return Sizes(dict(scopes), last or 0, self._file.size_bytes() if on_disk else 0)
+
+_SIZES: Final = """SELECT 'scope', scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope
+                   UNION ALL SELECT 'passages', NULL, max(number) FROM passages"""
+
+
+def _sizes(rows: Sequence[tuple[str, Any, Any]]) -> Sizes:
+    scopes = {scope: count for sort, scope, count in rows if sort == "scope"}
+    return Sizes(scopes, next(last or 0 for sort, _, last in rows if sort == "passages"))
 
 
 def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-    condition, arguments = ("TRUE", []) if filters is None else condition_of(filters)
-    found = list(_fields_of(query, numbers, condition, arguments))
-    linked = {} if filters is None else _links_of(query, [fields["number"] for fields in found], filters.session_id)
-    return {fields["number"]: MemoryRecord(**fields | linked.get(fields["number"], {})) for fields in found}
+    condition, arguments, links, session = "TRUE", list[object](), "", list[object]()
+    if filters is not None:
+        (condition, arguments), links, session = condition_of(filters), f", ({_LINKS})", [filters.session_id]
+    asked = padded(numbers)
+    found: dict[int, MemoryRecord] = {}
+    for row in query(
+        f"SELECT {_LISTED}{links} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
+        (*session, *asked, *arguments),
+    ):
+        fields = _decoded_fields(row[: len(LISTED_COLUMNS)])
+        linked: dict[str, dict[str, None]] = {}
+        for field, other in _decode_links(row[-1]) if links else ():
+            ids = linked.setdefault(field, {})
+            if len(ids) < NAMED[field]:
+                ids[other] = None
+        found[row[0]] = MemoryRecord(**fields | {field: tuple(ids) for field, ids in linked.items()})
+    return found
+
+
+def _decoded_fields(row: Sequence[Any]) -> dict[str, Any]:
+    """The fields of a memory that is listed, but for its links."""
+    fields = dict(zip(LISTED_COLUMNS, row, strict=True))
+    for name, decode in LISTED_DECODERS:
+        fields[name] = decode(fields[name])
+    fields["forgotten"] = fields["forgotten_at"] is not None
+    return fields
 
 
 def _fields_of(
@@ -291,35 +344,22 @@ def _fields_of(
         f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
         (*asked, *arguments),
     ):
-        fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
-        fields["forgotten"] = fields["forgotten_at"] is not None
-        yield fields
+        yield _decoded_fields(row)
 
 
-def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, tuple[str, ...]]]:
-    """Ids that each memory is linked to, by the field that names them: of what the session may see and is not
-    forgotten, the strongest links first."""
-    places = places_for(asked := padded(numbers))
-    rows = query(
-        f"""SELECT l.memory, l.field, o.id FROM (
-                SELECT source AS memory, target AS other, strength,
-                       iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
-                FROM memory_links WHERE source IN {places} AND relation IN ('similar_to', 'derived_from')
-                UNION ALL SELECT target, source, strength,
-                       CASE relation WHEN 'similar_to' THEN 'near_duplicates' WHEN 'supersedes' THEN 'superseded_by'
-                       ELSE 'possibly_superseded_by' END FROM memory_links
-                WHERE target IN {places} AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
-            JOIN memories AS o ON o.number = l.other
-            WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
-            ORDER BY l.strength DESC, o.number""",  # noqa: S608 - only "?"
-        (*asked, *asked, session_id),
-    )
-    linked: dict[int, dict[str, list[str]]] = {}
-    for memory, field, other in rows:
-        named = linked.setdefault(memory, {}).setdefault(field, [])
-        if len(named) < NAMED[field] and other not in named:
-            named.append(other)
-    return {memory: {field: tuple(ids) for field, ids in named.items()} for memory, named in linked.items()}
+_LINKS: Final = """SELECT json_group_array(json_array(field, id)) FROM (
+    SELECT l.field, o.id FROM (
+        SELECT target AS other, strength, iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
+        FROM memory_links WHERE source = m.number AND relation IN ('similar_to', 'derived_from')
+        UNION ALL SELECT source, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
+            WHEN 'supersedes' THEN 'superseded_by' ELSE 'possibly_superseded_by' END
+        FROM memory_links WHERE target = m.number AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
+    JOIN memories AS o ON o.number = l.other
+    WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
+    ORDER BY l.strength DESC, o.number)"""
+"""The memories that `m` is linked to, with the field that names them: of what the session may see and is not
+forgotten, the strongest links first."""
+_decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
@@ -376,7 +416,7 @@ WIDE_ROWS: Final = 10_000
 ENOUGH: Final = 20
 """Hits of a narrowed search that make a second one, for all, needless."""
 TIMES: Final = 2
-"""How many times the score of the expression a narrowed one gives."""
+"""A narrowed expression gives a memory so many times the score that the expression itself gives it."""
 
 
 def expression_of(phrases: Iterable[Phrase], operator: str = "OR") -> str:
@@ -473,7 +513,8 @@ def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:
 
 
 class _Passing(NamedTuple):
-    """How the rows of `memories_text` are held against filters. `is_own` tells the session's own from all others."""
+    """The clauses that hold the rows of `memories_text` against filters. `is_own` tells the session's own from all
+    others."""
 
     join: str
     condition: str
@@ -482,7 +523,8 @@ class _Passing(NamedTuple):
 
 
 def _passing(filters: Filters) -> _Passing:
-    """Where only forgetting and sessions count, a short index of what they concern answers, and no memory is read.
+    """The clauses of these filters. Where only forgetting and sessions count, a short index of what they concern
+    answers, and no memory is read.
 
     A word may be in thousands of memories: for a question in 10,000 of them this saves a quarter of the time.
     """
@@ -540,7 +582,7 @@ def _tagged(filters: Filters) -> _Part:
 
 
 def _are_few(query: Query, tags: Sequence[str]) -> bool:
-    """Whether the tags are on so few memories that these are looked at one by one."""
+    """True if the tags are on so few memories that these are looked at one by one."""
     ((count,),) = query(
         f"SELECT count(*) FROM (SELECT 1 FROM memory_tags WHERE tag IN {places_for(tags)} LIMIT ?)",  # noqa: S608
         (*tags, TAGGED + 1),
@@ -551,9 +593,44 @@ def _are_few(query: Query, tags: Sequence[str]) -> bool:
 TOGETHER_S: Final = 600.0
 """Memories of one session belong to one conversation when what they tell happened within ten minutes."""
 REACH: Final = 2
-"""How many before and how many after count."""
+"""The number of memories before and behind one that count."""
 INTERLEAVED: Final = 4
 """Numbers looked at on each side: other sessions may have stored theirs in between."""
+
+
+def neighbours_in(
+    conversations: Iterable[Sequence[tuple[int, RankingFacts]]], wanted: Collection[int], *, and_theirs: bool
+) -> Neighbours:
+    """The neighbours of the wanted memories in the turns of several conversations, each in order. Pure."""
+    found = Neighbours({}, {})
+    for turns in conversations:
+        near = {number: _told_around(turns, place) for place, (number, _) in enumerate(turns) if number in wanted}
+        if and_theirs:
+            others = {other for steps in near.values() for other in steps}.difference(wanted)
+            near |= {each: _told_around(turns, place) for place, (each, _) in enumerate(turns) if each in others}
+        found.steps.update((number, steps) for number, steps in near.items() if steps)
+        shown = {other for steps in near.values() for other in steps}
+        found.facts.update((number, facts) for number, facts in turns if number in shown)
+    return found
+
+
+def _told_around(turns: Sequence[tuple[int, RankingFacts]], place: int) -> dict[int, int]:
+    """The neighbours of one of a session's turns, which are in order, by how many steps they are away."""
+    number, facts = turns[place]
+    before = turns[max(0, place - INTERLEAVED) : place][::-1]
+    sides = (before, turns[place + 1 : place + 1 + INTERLEAVED])
+    return {
+        other: step
+        for side in sides
+        for step, (other, _) in enumerate(
+            [
+                each
+                for each in side
+                if abs(each[0] - number) <= INTERLEAVED and abs(each[1].happened_at - facts.happened_at) <= TOGETHER_S
+            ][:REACH],
+            1,
+        )
+    }
 
 
 def _counts(query: Query, session_id: str | None) -> Counts:

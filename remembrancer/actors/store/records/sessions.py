@@ -9,59 +9,97 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import SessionStory
-from remembrancer.actors.store.records.memory_rows import Done, register_session
+from remembrancer.actors.store.records.contract import SessionStart, SessionStory
+from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
+from remembrancer.memory.handovers import FILE_ARGUMENTS, MOST_LISTED, SessionDeeds, StoredMemory
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.consolidation import ToolUse
+from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
 from remembrancer.protocol.reads import EarlierSession, SessionDescription
-from remembrancer.protocol.runs import CloseSession, Topic
-from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionEntry, SessionResult, StartSession
+from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.session_life import RecordEvents, SessionEntry, ToolCall, Turn
 
-_COLUMNS: Final = (
-    """session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted, summary, client"""
-)
+_REGISTERED: Final = "session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted"
+_COLUMNS: Final = f"""{_REGISTERED}, (
+    SELECT content FROM memories AS m WHERE m.session_id = sessions.session_id AND m.scope = 'project'
+    AND m.kind = '{SESSION_RECORD}' AND m.forgotten_at IS NULL
+    ORDER BY m.number DESC LIMIT 1), client"""  # noqa: S608 - our names
+"""The columns of a `SessionEntry`. Its summary is what its record says."""
+_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def start_session(connection: sqlite3.Connection, change: StartSession, now: float) -> Done:
-    """Register a session, or open it again: it has no end then."""
-    connection.execute(
-        """INSERT INTO sessions (session_id, started_at, last_active_at, client) VALUES (?, ?, ?, ?)
-           ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at),
-           status = 'active', ended_at = NULL, ending = NULL, client = coalesce(excluded.client, client)""",
-        (change.session_id, now, now, change.client),
+def session_record_of(query: Query, session_id: str) -> MemoryRow | None:
+    """The memory that is the record of a session, forgotten or not."""
+    known = query("SELECT id FROM memories WHERE session_id = ? AND kind = ?", (session_id, SESSION_RECORD))
+    return read_memory(query, known[0][0]) if known else None
+
+
+def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
+    """The deeds of a session that its project may know; None for a session that goes on. `root` is the project's
+    path."""
+    ended = query("SELECT ended_at FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,))
+    if not ended:
+        return None
+    ended_at = ended[0][0]
+    rows = query(
+        """SELECT m.id, m.content, m.kind, m.tags, EXISTS (
+               SELECT 1 FROM promotion_log WHERE memory_id = m.id AND from_scope = 'session')
+           FROM memories AS m WHERE m.session_id = ? AND m.scope = 'project' AND m.forgotten_at IS NULL
+           AND m.status = 'active' AND m.kind != ?
+           AND NOT EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from')
+           ORDER BY m.importance DESC, m.number DESC""",
+        (session_id, SESSION_RECORD),
     )
-    return Done(_result(connection, change.session_id))
-
-
-def end_session(connection: sqlite3.Connection, change: EndSession, now: float) -> Done:
-    """Note a session's end, which is dealt with later. One that is unknown or has ended stays as it is.
-
-    What a session did after its end does not make it an abandoned one when nobody hears of it any more.
-    """
-    connection.execute(
-        """UPDATE sessions SET ended_at = ?, ending = CASE ? WHEN 'abandoned' THEN coalesce(ending, 'abandoned')
-                                                    ELSE 'completed' END
-           WHERE session_id = ? AND status = 'active' AND ended_at IS NULL""",
-        (now, change.how, change.session_id),
+    stored = [
+        StoredMemory(memory_id, content, kind, _decode_names(tags), bool(is_promoted))
+        for memory_id, content, kind, tags, is_promoted in rows
+    ]
+    ((kept,),) = query(
+        """SELECT count(*) FROM memories WHERE session_id = ? AND scope = 'session' AND forgotten_at IS NULL
+           AND status != 'promoted'""",
+        (session_id,),
     )
-    return Done(_result(connection, change.session_id))
-
-
-def close_session(connection: sqlite3.Connection, edit: CloseSession) -> bool:
-    """Make a session's entry final, if its end is the one that was dealt with. False: it has begun again since."""
-    done = connection.execute(
-        """UPDATE sessions SET status = ?, summary = coalesce(?, summary), memories_promoted = memories_promoted + ?
-           WHERE session_id = ? AND status = 'active' AND ended_at = ?""",
-        (edit.status, edit.summary, edit.memories_promoted, edit.session_id, edit.ended_at),
+    ((prompts,),) = query("SELECT count(*) FROM turns WHERE session_id = ? AND role = 'user'", (session_id,))
+    ((calls,),) = query("SELECT count(*) FROM tool_calls WHERE session_id = ?", (session_id,))
+    used = query(
+        """SELECT file, count(*) FROM (
+               SELECT json_extract(arguments, '$.' || name.value) AS file
+               FROM tool_calls, json_each(?) AS name WHERE session_id = ?)
+           WHERE typeof(file) = 'text' AND file != '' GROUP BY file ORDER BY 2 DESC, 1 LIMIT ?""",
+        (encode_json(FILE_ARGUMENTS).decode(), session_id, MOST_LISTED),
     )
-    return done.rowcount > 0
+    inside = root.removesuffix(".git").rstrip("/") + "/"
+    files = tuple(dict.fromkeys(file.removeprefix(inside) for file, _ in used))
+    return SessionDeeds(ended_at, stored, kept, prompts, calls, files)
 
 
 def read_sessions(query: Query) -> list[SessionEntry]:
     """All sessions of a file, the first one first."""
     rows = query(f"SELECT {_COLUMNS} FROM sessions ORDER BY started_at, session_id", ())  # noqa: S608 - our names
     return [SessionEntry(*row) for row in rows]
+
+
+def read_events(query: Query, session_id: str) -> RecordEvents:
+    """The turns and tool calls of a session, as they were recorded."""
+    turns = query(
+        """SELECT role, content, created_at, token_count, metadata FROM turns WHERE session_id = ?
+           ORDER BY turn_number""",
+        (session_id,),
+    )
+    calls = query(
+        """SELECT tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
+           WHERE session_id = ? ORDER BY number""",
+        (session_id,),
+    )
+    return RecordEvents(
+        session_id,
+        tuple(Turn(role, said, at, tokens, msgspec.json.decode(about)) for role, said, at, tokens, about in turns),
+        tuple(
+            ToolCall(name, at, msgspec.json.decode(given), said, bool(well), ms)
+            for name, at, given, said, well, ms in calls
+        ),
+    )
 
 
 def read_session(query: Query, session_id: str) -> SessionEntry | None:
@@ -82,11 +120,10 @@ def open_sessions(query: Query) -> list[SessionEntry]:
 def import_sessions(connection: sqlite3.Connection, sessions: Sequence[SessionEntry]) -> None:
     """Register sessions. One that is known here has been active from the earlier beginning to the later end."""
     connection.executemany(
-        f"""INSERT INTO sessions ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+        f"""INSERT INTO sessions ({_REGISTERED}, client) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
            started_at = min(started_at, excluded.started_at),
-           last_active_at = max(last_active_at, excluded.last_active_at),
-           summary = coalesce(summary, excluded.summary)""",  # noqa: S608 - our names
-        [_imported(each) for each in sessions],
+           last_active_at = max(last_active_at, excluded.last_active_at)""",  # noqa: S608 - our names
+        [_imported(session) for session in sessions],
     )
 
 
@@ -101,74 +138,14 @@ def _imported(entry: SessionEntry) -> tuple[Any, ...]:
         entry.last_active_at if entry.ended_at is None else entry.ended_at,
         entry.ending or "abandoned",
         entry.memories_promoted,
-        entry.summary,
         entry.client,
     )
 
 
-def _result(connection: sqlite3.Connection, session_id: str) -> SessionResult:
-    row = connection.execute("SELECT status FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-    ((turns,),) = connection.execute("SELECT count(*) FROM turns WHERE session_id = ?", (session_id,)).fetchall()
-    return SessionResult(session_id, "abandoned" if row is None else row[0], turns)
-
-
-MAX_TURNS: Final = 5000
-"""Turns of one session that are kept: a session that never ends must not grow for ever. The oldest go first."""
-MAX_TOOL_CALLS: Final = 10_000
-
-
-def record_events(connection: sqlite3.Connection, change: RecordEvents, now: float) -> Done:
-    """Add turns and tool calls; a tool call belongs to the last turn before it."""
-    register_session(connection, change.session_id, now)
-    session = change.session_id
-    ((last,),) = connection.execute(
-        "SELECT coalesce(max(turn_number), 0) FROM turns WHERE session_id = ?", (session,)
-    ).fetchall()
-    connection.executemany(
-        """INSERT INTO turns (session_id, turn_number, role, content, token_count, metadata, created_at)
-           VALUES (?, ?, ?, ?, ?, ?, ?)""",
-        [
-            (session, last + place, turn.role, turn.content, turn.token_count, _json(turn.metadata), turn.at)
-            for place, turn in enumerate(change.turns, start=1)
-        ],
-    )
-    connection.executemany(
-        """INSERT INTO tool_calls
-               (session_id, turn, tool_name, arguments, result_summary, success, duration_ms, created_at)
-           VALUES (?, (SELECT number FROM turns WHERE session_id = ? AND created_at <= ?
-                       ORDER BY turn_number DESC LIMIT 1), ?, ?, ?, ?, ?, ?)""",
-        [
-            (
-                session,
-                session,
-                call.at,
-                call.tool_name,
-                _json(call.arguments),
-                call.result_summary,
-                call.success,
-                call.duration_ms,
-                call.at,
-            )
-            for call in change.tool_calls
-        ],
-    )
-    turns = last + len(change.turns)
-    connection.execute("DELETE FROM turns WHERE session_id = ? AND turn_number <= ?", (session, turns - MAX_TURNS))
-    connection.execute(
-        """DELETE FROM tool_calls WHERE session_id = ? AND number <= (
-               SELECT number FROM tool_calls WHERE session_id = ? ORDER BY number DESC LIMIT 1 OFFSET ?)""",
-        (session, session, MAX_TOOL_CALLS),
-    )
-    return Done(SessionResult(session, "active", turns))
-
-
-def read_turns(query: Query, session_id: str, limit: int) -> tuple[int, tuple[tuple[str, str], ...]]:
-    """How many turns of a session there are, and the last `limit` of them: role and content, in their order."""
+def count_turns(query: Query, session_id: str) -> int:
+    """The number of turns of a session."""
     ((count,),) = query("SELECT count(*) FROM turns WHERE session_id = ?", (session_id,))
-    rows = query(
-        "SELECT role, content FROM turns WHERE session_id = ? ORDER BY turn_number DESC LIMIT ?", (session_id, limit)
-    )
-    return count, tuple((role, content) for role, content in reversed(rows))
+    return int(count)
 
 
 def read_tool_use(query: Query, session_id: str) -> tuple[ToolUse, ...]:
@@ -181,13 +158,9 @@ def read_tool_use(query: Query, session_id: str) -> tuple[ToolUse, ...]:
     return tuple(ToolUse(*row) for row in rows)
 
 
-def _json(value: object) -> str:
-    return encode_json(value).decode()
-
-
-_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
-
 TOPICS: Final = 10
+TOPICS_OF: Final = 1000
+"""The last memories of a session that its topics are taken from."""
 CANDIDATES: Final = 50
 """Topics that one file contributes, before those that mean the same are put together."""
 EARLIER: Final = 3
@@ -200,51 +173,75 @@ LEAST_OF_A_COMMUNITY: Final = 2
 """Entities of a community that a session has to name for the community to be its topic."""
 
 
+_OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
+_LATEST: Final = " UNION ALL ".join(
+    f"""SELECT * FROM (SELECT number FROM memories WHERE session_id = ?1 AND scope = '{scope}' AND forgotten_at IS NULL
+        ORDER BY number DESC LIMIT ?2)"""  # noqa: S608 - our names
+    for scope in SCOPES
+)
+"""The last memories of a session in each scope, along the index that has them in their order."""
+
+
 def read_session_story(read: Query, session_id: str) -> SessionStory:
-    """The story as one SQLite file knows it."""
+    """The story as one SQLite file knows it. Its memories are counted along an index; of the last of them the topics
+    are read."""
     entry = read_session(read, session_id)
-    stored = read("SELECT type, scope, count(*) FROM memories WHERE session_id = ? GROUP BY type, scope", (session_id,))
+    scopes = read(
+        f"""SELECT scope, {_OF_EACH_TYPE}, count(*) - count(forgotten_at),
+               total(forgotten_at IS NULL AND status = 'consolidated'), total(iif(forgotten_at IS NULL, importance, 0))
+           FROM memories WHERE session_id = ? AND kind != ? GROUP BY scope""",  # noqa: S608 - our names
+        (session_id, SESSION_RECORD),
+    )
     changes = read(
         "SELECT change, count(*) FROM history WHERE session_id = ? AND change != 'stored' GROUP BY change",
         (session_id,),
     )
     topics = read(
-        """SELECT topic, count(DISTINCT number) AS memories FROM (
-               SELECT m.number, e.name AS topic FROM memories AS m
+        f"""WITH latest AS MATERIALIZED (
+               SELECT number FROM ({_LATEST}) ORDER BY number DESC LIMIT ?2)
+           SELECT topic, count(DISTINCT number) AS memories FROM (
+               SELECT m.number, e.name AS topic FROM latest AS m
                JOIN memory_entities AS link ON link.memory = m.number JOIN entities AS e ON e.number = link.entity
-               WHERE m.session_id = ? AND m.forgotten_at IS NULL
-               UNION ALL SELECT m.number, t.value FROM memories AS m JOIN json_each(m.tags) AS t
-               WHERE m.session_id = ? AND m.forgotten_at IS NULL)
-           GROUP BY topic ORDER BY memories DESC, topic LIMIT ?""",
-        (session_id, session_id, CANDIDATES),
+               WHERE NOT link.found
+               UNION ALL SELECT m.number, t.value FROM latest
+               JOIN memories AS m ON m.number = latest.number JOIN json_each(m.tags) AS t)
+           GROUP BY topic ORDER BY memories DESC, topic LIMIT ?3""",  # noqa: S608 - our names
+        (session_id, TOPICS_OF, CANDIDATES),
     )
-    ((remembered, consolidated, importance),) = read(
-        """SELECT count(*), coalesce(sum(status = 'consolidated'), 0), total(importance) FROM memories
-           WHERE session_id = ? AND forgotten_at IS NULL""",
-        (session_id,),
-    )
-    turns, _ = read_turns(read, session_id, 0)
-    tools = read_tool_use(read, session_id)
+    ((calls, successes),) = read("SELECT count(*), total(success) FROM tool_calls WHERE session_id = ?", (session_id,))
     return SessionStory(
         started_at=entry.started_at if entry is not None else None,
-        stored={(kind, scope): count for kind, scope, count in stored},
+        stored={
+            (kind, scope): int(count)
+            for scope, *counts in scopes
+            for kind, count in zip(MEMORY_TYPES, counts, strict=False)
+            if count
+        },
         changes=dict(changes),
         topics=dict(topics),
         communities=read_topics(read) if topics else (),
         entry=entry,
-        turns=turns,
-        tool_calls=sum(tool.count for tool in tools),
-        tool_failures=sum(tool.count - tool.successes for tool in tools),
+        turns=count_turns(read, session_id),
+        tool_calls=calls,
+        tool_failures=calls - int(successes),
         earlier=_earlier(read, session_id),
-        remembered=remembered,
-        consolidated=consolidated,
-        importance=importance,
+        remembered=sum(row[-3] for row in scopes),
+        consolidated=int(sum(row[-2] for row in scopes)),
+        importance=sum(row[-1] for row in scopes),
     )
 
 
+def read_session_start(read: Query, session_id: str) -> SessionStart:
+    """The beginning of a session, and the number of memories that it stored."""
+    began = read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
+    ((stored,),) = read(
+        "SELECT count(*) FROM memories WHERE session_id = ? AND kind != ?", (session_id, SESSION_RECORD)
+    )
+    return SessionStart(began[0][0] if began else None, stored)
+
+
 def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
-    """The last sessions that are over, the latest first. Their summaries are not told: they are made of what those
-    sessions kept to themselves."""
+    """The last sessions that are over, the latest first, with what they left to their project."""
     rows = read(
         """SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
            WHERE session_id != ? AND status != 'active' ORDER BY last_active_at DESC, session_id LIMIT ?""",
@@ -259,9 +256,9 @@ def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
 def _left(read: Query, session_id: str) -> tuple[str, ...]:
     rows = read(
         """SELECT coalesce(summary, substr(content, 1, ?)) FROM memories
-           WHERE session_id = ? AND scope = 'project' AND status = 'active' AND forgotten_at IS NULL
+           WHERE session_id = ? AND scope = 'project' AND status = 'active' AND forgotten_at IS NULL AND kind != ?
            ORDER BY importance DESC, number DESC LIMIT ?""",
-        (BEGINNING, session_id, LEFT),
+        (BEGINNING, session_id, SESSION_RECORD, LEFT),
     )
     return tuple(row[0] for row in rows)
 
@@ -274,13 +271,11 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
     user's file has those of all projects.
     """
     by_type: Counter[str] = Counter()
-    by_scope: Counter[str] = Counter()
     changes: Counter[str] = Counter()
     names: dict[str, Counter[str]] = {}
     for story in stories:
-        for (kind, scope), count in story.stored.items():
+        for (kind, _), count in story.stored.items():
             by_type[kind] += count
-            by_scope[scope] += count
         changes.update(story.changes)
         for name, count in story.topics.items():
             names.setdefault(name_key(name), Counter())[name] += count
@@ -297,7 +292,6 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
     return SessionDescription(
         started_at=min((story.started_at for story in stories if story.started_at is not None), default=None),
         stored_by_type=dict(by_type),
-        stored_by_scope=dict(by_scope),
         changes=dict(changes),
         topics=tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS]),
         status="active" if entry is None else entry.status,
@@ -305,7 +299,7 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
         turns=sum(story.turns for story in stories),
         tool_calls=sum(story.tool_calls for story in stories),
         tool_failures=sum(story.tool_failures for story in stories),
-        memories_promoted=sum(each.memories_promoted for each in entries),
+        memories_promoted=sum(entry.memories_promoted for entry in entries),
         memories_consolidated=sum(story.consolidated for story in stories),
         average_importance=sum(story.importance for story in stories) / remembered if remembered else None,
         earlier=tuple(earlier for story in stories[1:] for earlier in story.earlier),

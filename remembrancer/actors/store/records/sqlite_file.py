@@ -5,18 +5,21 @@ WAL and `synchronous=FULL`: readers see the last commit and never wait for the w
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.store.records.schema import migrate, refuse_newer
+from remembrancer.actors.migrations import Schema, drop_copies
+from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.protocol.errors import (
     FileLocked,
     InternalError,
@@ -27,16 +30,24 @@ from remembrancer.protocol.errors import (
     is_disk_full,
     size_on_disk,
 )
+from remembrancer.protocol.paths import look_at_database
 
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""What the write-ahead log is cut back to once it has been moved into the database."""
-BUSY_TIMEOUT_S: Final = 2.0
-"""How long another program's lock is waited for (ours has one writer): all files share the thread that waits."""
+"""The size that the write-ahead log is cut back to once it has been moved into the database."""
+BUSY_TIMEOUT_S: Final = 0.5
+"""The time that a write waits for another program's lock (ours has one writer): less than a client's write may take. A
+file that was locked is tried without waiting, until it is not."""
+READ_TIMEOUT_S: Final = 0.1
+"""And a read: it waits for no writer, so that only a program that has the whole file to itself is in its way. The event
+loop does not wait at all."""
 CACHE_KIB: Final = 32_768
 """Pages that a connection keeps. Ten thousand memories with their graph fit: a walk of one hop takes 4.0 ms instead of
 5.5 with a quarter of it."""
+COPY_CACHE_KIB: Final = 1024
+"""And while another database is put in its place: what is written then is not read."""
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
-"""What the caches of all connections of the process may take together: beyond it, SQLite gives pages back."""
+"""The bytes that the caches of all connections of the process may take together: beyond them, SQLite gives pages
+back."""
 STATEMENTS: Final = 256
 """Prepared statements that a connection keeps: lists of values make one for each of their lengths."""
 PRIMARY_CODE: Final = 0xFF
@@ -44,7 +55,7 @@ PRIMARY_CODE: Final = 0xFF
 NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
 DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What opening a damaged file may raise: SQLite quotes the damage, which need not be UTF-8."""
+"""The errors that opening a damaged file may raise: SQLite quotes the damage, which need not be UTF-8."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -72,7 +83,7 @@ def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
 
 
 def query_of(connection: sqlite3.Connection) -> Query:
-    """What reads inside a transaction of that connection."""
+    """A function that reads inside a transaction of that connection."""
     return lambda query, values: connection.execute(query, values).fetchall()
 
 
@@ -82,39 +93,68 @@ class _Reader:
 
     connection: sqlite3.Connection
     lock: threading.RLock = field(default_factory=threading.RLock)
+    thread: threading.Thread = field(default_factory=threading.current_thread)
 
 
 class SqliteFile:
-    """Opens the file, and brings it to the present schema: that of records, or the one that `migrations` make.
+    """Opens the file, and brings it to the present version of its schema.
 
     Raises:
-        SchemaTooNew: a newer release wrote it; it is left as it is.
+        SchemaTooNew, SchemaTooOld: another release wrote it; it is left as it is.
         StorageFull: the disk has no room to bring it to the present schema; it is left as it is.
         FileLocked: another program has it locked.
-        RecordsUnusable: it is damaged, or its directory cannot be made.
+        RecordsUnusable: it is damaged, no file, or its directory cannot be made.
+
+    `wait_s` is how long another program's lock is waited for while it is opened (None: `BUSY_TIMEOUT_S`).
     """
 
-    def __init__(self, path: Path, migrations: Sequence[str] | None = None, *, synchronous: str = "FULL") -> None:
+    def __init__(
+        self,
+        path: Path,
+        schema: Schema = RECORDS,
+        *,
+        synchronous: str = "FULL",
+        wait_s: float | None = None,
+    ) -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise unusable(path, error) from error
+        look = look_at_database(path)
+        if look.problem is not None:
+            raise RecordsUnusable(look.problem)
         self.path = path
         self._local = threading.local()
         self._readers: list[_Reader] = []
         self._readers_lock = threading.Lock()
         self._closed = False
+        self._writing = threading.RLock()
+        """Held in a transaction: a move writes two files from the thread of one."""
+        self._was_locked = False
+        self.is_damaged = False
+        """True if damage has shown in it since it was opened."""
+        wait_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
         try:
-            refuse_newer(path, *([] if migrations is None else [len(migrations)]))
-            self.writer = _connect(path)
+            schema.check(path, wait_s)
+            self.writer = _connect(path, wait_s)
             self.writer.execute(f"PRAGMA synchronous = {synchronous}")
         except DAMAGED as error:
             raise not_opened(path, error) from error
         try:
-            migrate(self.writer, migrations)
+            schema.migrate(self.writer, path)
         except DAMAGED as error:
             self.writer.close()
             raise not_opened(path, error) from error
+        except RemembrancerError:
+            self.writer.close()
+            raise
+        self._wait_for_locks(BUSY_TIMEOUT_S)
+        self._identity = _identity_of(path)
+
+    @property
+    def is_replaced(self) -> bool:
+        """True if the file was deleted, cut to nothing, or replaced by another: what is written here would be lost."""
+        return _identity_of(self.path) != self._identity
 
     def size_bytes(self) -> int:
         """Bytes on disk, with the write-ahead log."""
@@ -124,9 +164,23 @@ class SqliteFile:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""
         self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
+    def held(self) -> contextlib.AbstractContextManager[object]:
+        """Inside it no other thread writes."""
+        return self._writing
+
     def empty_log(self) -> None:
         """Move all of the write-ahead log into the database and cut it to nothing, if no reader is in the way."""
-        self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        with self._writing:
+            self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def leave_nothing(self) -> None:
+        """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole.
+
+        Raises:
+            FileUnusable: a copy cannot be deleted.
+        """
+        self.empty_log()
+        drop_copies(self.path)
 
     def close(self) -> None:
         """Close every connection, each when its thread has finished the query that it is at. May be called twice."""
@@ -136,15 +190,21 @@ class SqliteFile:
         for reader in readers:
             with reader.lock:
                 reader.connection.close()
-        self.writer.close()
+        with self._writing:
+            self.writer.close()
 
-    def read(self, query: str, arguments: Sequence[object] = ()) -> list[Any]:
+    def read(self, query: str, arguments: Sequence[object] | Mapping[str, object] = ()) -> list[Any]:
         """All rows of a query, as of the last commit. From any thread."""
         with self._reading() as connection:
             return connection.execute(query, arguments).fetchall()
 
+    def read_decoded(self, work: Callable[[Query], T]) -> T:
+        """The result of `work` with one query: what it cannot decode is a damaged file. From any thread."""
+        with self._reading() as connection:
+            return work(query_of(connection))
+
     def read_together(self, work: Callable[[Query], T]) -> T:
-        """What `work` makes of several queries, all as of one commit. From any thread."""
+        """The result of `work`, whose queries all see one commit. From any thread."""
         with self._reading() as connection:
             connection.execute("BEGIN")
             try:
@@ -154,16 +214,24 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """This thread's connection. What cannot be decoded is a damaged file."""
+        """This thread's connection. What cannot be decoded is a damaged file.
+
+        Raises:
+            FileLocked: the file has been taken away, and this thread has none of it open.
+        """
         try:
             reader = self._reader
             with reader.lock:
                 self._refuse_if_closed()
                 yield reader.connection
         except sqlite3.Error as error:
-            raise as_error(self.path, error) from error
+            raise self._noted(as_error(self.path, error)) from error
         except ValueError as error:
-            raise unusable(self.path, error) from error
+            raise self._noted(unusable(self.path, error)) from error
+
+    def _noted(self, error: RemembrancerError) -> RemembrancerError:
+        self.is_damaged = self.is_damaged or isinstance(error, RecordsUnusable)
+        return error
 
     @property
     def _reader(self) -> _Reader:
@@ -171,35 +239,115 @@ class SqliteFile:
         if reader is None:
             with self._readers_lock:
                 self._refuse_if_closed()
-                reader = _Reader(_connect(self.path))
+                if self.is_replaced:  # else a new connection would make an empty file, in which there are no tables
+                    raise self._replaced()
+                self._close_left()
+                reader = _Reader(_connect(self.path, 0.0 if _is_event_loop() else READ_TIMEOUT_S))
                 self._readers.append(reader)
             self._local.reader = reader
         return reader
 
+    def _close_left(self) -> None:
+        """Close the connections of threads that have ended: those that write and read come and go."""
+        left = [reader for reader in self._readers if not reader.thread.is_alive()]
+        self._readers = [reader for reader in self._readers if reader.thread.is_alive()]
+        for reader in left:
+            reader.connection.close()
+
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction of the writing connection. What SQLite raises in it becomes one of our errors."""
-        self._refuse_if_closed()
+        """One transaction of the writing connection. What SQLite raises in it becomes one of our errors.
+
+        Raises:
+            FileLocked: another program has it locked, or has taken it away: it is opened anew.
+        """
+        with self._writing:
+            self._refuse_if_closed()
+            if self.is_replaced:
+                raise self._replaced()
+            try:
+                self._begin()
+                try:
+                    yield self.writer
+                    self.writer.execute("COMMIT")
+                except BaseException:
+                    if self.writer.in_transaction:  # a full disk ends a transaction by itself
+                        self.writer.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise self._noted(as_error(self.path, error)) from error
+
+    def take_over(self, source: sqlite3.Connection) -> None:
+        """Put a copy of another database in the place of all that is here, in one transaction: a kill leaves what was,
+        and readers see either.
+
+        Raises:
+            FileLocked, StorageFull, RecordsUnusable: as `transaction`.
+        """
+        with self._writing:
+            self._refuse_if_closed()
+            if self.is_replaced:
+                raise self._replaced()
+
+            def refuse_if_locked(status: int, _left: int, _all: int) -> None:
+                if status & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # or it tries for ever
+                    raise FileLocked(f"another program has locked {self.path}: end what it does there")
+
+            try:
+                self.writer.execute(f"PRAGMA cache_size = -{COPY_CACHE_KIB}")
+                try:
+                    source.backup(self.writer, progress=refuse_if_locked)
+                finally:
+                    self.writer.execute("PRAGMA shrink_memory")
+                    self.writer.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+            except sqlite3.Error as error:
+                raise self._noted(as_error(self.path, error)) from error
+
+    def _begin(self) -> None:
         try:
             self.writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield self.writer
-                self.writer.execute("COMMIT")
-            except BaseException:
-                if self.writer.in_transaction:  # a full disk ends a transaction by itself
-                    self.writer.execute("ROLLBACK")
-                raise
         except sqlite3.Error as error:
-            raise as_error(self.path, error) from error
+            if is_locked(error) and not self._was_locked:
+                self._was_locked = True
+                self._wait_for_locks(0.0)
+            raise
+        if self._was_locked:
+            self._was_locked = False
+            self._wait_for_locks(BUSY_TIMEOUT_S)
+
+    def _wait_for_locks(self, wait_s: float) -> None:
+        self.writer.execute(f"PRAGMA busy_timeout = {round(wait_s * 1000)}")
 
     def _refuse_if_closed(self) -> None:
+        if self._closed and self.is_replaced:
+            raise self._replaced()
         if self._closed:
             raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
 
+    def _replaced(self) -> FileLocked:
+        return FileLocked(f"{self.path} was taken away or replaced while it was open: it is opened anew")
 
-def _connect(path: Path) -> sqlite3.Connection:
+
+def _is_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    """The identity of a file, which tells it from another one of its name; None for none, or one without a byte."""
+    try:
+        about = os.stat(path)  # noqa: PTH116 - before each write: a Path takes three times as long
+    except OSError:
+        return None
+    return (about.st_dev, about.st_ino) if about.st_size else None
+
+
+def _connect(path: Path, wait_s: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
-        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+        path, timeout=wait_s, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
     )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -220,13 +368,13 @@ def not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) ->
 
 
 def is_locked(error: sqlite3.Error) -> bool:
-    """Whether another connection's lock is the reason."""
+    """True if another connection's lock is the reason."""
     code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _is_for_want_of_room(path: Path, error: sqlite3.Error) -> bool:
-    """Whether a full disk is the reason. SQLite says so of writing; a log that cannot be made is any trouble to it."""
+    """True if a full disk is the reason. SQLite says so of writing; a log that cannot be made is any trouble to it."""
     code = getattr(error, "sqlite_errorcode", 0)
     unclear = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
     return code in NO_SPACE or (code & PRIMARY_CODE in unclear and is_disk_full(path))
@@ -238,7 +386,7 @@ def unusable(path: Path, error: Exception) -> RecordsUnusable:
 
 
 def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
-    """What SQLite raised, as one of our errors."""
+    """An error of SQLite, as one of ours."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)

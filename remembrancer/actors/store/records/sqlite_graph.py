@@ -5,7 +5,7 @@ The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from remembrancer.actors.store.records.contract import (
@@ -54,6 +54,50 @@ ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
 """Links between memories of one and the same thing, which a question finds by their words: they are not walked."""
 NO_ENTITY: Final = 0
 """A number that no entity has."""
+
+
+def _counted(*edges: str) -> str:
+    return " + ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {each} LIMIT :most))" for each in edges)  # noqa: S608
+
+
+def _around() -> str:
+    """The statement of `around`."""
+    links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
+    ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
+    seen = IS_SEEN.replace("?", ":session")
+    asked = "json_extract(j.value, '$[0]') AS {}, json_extract(j.value, '$[1]') AS most FROM json_each(:{}) AS j"
+    of_entity = "k CROSS JOIN entities AS e ON e.key = k.key CROSS JOIN memory_entities AS s ON s.{} = e.number"
+    parts = [
+        "SELECT number, NULL, degree FROM m",
+        "SELECT key, NULL, degree FROM k",
+        """SELECT m.number, e.key, 0 FROM m CROSS JOIN memory_entities AS s ON s.memory = m.number
+           CROSS JOIN entities AS e ON e.number = s.entity WHERE m.degree <= m.most""",
+        f"""SELECT e.key, s.memory, 0 FROM {of_entity.format("entity")}
+            WHERE k.degree <= k.most AND {seen.format("s")}""",  # noqa: S608 - fixed clauses
+    ]
+    for here, there in (("source", "target"), ("target", "source")):
+        visible = seen.format("l").replace("l.memory", f"l.{there}")
+        parts.append(
+            f"""SELECT m.number, l.{there}, 0 FROM m CROSS JOIN memory_links AS l ON l.{here} = m.number
+                WHERE m.degree <= m.most AND l.relation NOT IN {ALIKE} AND {visible}"""  # noqa: S608 - fixed clauses
+        )
+    for here, there in (("entity", "subject"), ("subject", "entity")):
+        parts.append(
+            f"""SELECT e.key, o.key, 0 FROM {of_entity.format(here)} CROSS JOIN entities AS o ON o.number = s.{there}
+                WHERE k.degree <= k.most AND s.subject IS NOT NULL AND s.edge != '{MENTIONED_WITH}'
+                AND {seen.format("s")}"""  # noqa: S608 - fixed clauses
+        )
+    return f"""WITH
+        m AS MATERIALIZED (
+            SELECT m.number, m.most, {_counted("memory_entities WHERE memory = m.number", *links)} AS degree
+            FROM (SELECT {asked.format("number", "memories")}) AS m),
+        k AS MATERIALIZED (
+            SELECT e.key, a.most, sum({_counted(*ends)}) AS degree
+            FROM (SELECT {asked.format("key", "keys")}) AS a CROSS JOIN entities AS e ON e.key = a.key GROUP BY e.key)
+        {" UNION ALL ".join(parts)}"""  # noqa: S608 - fixed clauses
+
+
+_AROUND: Final = _around()
 
 
 class SqliteGraph:
@@ -221,55 +265,12 @@ class SqliteGraph:
         )
         return [Link._make(row) for row in rows]
 
-    def degrees(self, memories: Sequence[int], keys: Sequence[str], most: int) -> dict[int | str, int]:
-        def counted(*edges: str) -> str:
-            return " + ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {each} LIMIT ?1))" for each in edges)  # noqa: S608
-
-        numbers, named = padded(memories), padded(keys)
-        links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
-        ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
-        rows = self._file.read(
-            f"""SELECT m.number, {counted("memory_entities WHERE memory = m.number", *links)} FROM memories AS m
-                WHERE m.number IN {places_for(numbers)}
-                UNION ALL SELECT e.key, sum({counted(*ends)}) FROM entities AS e
-                WHERE e.key IN {places_for(named)} GROUP BY e.key""",  # noqa: S608 - fixed clauses
-            (most, *numbers, *named),
-        )
-        return dict(rows)
-
-    def adjacent(
-        self, memories: Sequence[int], keys: Sequence[str], session_id: str
-    ) -> list[tuple[int | str, int | str]]:
-        parts: list[str] = []
-        arguments: list[object] = []
-        if memories:
-            asked = padded(memories)
-            these = places_for(asked)
-            parts.append(
-                f"""SELECT s.memory, e.key FROM memory_entities AS s CROSS JOIN entities AS e ON e.number = s.entity
-                    WHERE s.memory IN {these}"""  # noqa: S608 - fixed clauses
-            )
-            arguments += asked
-            for here, there in (("source", "target"), ("target", "source")):
-                seen = IS_SEEN.format("l").replace("l.memory", f"l.{there}")
-                parts.append(
-                    f"""SELECT l.{here}, l.{there} FROM memory_links AS l
-                        WHERE l.{here} IN {these} AND l.relation NOT IN {ALIKE} AND {seen}"""  # noqa: S608
-                )
-                arguments += [*asked, session_id]
-        if keys:
-            names = padded(keys)
-            named, seen = f"e.key IN {places_for(names)}", IS_SEEN.format("s")
-            by = "entities AS e CROSS JOIN memory_entities AS s ON s.{} = e.number"
-            parts.append(f"SELECT e.key, s.memory FROM {by.format('entity')} WHERE {named} AND {seen}")  # noqa: S608
-            arguments += [*names, session_id]
-            for here, there in (("entity", "subject"), ("subject", "entity")):
-                parts.append(
-                    f"""SELECT e.key, o.key FROM {by.format(here)} CROSS JOIN entities AS o ON o.number = s.{there}
-                        WHERE {named} AND s.subject IS NOT NULL AND s.edge != ? AND {seen}"""  # noqa: S608
-                )
-                arguments += [*names, MENTIONED_WITH, session_id]
-        return self._file.read(" UNION ".join(parts), arguments) if parts else []
+    def around(
+        self, memories: Mapping[int, int], keys: Mapping[str, int], session_id: str
+    ) -> list[tuple[int | str, int | str | None, int]]:
+        most = max((*memories.values(), *keys.values()), default=0) + 1
+        asked = [encode_json(list(each.items())).decode() for each in (memories, keys)]
+        return self._file.read(_AROUND, {"most": most, "session": session_id, "memories": asked[0], "keys": asked[1]})
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
         condition = "s.subject IS NOT NULL"

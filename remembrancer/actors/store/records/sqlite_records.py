@@ -2,48 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from remembrancer.actors.store.records.background import SqliteBackground
-from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.memory_rows import erase_traces, is_erased, note_session_access, revive
-from remembrancer.actors.store.records.operations import (
-    apply_operation,
-    begin_note,
-    end_note,
-    forget_note,
-    notes_begun,
-    read_applied,
-    record_done,
-)
+from remembrancer.actors.store.records.browsing import browse
+from remembrancer.actors.store.records.contract import USER, Belongings, BrowsedRows, Outcome, R, T
+from remembrancer.actors.store.records.found_entities import find_entities
+from remembrancer.actors.store.records.memory_rows import read_history, read_memory
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, query_of
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied, read_rows
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
-from remembrancer.actors.store.records.transfer import (
-    begin_move,
-    end_move,
-    forget_move,
-    read_moves,
-    read_portable,
-    receive_move,
-)
+from remembrancer.actors.store.records.transfer import read_belongings, read_portable
+from remembrancer.memory.changes import is_visible
+from remembrancer.memory.edits import AppliedOperation, Edits, Put
+from remembrancer.memory.moves import receive_move
+from remembrancer.memory.plan import carry_out, texts_of
+from remembrancer.memory.planner import Planner
+from remembrancer.protocol.browsing import BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     Applied,
-    EraseMemory,
-    ForgetMemory,
-    NoteWritten,
     Operation,
     PortableMemory,
-    PromotedResult,
-    PromoteMemory,
+    Result,
+    needs_room,
 )
 
 UNACCEPTABLE: Final = (
@@ -54,7 +46,7 @@ UNACCEPTABLE: Final = (
     ValueError,  # text that is no UTF-8
     OverflowError,
 )
-"""What is the fault of an operation itself, and not of the file."""
+"""The errors that are the fault of an operation itself, and not of the file."""
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +57,8 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     A session that has stored `session_limit` memories in it stores no more.
     """
 
+    is_shared = False
+
     def __init__(
         self,
         path: Path,
@@ -73,124 +67,140 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         *,
         limit_bytes: int | None = None,
         session_limit: int | None = None,
+        wait_s: float | None = None,
     ) -> None:
-        self._file = SqliteFile(path)
+        self._file = SqliteFile(path, wait_s=wait_s)
         self.name = name
+        self.is_users = name == USER
         self.graph = SqliteGraph(self._file, clock)
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._session_limit = session_limit
 
-    # Writing: from the store's one writer thread.
+    @property
+    def is_replaced(self) -> bool:
+        return self._file.is_replaced
+
+    def browse(self, request: BrowserRequest) -> BrowsedRows:
+        return self._file.read_together(lambda query: browse(query, request, self._clock()))
+
+    # Writing: from the thread of the file.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         full = self._full()
-        if full is not None:  # to forget adds a small row, and is never refused for want of room
+        if full is not None:
             outcomes = []
             for operation in operations:
-                if isinstance(operation.change, ForgetMemory | EraseMemory):
-                    outcomes += self._apply_all([operation])
-                else:
-                    earlier = read_applied(query_of(self._file.writer), operation.operation_id)
+                if needs_room(operation.change):
+                    earlier = self.outcome_of(operation.operation_id)
                     outcomes.append(Outcome(full if earlier is None else earlier))
+                else:
+                    outcomes += self._apply_all([operation])
             return outcomes
         return self._apply_all(operations)
 
     def _apply_all(self, operations: Sequence[Operation]) -> list[Outcome]:
-        now = self._clock()
+        limit, now = self._session_limit, self._clock()
         try:
             with self._file.transaction() as connection:
                 try:
-                    return [
-                        apply_operation(connection, operation, now, self._session_limit) for operation in operations
-                    ]
+                    return [SqliteEdits(connection, now).apply_operation(each, limit) for each in operations]
                 except UNACCEPTABLE:  # rare: from the start, with a savepoint for each, to tell which one it is
                     connection.execute("ROLLBACK")
                     connection.execute("BEGIN IMMEDIATE")
-                    return [_apply_alone(connection, operation, now, self._session_limit) for operation in operations]
+                    return [_apply_alone(connection, each, limit, now) for each in operations]
         except RemembrancerError as error:
             return [Outcome(error) for _ in operations]
 
-    def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
+    @contextlib.contextmanager
+    def _edits(self) -> Iterator[SqliteEdits]:
+        """A transaction of edits."""
         with self._file.transaction() as connection:
-            earlier = read_applied(query_of(connection), operation.operation_id)
+            yield SqliteEdits(connection, self._clock())
+
+    def rename_project(self, old: str, new: str) -> None:
+        with self._edits() as edits:
+            edits.rename_project(old, new)
+
+    def belongings(self) -> Belongings:
+        return self._file.read_together(read_belongings)
+
+    def held(self) -> contextlib.AbstractContextManager[object]:
+        return self._file.held()
+
+    def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+        with self._edits() as edits:
+            earlier = edits.outcome_of(operation.operation_id)
             if earlier is not None:
                 return Outcome(earlier)
             try:
-                return begin_move(connection, operation, _promotion(operation), self._clock())
+                return carry_out(step(Planner(operation, edits)), edits.apply)
             except (InvalidInput, NotFound) as refusal:
                 return Outcome(refusal)
 
-    def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
-        full, now = self._full(), self._clock()
-        with self._file.transaction() as connection:
-            earlier = read_applied(query_of(connection), operation.operation_id)
-            if earlier is not None:
-                return Outcome(earlier)
-            if full is not None:
-                return Outcome(full)
-            try:
-                done = receive_move(connection, operation, _promotion(operation), memory, now)
-            except InvalidInput as refusal:
-                return Outcome(refusal)
-            return record_done(connection, operation, done, now)
+    def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
+        with self._edits() as edits:
+            earlier = edits.outcome_of(operation.operation_id)
+            return edits.carry_out(operation, step(Planner(operation, edits))) if earlier is None else Outcome(earlier)
 
-    def end_move(self, operation: Operation, reply: Applied | None) -> tuple[int, ...]:
-        with self._file.transaction() as connection:
-            if reply is None:
-                forget_move(connection, operation)
-                return ()
-            assert isinstance(reply.result, PromotedResult)
-            done = end_move(connection, operation, reply.result)
-            record_done(connection, operation, done, self._clock())
-            return done.removed_passages
+    def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
+        with self._edits() as edits:
+            for each in applied:
+                edits.apply(Put(each))
 
-    def moves(self) -> list[Operation]:
-        return self._file.read_together(read_moves)
+    def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        full = self._full()
+        if full is None:
+            return self.complete(operation, partial(receive_move, memory=memory))
+        earlier = self.outcome_of(operation.operation_id)
+        return Outcome(full if earlier is None else earlier)
 
-    def begin_note(self, operation: Operation, result: NoteWritten) -> None:
-        with self._file.transaction() as connection:
-            begin_note(connection, operation, result)
-
-    def end_note(self, operation: Operation, result: NoteWritten) -> Outcome:
-        with self._file.transaction() as connection:
-            return end_note(connection, operation, result, self._clock())
-
-    def forget_note(self, operation: Operation) -> None:
-        with self._file.transaction() as connection:
-            forget_note(connection, operation)
-
-    def notes_begun(self) -> list[tuple[Operation, NoteWritten]]:
-        return self._file.read_together(notes_begun)
+    def unfinished(self, kind: type[R]) -> list[R]:
+        return self._file.read_together(lambda query: read_rows(query, kind))
 
     def scrub(self, memory_id: str) -> bool:
-        with self._file.transaction() as connection:
-            found = erase_traces(connection, memory_id, self._clock()) or is_erased(connection, memory_id)
+        with self._edits() as edits:
+            found = edits.scrub(memory_id, self._clock())
             if found:
-                for table in ("memories_text", "entities_text"):  # whose deleted words stay until they are merged away
-                    connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
+                edits.drop_deleted_words()
         if found:
-            self._file.empty_log()
+            self._file.leave_nothing()
         return found
+
+    def texts_of(self, memory_id: str, session_id: str) -> tuple[str, ...]:
+        def read(query: Query) -> tuple[str, ...]:
+            found = read_memory(query, memory_id)
+            if found is None or not is_visible(found.now.scope, found.now.session_id, session_id):
+                return ()
+            return texts_of(found.now, read_history(query, found.id))
+
+        return self._file.read_together(read)
+
+    def drop_quotes(self, quotes: Sequence[str]) -> int:
+        with self._edits() as edits:
+            dropped = edits.drop_quotes(quotes)
+        if dropped:
+            self._file.leave_nothing()
+        return dropped
 
     def is_erased(self, memory_id: str) -> bool:
         return bool(self._file.read("SELECT 1 FROM erased WHERE memory_id = ?", (memory_id,)))
 
-    def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
-        with self._file.transaction() as connection:
-            if session_id:
-                note_session_access(connection, numbers, session_id)
-            connection.execute(  # one statement for all of them: readers have the interpreter meanwhile
-                """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
-                       SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
-                   WHERE number = shown.memory""",
-                (at, encode_json(numbers).decode()),
-            )
-            revive(connection, numbers, at)
+    def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
+        with self._edits() as edits:
+            edits.note_use(used, session_id)
+            edits.count_accesses(numbers, at)
 
     def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
         with self._file.transaction() as connection:
             import_sessions(connection, sessions)
+
+    def tidy(self) -> bool:
+        if self._file.read("SELECT 1 FROM names_to_find LIMIT 1"):
+            with self._edits() as edits:
+                if find_entities(edits, self._clock()):
+                    return True
+        return super().tidy()
 
     # Reading.
 
@@ -225,20 +235,15 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
 
 def _apply_alone(
-    connection: sqlite3.Connection, operation: Operation, now: float, session_limit: int | None
+    connection: sqlite3.Connection, operation: Operation, session_limit: int | None, now: float
 ) -> Outcome:
     """Apply inside a savepoint: an operation that fails takes nothing with it."""
     connection.execute("SAVEPOINT operation")
     try:
-        outcome = apply_operation(connection, operation, now, session_limit)
+        outcome = SqliteEdits(connection, now).apply_operation(operation, session_limit)
     except UNACCEPTABLE as error:
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})
         outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
     connection.execute("RELEASE operation")  # not after any other error: that has ended the transaction, or will
     return outcome
-
-
-def _promotion(operation: Operation) -> PromoteMemory:
-    assert isinstance(operation.change, PromoteMemory)
-    return operation.change

@@ -67,7 +67,7 @@ def words_of(text: str) -> list[str]:
 
 
 def runs_of(text: str) -> list[str]:
-    """What a bare text has in scripts without spaces, run by run."""
+    """The runs of a bare text in scripts without spaces."""
     return [run for word in _WORD.findall(text) for run in _RUN.findall(word)]
 
 

@@ -1,1 +1,1 @@
-"""How memories are found and ranked, and walks along the edges of their entities."""
+"""The finding and ranking of memories, and walks along the edges of their entities."""

@@ -1,4 +1,5 @@
-"""What one file brings to a recall: the memories nearest to the question by meaning and by words, scope by scope.
+"""The candidates that one file brings to a recall: the memories nearest to the question by meaning and by words, what
+was told next to them, and everything that ranks them.
 
 A project's file holds its sessions' memories too. Each scope has candidates of its own, so that the few of a session
 are not crowded out by the many of its project.
@@ -9,36 +10,34 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from remembrancer.actors.store.records.contract import (
-    EmbeddedTexts,
     Filters,
     GraphRecords,
     KeywordHit,
-    Neighbours,
-    PassageFilter,
-    Phrase,
+    PassageVectors,
     RankingFacts,
     SearchedTexts,
-    Sizes,
+    Survey,
     Vectors,
 )
+from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
-from remembrancer.memory.ranking import Signals, first_of, on_the_scale
+from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.kinds import SCOPES, Scope
-from remembrancer.protocol.reads import Strategy
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
-"""Memories that each search brings to the fusion, from each scope."""
+"""Memories that each search brings, from each scope."""
+TOLD_NEXT_TO: Final = 10
+"""So many of the nearest by meaning, and so many by words, bring what was told next to them."""
 FIRST_SEARCH: Final = 2 * CANDIDATES
 """Passages looked at first: some memories have several among the nearest, and a second search takes longer."""
 DEEPEST_SEARCH: Final = 3200
@@ -46,17 +45,23 @@ DEEPEST_SEARCH: Final = 3200
 MOST_AT_FIRST: Final = 400
 """Passages looked at at once where many of them are known to be of other scopes."""
 SPARE_SHARE: Final = 1.25
-"""How much more is looked at than what has passed so far promises: farther away, filters may turn more away."""
+"""The share by which more is looked at than what has passed so far promises: farther away, filters may turn more
+away."""
+GLADLY_SCORED: Final = 4000
+"""Memories of a file of which each that has a word of the question is scored."""
 FEW: Final = 1000
 """Memories that pass the filters and are compared one by one, when a first search has not found enough of them."""
 EXACT_LIMIT: Final = 5000
 """Memories that pass the filters and are compared one by one, when a deep search has not found enough of them."""
 
+USERS: Final[frozenset[Scope]] = frozenset({"user"})
+PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
+
 logger = logging.getLogger(__name__)
 
 
 class Passages(Protocol):
-    """What can be searched by meaning: a `PassageIndex`, or what stands before one."""
+    """A thing that can be searched by meaning: a `PassageIndex`, or what stands before one."""
 
     @property
     def model(self) -> str: ...
@@ -64,17 +69,29 @@ class Passages(Protocol):
     @property
     def scale(self) -> CosineScale: ...
 
+    @property
+    def is_exact(self) -> bool:
+        """True if a search leaves nothing out."""
+
     def search(self, query: Vectors, limit: int) -> list[PassageHit]:
         """The nearest passages to `query` (dimensions,), nearest first, each once, with cosines on the default model's
         scale. Raises `IndexLost`."""
 
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        """The passages of these memories."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file to search: its records, and its passages when they can be searched (None: not now)."""
+    """A lane of a view: its records, and its passages when they can be searched (None: not now)."""
 
     records: SearchedTexts
-    passages: Passages | None
+    passages: Passages | None = None
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """The scopes of the memories in it."""
+        return USERS if self.records.is_users else PROJECTS
 
     @property
     def graph(self) -> GraphRecords | None:
@@ -98,6 +115,13 @@ class _SearchedOnce:
     def scale(self) -> CosineScale:
         return self._passages.scale
 
+    @property
+    def is_exact(self) -> bool:
+        return self._passages.is_exact
+
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        return self._passages.of_memories(memories)
+
     def search(self, query: Vectors, limit: int) -> list[PassageHit]:
         with self._lock:
             deeper = min((known for known in self._hits if known >= limit), default=None)
@@ -112,229 +136,266 @@ def searched_once(source: Source) -> Source:
     return source if source.passages is None else Source(source.records, _SearchedOnce(source.passages))
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is looked for: phrases, the units of `words_in`, the question as a phrase (if it may stand so), and
-    the unit vector (None: not to be had)."""
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One candidate: what ranks it. None: not known, or there is none."""
 
-    strategy: Strategy
-    phrases: Sequence[Phrase]
-    units: Sequence[Sequence[Phrase]]
-    whole: Sequence[Phrase]
-    vector: Vectors | None
+    facts: RankingFacts
+    bm25: float | None = None
+    cosine: float | None = None
+    """Of the best passage with the question."""
+    opening: float | None = None
+    """Of the first passage, where there are several."""
+    words: frozenset[int] = frozenset()
+    """The question's units that it has, by their places."""
+    context_cosine: float | None = None
+    """The mean cosine of a turn and those told just before and after it."""
+    context_words: frozenset[int] | None = None
+    """The question's units that a turn and those around it have together."""
+    vector: Vectors | None = None
+    """The mean of its passages, of unit length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file's candidates: what the searches said, and what ranks them. `by_meaning`: its vectors were searched.
-
-    `around` names the best candidates of each search and, for each, how many steps away others of its session are.
-    """
+    """A file's candidates by their numbers. `by_meaning`: its vectors were searched."""
 
     by_meaning: bool
-    signals: dict[int, Signals]
-    facts: dict[int, RankingFacts]
-    sizes: Sizes
-    around: dict[int, Mapping[int, int]]
+    rows: dict[int, Row]
 
 
 @dataclass(frozen=True, slots=True)
 class WordsFound:
-    """What the search for words in a file found, for each of the searches into which the filters were divided.
+    """The knowledge of a file before the question's vector is there.
 
-    A search has its filters, and those memories that pass them where they are known and not too many to compare each.
-    `hits` None: the words are to be searched only if the vectors cannot be. `frequencies` says in how many memories
-    each of the question's units is.
+    `sides` are the searches into which the filters were divided, and `hits` what each of them found by words; None: the
+    words are to be searched only if the vectors cannot be.
     """
 
-    sizes: Sizes
-    frequencies: Sequence[int]
-    searches: Sequence[tuple[Filters, Sequence[int] | None]]
-    hits: Sequence[list[KeywordHit]] | None
+    survey: Survey
+    sides: Sequence[Filters] = ()
+    hits: Sequence[list[KeywordHit]] | None = ()
 
 
-def find_words(records: SearchedTexts, question: Question, filters: Filters) -> WordsFound:
-    """What one file has by words, and all else that can be known without the question's vector.
+def find_words(records: SearchedTexts, question: Question) -> WordsFound:
+    """The part of one file's candidates that is found by words, and all else that needs no vector of the question.
 
     The filters are divided into two searches where the session has memories of its own: for these, and for all others.
     An empty file is not searched.
     """
-    sizes = records.sizes()
-    if not sizes.scopes and not filters.include_forgotten:
-        return WordsFound(sizes, [0] * len(question.units), [], [])
-    searches: list[tuple[Filters, Sequence[int] | None]] = [(filters, None)]
+    filters = question.filters
+    survey = records.survey(question.units, filters.session_id, FEW)
+    if not survey.sizes.scopes and not filters.include_forgotten:
+        return WordsFound(survey)
+    sides = [filters]
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
-    if filters.session_id and len(others) != len(filters.scopes):
+    has_own = survey.own is None or len(survey.own) > 0
+    if has_own and filters.session_id and len(others) != len(filters.scopes):
         own = msgspec.structs.replace(filters, scopes=("session",))
-        few = records.matching(own, FEW)
-        if not others:
-            searches = [(own, few)]
-        elif few != []:
-            searches = [(own, few), (msgspec.structs.replace(filters, scopes=others), None)]
-    frequencies = records.frequencies(question.units)
-    # What has the question word for word has all of its units, and is found by the rarest of them if that is rare. The
-    # phrase, in which common words are, takes as long as all else.
-    whole = question.whole if min(frequencies, default=0) > CANDIDATES else ()
-    phrases = (*question.phrases, *whole)
-    counted = {unit[0]: count for unit, count in zip(question.units, frequencies, strict=True) if len(unit) == 1}
-    hits = None if question.strategy == "vector" else _by_words(records, phrases, filters, len(searches), counted)
-    return WordsFound(sizes, frequencies, searches, hits)
+        sides = [own, msgspec.structs.replace(filters, scopes=others)] if others else [own]
+    hits = _by_words(records, question, survey, len(sides)) if question.strategy != "vector" else None
+    return WordsFound(survey, sides, hits)
 
 
-def find_candidates(source: Source, question: Question, filters: Filters, words: WordsFound) -> Found:
-    """The candidates of each scope in one file that pass the filters, each with both signals where it has them.
+def _by_words(records: SearchedTexts, question: Question, survey: Survey, sides: int) -> Sequence[list[KeywordHit]]:
+    """The memories that have words of the question, for each side."""
+    if not question.phrases:
+        return [[] for _ in range(sides)]
+    counted = None
+    if survey.sizes.memories > GLADLY_SCORED:
+        units = zip(question.units, survey.frequencies, strict=True)
+        counted = {unit[0]: count for unit, count in units if len(unit) == 1}
+    return records.keyword_hits(question.phrases, question.filters, CANDIDATES, apart=sides > 1, counted=counted)
+
+
+def find_candidates(source: Source, question: Question, words: WordsFound) -> Found:
+    """The candidates of each side of one file that pass the filters, each with all that ranks it.
 
     `words` is what `find_words` has found. Where vectors alone were asked for, the words are searched only if the
     vectors cannot be.
     """
-    records, searches, sizes, hits = source.records, words.searches, words.sizes, words.hits
-    if len(searches) > 1:
-        source = searched_once(source)
-    nearest = [_by_meaning(source, question, own, few, sizes.scopes) for own, few in searches]
+    if not words.sides:
+        return Found(by_meaning=True, rows={})
+    records, hits = source.records, words.hits
+    nearest = _nearest(source, question, words)
     if hits is None:
-        hits = (
-            _by_words(records, question.phrases, filters, len(searches)) if None in nearest else [[] for _ in searches]
-        )
-    found = Found(None not in nearest, {}, {}, sizes, {})
-    for (own, _), near, its in zip(searches, nearest, hits, strict=True):
-        signals, facts, around = _fused(source, question, own, near, its)
-        found.signals.update(signals)
-        found.facts.update(facts)
-        found.around.update(around)
-    return found
+        hits = [[] for _ in words.sides]
+        if nearest is None:
+            hits = _by_words(records, question, words.survey, len(words.sides))
+    bm25 = {hit.number: hit.bm25 for its in hits for hit in its}
+    near: Sequence[Mapping[int, float]] = ()
+    if nearest is not None:
+        near, facts = nearest
+    else:
+        facts = records.ranking_facts(list(bm25), question.filters) if bm25 else {}
+    wanted = dict.fromkeys(number for number in (*(each for its in near for each in its), *bm25) if number in facts)
+    first = [number for its in near for number in _first(its)]
+    first += [number for its in hits for number in _first({hit.number: hit.bm25 for hit in its})]
+    rows = describe(source, question, words.survey.frequencies, {each: facts[each] for each in wanted}, bm25, first)
+    return Found(nearest is not None, rows)
 
 
-def _by_words(
-    records: SearchedTexts,
-    phrases: Sequence[Phrase],
-    filters: Filters,
-    searches: int,
-    counted: Mapping[Phrase, int] = MappingProxyType({}),
-) -> Sequence[list[KeywordHit]]:
-    """What has words of the question, for each of the searches into which `filters` were divided."""
-    if not phrases:
-        return [[] for _ in range(searches)]
-    return records.keyword_hits(phrases, filters, CANDIDATES, apart=searches > 1, counted=counted)
-
-
-@dataclass(frozen=True, slots=True)
-class _Nearest:
-    """The cosines of the `CANDIDATES` nearest memories, nearest first, and what else the search came to know.
-
-    `compared` are the cosines of all the memories that were looked at, and `facts` what ranks some of them.
-    """
-
-    best: Mapping[int, float]
-    compared: Mapping[int, float]
-    facts: Mapping[int, RankingFacts]
-
-
-def _by_meaning(
-    source: Source, question: Question, filters: Filters, few: Sequence[int] | None, sizes: Mapping[Scope, int]
-) -> _Nearest | None:
-    """The nearest memories; None where they cannot be had. Of a `few` each is compared."""
-    records, passages, vector = source.records, source.passages, question.vector
+def _nearest(
+    source: Source, question: Question, words: WordsFound
+) -> tuple[list[dict[int, float]], Mapping[int, RankingFacts]] | None:
+    """For each side the cosines of the `CANDIDATES` nearest memories, and the facts of these and of what has words of
+    the question; None where the vectors cannot be searched."""
+    records, passages, vector, survey = source.records, source.passages, question.vector, words.survey
     if vector is None or passages is None:
         return None
-    facts: Mapping[int, RankingFacts] = {}
-    if few is not None:
-        compared = cosines_of(records, passages, vector, few)
-    else:
-        total = sum(sizes.values())
-        scopes = filters.scopes or ("project", "user")  # another session's memories never pass
-        wanted = sum(sizes.get(scope, 0) for scope in scopes)
-        first = math.ceil(FIRST_SEARCH * total / wanted) if 0 < wanted < total else FIRST_SEARCH
-        try:
-            compared, facts = _searched(
-                records, passages, vector, filters, first if first <= MOST_AT_FIRST else FIRST_SEARCH
-            )
-        except IndexLost:
-            logger.warning("an index cannot be searched", exc_info=True)
-            return None
-    best = dict(sorted(compared.items(), key=lambda item: -item[1])[:CANDIDATES])
-    return _Nearest(best, compared, facts)
+    by_words = [hit.number for its in words.hits or () for hit in its]
+    own = survey.own if len(words.sides) > 1 or question.filters.scopes == ("session",) else None
+    try:
+        limit = _first_depth(words.sides[-1], survey.sizes.scopes)
+        hits = [] if own is not None and len(words.sides) == 1 else passages.search(vector, limit)
+        numbers = dict.fromkeys((*(hit.memory for hit in hits), *(own or ()), *by_words))
+        facts = records.ranking_facts(list(numbers), question.filters) if numbers else {}
+        sides: list[dict[int, float]] = []
+        for side in words.sides:
+            if own is not None and side.scopes == ("session",):
+                cosines = compare(passages, vector, [number for number in own if number in facts]).cosines
+            else:
+                passing = _passing(hits, facts, side)
+                cosines = passing
+                if len(passing) < CANDIDATES and not (passages.is_exact and len(hits) < limit):
+                    cosines, others = _deeper(records, passages, vector, side, limit, hits, passing)
+                    facts = {**facts, **others}
+            sides.append(dict(sorted(cosines.items(), key=lambda item: -item[1])[:CANDIDATES]))
+    except IndexLost:
+        logger.warning("an index cannot be searched", exc_info=True)
+        return None
+    return sides, facts
 
 
-def _searched(
-    records: SearchedTexts, passages: Passages, query: Vectors, filters: Filters, first: int
-) -> tuple[dict[int, float], dict[int, RankingFacts]]:
-    """The cosines of memories near the query that pass the filters, and what ranks them as far as that is known.
+def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
+    """The number of passages that are looked at first, where some of them are known to be of other scopes."""
+    total = sum(sizes.values())
+    wanted = sum(sizes.get(scope, 0) for scope in side.scopes or ("project", "user"))
+    first = math.ceil(FIRST_SEARCH * total / wanted) if 0 < wanted < total else FIRST_SEARCH
+    return first if first <= MOST_AT_FIRST else FIRST_SEARCH
 
-    The index knows nothing of filters: `first` passages are looked at before any others. Where the filters turn too
-    many away, the few memories that pass them are compared one by one; if they are not few the search goes deeper. The
-    index may also run out: among hundreds of equal vectors HNSW does not reach everything that it holds.
-    """
-    limit = first
-    few: Sequence[int] | None = None
-    while True:
-        best: dict[int, float] = {}
-        hits = passages.search(query, limit)
-        for hit in hits:
+
+def _passing(hits: Sequence[PassageHit], facts: Mapping[int, RankingFacts], side: Filters) -> dict[int, float]:
+    """The cosines of those of the memories that pass the filters of a side, nearest first."""
+    best: dict[int, float] = {}
+    for hit in hits:
+        if (known := facts.get(hit.memory)) is not None and (not side.scopes or known.scope in side.scopes):
             best.setdefault(hit.memory, hit.cosine)
-        allowed = records.ranking_facts(list(best), filters) if best else {}
-        passing = {number: cosine for number, cosine in best.items() if number in allowed}
-        if len(passing) >= CANDIDATES:
-            return passing, allowed
-        if limit == first:
-            few = records.matching(filters, FEW)
-        if few is not None or len(hits) < limit or limit >= DEEPEST_SEARCH:
-            numbers = records.matching(filters, EXACT_LIMIT) or () if few is None else few
-            rest = [number for number in numbers if number not in best]
-            return passing | cosines_of(records, passages, query, rest), allowed
+    return best
+
+
+def _deeper(
+    records: SearchedTexts,
+    passages: Passages,
+    query: Vectors,
+    side: Filters,
+    limit: int,
+    hits: Sequence[PassageHit],
+    passing: dict[int, float],
+) -> tuple[dict[int, float], Mapping[int, RankingFacts]]:
+    """More memories near the query than the first search has found, and what ranks them.
+
+    The index knows nothing of filters. Where these turn too many away, the few memories that pass are compared one by
+    one; if they are not few the search goes deeper. The index may also run out: among hundreds of equal vectors HNSW
+    does not reach everything that it holds.
+    """
+    few = records.matching(side, FEW)
+    facts: Mapping[int, RankingFacts] = {}
+    while few is None and len(hits) >= limit and limit < DEEPEST_SEARCH:
         # Twice as many, or four, eight times …, so that recalls side by side ask for the same.
         times = CANDIDATES / len(passing) * SPARE_SHARE if passing else 4.0
         limit = min(DEEPEST_SEARCH, limit << max(1, math.ceil(math.log2(times))))
+        hits = passages.search(query, limit)
+        facts = records.ranking_facts(list(dict.fromkeys(hit.memory for hit in hits)), side)
+        passing = _passing(hits, facts, side)
+        if len(passing) >= CANDIDATES:
+            return passing, facts
+    numbers = records.matching(side, EXACT_LIMIT) or () if few is None else few
+    rest = compare(passages, query, [number for number in numbers if number not in passing]).cosines
+    best = dict(sorted((passing | rest).items(), key=lambda item: -item[1])[:CANDIDATES])
+    missing = [number for number in best if number in rest]
+    return best, {**facts, **(records.ranking_facts(missing, side) if missing else {})}
 
 
-def _fused(
-    source: Source, question: Question, filters: Filters, nearest: _Nearest | None, hits: Sequence[KeywordHit]
-) -> tuple[dict[int, Signals], dict[int, RankingFacts], Mapping[int, Mapping[int, int]]]:
-    """What both searches found, with what each lacks of the other, what ranks it, and what is next to the best of it.
+def describe(
+    source: Source,
+    question: Question,
+    frequencies: Sequence[int],
+    facts: Mapping[int, RankingFacts],
+    bm25: Mapping[int, float] = MappingProxyType({}),
+    first: Collection[int] = (),
+) -> dict[int, Row]:
+    """The facts that rank these memories of a file, and those that were told next to the `first` of them.
 
-    That under `hybrid`, and under `graph`, which becomes it where the query names no entity.
+    Their passages and the words of the question in them are read once.
     """
-    records, passages = source.records, source.passages
-    bm25 = {hit.number: hit.bm25 for hit in hits}
-    cosines = {} if nearest is None else dict(nearest.best)
-    around = Neighbours({}, {})
-    if question.strategy in ("hybrid", "graph") and question.vector is not None:
-        around = records.neighbours(list(dict.fromkeys((*first_of(cosines), *first_of(bm25)))), filters)
-    others = dict.fromkeys((*bm25, *around.facts))
-    heads: dict[int, float] = {}
-    if question.vector is not None and passages is not None:
-        seen = cosines if nearest is None else nearest.compared
-        unseen = [each for each in others if each not in seen]
-        cosines |= {each: seen[each] for each in others if each in seen}
-        cosines |= cosines_of(records, passages, question.vector, unseen)
-        heads = cosines_of(records, passages, question.vector, list(cosines), heads=True)
-    numbers = list({**others, **cosines})
-    known = around.facts if nearest is None else {**around.facts, **nearest.facts}
-    missing = [number for number in numbers if number not in known]
-    facts = {**known, **records.ranking_facts(missing, filters)} if missing else known
-    signals = {number: Signals(cosines.get(number), bm25.get(number), head=heads.get(number)) for number in numbers}
-    return signals, {number: facts[number] for number in numbers if number in facts}, around.steps
-
-
-def cosines_of(
-    records: EmbeddedTexts, passages: Passages, query: Vectors, numbers: Sequence[int], *, heads: bool = False
-) -> dict[int, float]:
-    """The cosine, on the default model's scale, of the best passage of each of these memories that has its vectors.
-
-    With `heads` that of the first passage of those that have several.
-    """
-    if not numbers:
+    records, known = source.records, dict(facts)
+    around: dict[int, dict[int, int]] = {}
+    turns = [number for number, each in facts.items() if each.type == "episodic"]
+    if turns:
+        told = records.neighbours(turns, question.filters, and_theirs=len(first) > 0)
+        around = {number: told.steps[number] for number in turns if number in told.steps}
+        for number in first:
+            for other in around.get(number, ()):
+                if other not in known:
+                    known[other] = told.facts[other]
+        around |= {number: told.steps[number] for number in known if number in told.steps}
+    if not known:
         return {}
-    known = records.passages(PassageFilter(passages.model, numbers, heads=heads))
-    best = best_cosines(known.memories, known.vectors, query)
-    if passages.scale == CALIBRATED:
-        return best
-    return {memory: on_the_scale(cosine, passages.scale) for memory, cosine in best.items()}
+    everything = list(dict.fromkeys((*known, *(other for others in around.values() for other in others))))
+    matched = records.words_in(question.units, frequencies, everything) if question.units else {}
+    compared = compare(source.passages, question.vector, everything)
+    rows: dict[int, Row] = {}
+    for number, each in known.items():
+        cosine, opening = compared.cosines.get(number), compared.openings.get(number)
+        words = frozenset(matched.get(number, ()))
+        context_cosine, context_words = None, None
+        if each.type == "episodic" and opening is None:
+            told_together = [number, *around.get(number, ())]
+            if cosine is not None:
+                context_cosine = sum(compared.cosines.get(other, 0.0) for other in told_together) / len(told_together)
+            context_words = words.union(*(matched.get(other, ()) for other in told_together))
+        mean = compared.means.get(number)
+        rows[number] = Row(each, bm25.get(number), cosine, opening, words, context_cosine, context_words, mean)
+    return rows
 
 
-def best_cosines(memories: Sequence[int], vectors: NDArray[np.float32], query: NDArray[np.float32]) -> dict[int, float]:
-    """The cosine of each memory's best passage. `vectors` is (len(memories), dimensions); all have unit length."""
-    best: dict[int, float] = {}
-    for memory, cosine in zip(memories, (vectors @ query).tolist() if len(memories) else (), strict=True):
-        if cosine > best.get(memory, -math.inf):
-            best[memory] = cosine
-    return best
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Memories that have vectors, by their numbers: the cosine of the best passage, that of the first one where there
+    are several, and the mean vector."""
+
+    cosines: dict[int, float] = field(default_factory=dict)
+    openings: dict[int, float] = field(default_factory=dict)
+    means: dict[int, Vectors] = field(default_factory=dict)
+
+
+def compare(passages: Passages | None, query: Vectors | None, numbers: Sequence[int]) -> Compared:
+    """These memories held against the query's vector (dimensions,), with cosines on the default model's scale."""
+    if query is None or passages is None or not numbers:
+        return Compared()
+    return compared(passages.of_memories(numbers), query, passages.scale)
+
+
+def compared(passages: PassageVectors, query: Vectors, scale: CosineScale = CALIBRATED) -> Compared:
+    """The memories of these passages held against the query's vector. Pure."""
+    found = Compared()
+    if not passages.numbers:
+        return found
+    counts: dict[int, int] = {}
+    firsts: dict[int, float] = {}
+    cosines = (passages.vectors @ query).tolist()
+    if scale != CALIBRATED:
+        cosines = [on_the_scale(cosine, scale) for cosine in cosines]
+    for memory, ordinal, cosine in zip(passages.memories, passages.ordinals, cosines, strict=True):
+        counts[memory] = counts.get(memory, 0) + 1
+        if cosine > found.cosines.get(memory, -math.inf):
+            found.cosines[memory] = cosine
+        if ordinal == 0:
+            firsts[memory] = cosine
+    found.openings.update({memory: cosine for memory, cosine in firsts.items() if counts[memory] > 1})
+    found.means.update(zip(*mean_vectors(passages), strict=True))
+    return found
+
+
+def _first(values: Mapping[int, float]) -> list[int]:
+    return sorted(values, key=lambda number: (-values[number], number))[:TOLD_NEXT_TO]

@@ -1,4 +1,4 @@
-"""What a session should know for its task, in four sections.
+"""The memories that a session should know for its task, in four sections.
 
 A memory is in one section only. A session's own memories are its history. A procedural memory belongs to the relevant
 procedures if it matches the task; without a task the project's do, and the user's are preferences (if that section is
@@ -16,13 +16,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records, SearchedTexts, Vectors
-from remembrancer.actors.store.retrieval.candidates import Source, searched_once
+from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
-from remembrancer.actors.store.retrieval.shortlist import as_recalled
+from remembrancer.actors.store.retrieval.view import Ref, View
+from remembrancer.memory.decay import has_ended, recency
 from remembrancer.memory.handovers import HANDOVER
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
-from remembrancer.memory.slots import in_force_first
+from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import Kind, Status
 from remembrancer.protocol.reads import (
@@ -46,7 +46,8 @@ PREFERENCE_TYPES: Final[tuple[MemoryType, ...]] = ("semantic", "procedural")
 IMPORTANCE_SHARE: Final = 0.5
 RECENCY_SHARE: Final = 0.2
 RELEVANCE_SHARE: Final = 0.3
-"""What ranks preferences when there is a task. Importance first: a preference holds for tasks that do not name it."""
+"""The weight of relevance for preferences when there is a task. Importance first: a preference holds for tasks that do
+not name it."""
 
 RULES: Final[frozenset[Kind]] = frozenset({"preference", "convention"})
 RULE: Final = 0.7
@@ -54,7 +55,7 @@ UTMOST: Final = 0.85
 """The importance from which on a rule, and any other memory, holds for every task."""
 MOST_STANDING: Final = 5
 STOOD_FOR: Final[tuple[Status, ...]] = ("consolidated", "promoted")
-"""What a summary or a broader memory says as well."""
+"""The statuses of a memory that a summary or a broader memory says as well."""
 LEAST_MEMORIES: Final = 20
 """A section has so many however long they are, so that a few long ones do not keep all others away."""
 LOADED_AT_ONCE: Final = 64
@@ -64,7 +65,7 @@ SHARED: Final = 2
 
 @dataclass(slots=True)
 class Finds:
-    """What a section has found, the best first. `more`: others match that were not fetched."""
+    """The findings of a section, the best first. `more`: others match that were not fetched."""
 
     memories: list[RecalledMemory] = field(default_factory=list)
     more: bool = False
@@ -78,7 +79,7 @@ def divided(found: dict[Section, Finds], limit: int, characters: int | None = No
         own = [memory for memory in found[name].memories if memory.id not in taken]
         own = [memory for memory in own if memory.status != "consolidated"] or own
         own.sort(key=lambda memory: memory.status in STOOD_FOR)
-        own = in_force_first(said_once(own))
+        own = current_first(said_once(own))
         within = own[: min(limit, how_many(own, characters))]
         kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
         taken.update(memory.id for memory in kept[name].memories)
@@ -97,8 +98,14 @@ def said_once(memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
     return once
 
 
+def current_first(memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
+    """The memories in their order, but those that others among them replace after these."""
+    known = {memory.id for memory in memories}
+    return sorted(memories, key=lambda each: not known.isdisjoint((*each.superseded_by, *each.possibly_superseded_by)))
+
+
 def how_many(memories: Sequence[RecalledMemory], characters: int | None, times: int = 1) -> int:
-    """How many of the memories come to `times` so many characters, the one that passes the mark included."""
+    """The number of memories that come to `times` so many characters, the one that passes the mark included."""
     if characters is None:
         return len(memories)
     longest = characters // LEAST_MEMORIES
@@ -111,8 +118,7 @@ def how_many(memories: Sequence[RecalledMemory], characters: int | None, times: 
 
 
 class Gathering:
-    """One request under way. A project that has no file yet (`project` is None) has no memories, nor has a user whose
-    file cannot be read.
+    """One request under way.
 
     `embed` makes the task's vector, once for all; where it raises `EmbeddingUnavailable`, words are searched alone.
     """
@@ -120,16 +126,14 @@ class Gathering:
     def __init__(
         self,
         request: GatherContext,
-        project: Source | None,
-        user: Source | None,
+        view: View,
         embed: Callable[[str], Awaitable[Vectors]],
         threads: Executor,
         now: float,
         weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
         self._request = request
-        self._project = None if project is None else searched_once(project)
-        self._user = None if user is None else searched_once(user)
+        self._view = view.searched_once()
         self._embed = embed
         self._threads = threads
         self._now = now
@@ -156,11 +160,8 @@ class Gathering:
     async def _preferences(self) -> Finds:
         """The user's semantic and procedural memories, the most important first; with a task those that have to do with
         it, and the rules that hold for every task."""
-        if self._user is None:
-            return Finds()
         most, related = await asyncio.gather(
-            self._top([self._user], ("user",), PREFERENCE_TYPES, SHARED),
-            self._recall([self._user], self._task, ("user",), PREFERENCE_TYPES),
+            self._top(("user",), PREFERENCE_TYPES, SHARED), self._recall(self._task, ("user",), PREFERENCE_TYPES)
         )
         if not self._task:
             return most
@@ -169,28 +170,22 @@ class Gathering:
 
     async def _relevant_procedures(self) -> Finds:
         """Procedural memories of the project and the user that match the task."""
-        sources = [source for source in (self._project, self._user) if source is not None]
         if self._task:
-            return await self._recall(sources, self._task, ("project", "user"), ("procedural",))
+            return await self._recall(self._task, ("project", "user"), ("procedural",))
         if "preferences" in self._request.sections:
-            return await self._top(sources, ("project",), ("procedural",))
-        return await self._top(sources, ("project", "user"), ("procedural",))
+            return await self._top(("project",), ("procedural",))
+        return await self._top(("project", "user"), ("procedural",))
 
     async def _project_context(self) -> Finds:
-        """What the project knows of the task and of the open files, memories that name one of these first.
+        """The project's knowledge of the task and of the open files, memories that name one of these first.
 
         Without a task the most important follow, with one the rules that hold for every task.
         """
-        if self._project is None:
-            return Finds()
-        sources = [self._project]
         words = self._files.query(self._task)
         strategy: Strategy = "hybrid" if self._task else "keyword"
         rest = Finds()
-        matches, of_files = await asyncio.gather(
-            self._recall(sources, words, ("project",), (), strategy), self._from_files(self._project.records)
-        )
-        rest = await self._top(sources, ("project",), (), SHARED)
+        matches, of_files = await asyncio.gather(self._recall(words, ("project",), (), strategy), self._from_files())
+        rest = await self._top(("project",), (), SHARED)
         if self._task:  # rules are said with the preferences, and not again with every prompt
             rest = Finds(_standing(rest.memories) if "preferences" in self._request.sections else [])
         known = _once([*matches.memories, *of_files.memories, *rest.memories])
@@ -202,29 +197,26 @@ class Gathering:
 
     async def _session_history(self) -> Finds:
         """This session's memories, what happened before the rest, the latest first, and where the last ones stopped."""
-        if self._project is None:
-            return Finds()
-        sources = [self._project]
-        events = await self._top(sources, ("session",), ("episodic",), order="latest")
+        events = await self._top(("session",), ("episodic",), order="latest")
         if events.more or len(events.memories) >= self._request.limit:
             return events
-        others = await self._top(sources, ("session",), ("semantic", "procedural"), order="latest")
+        others = await self._top(("session",), ("semantic", "procedural"), order="latest")
         if "project_context" not in self._request.sections:  # it is this session's own that is asked for
             return Finds(events.memories + others.memories, more=others.more)
-        left = await self._top(sources, ("project",), (), order="latest", tags=(HANDOVER,))
+        left = await self._top(("project",), (), order="latest", tags=(HANDOVER,))
         return Finds(
             events.memories + others.memories + left.memories[: 1 if self._task else HANDOVERS], more=others.more
         )
 
     async def _recall(
         self,
-        sources: list[Source],
         query: str,
         scopes: tuple[Scope, ...],
         types: tuple[MemoryType, ...],
         strategy: Strategy = "hybrid",
     ) -> Finds:
-        if not query:
+        view = self._view.within(scopes)
+        if not query or not view:
             return Finds()
         request = Recall(
             project=self._request.project,
@@ -236,30 +228,24 @@ class Gathering:
             scopes=scopes,
             types=types,
         )
-        answer, _ = await recall(request, sources, self._vector_of_task, self._threads, self._now, self._weights)
+        answer, _ = await recall(request, view, self._vector_of_task, self._threads, self._now, self._weights)
         self._notices.extend(notice for notice in answer.notices if notice not in self._notices)
         useful = [memory for memory in answer.memories if self._is_useful(memory.status, memory.valid_until)]
         return Finds(useful, more=answer.total_matched > len(answer.memories))
 
     def _is_useful(self, status: Status, valid_until: float | None) -> bool:
-        """Whether a memory has a place in a context at all."""
+        """True if a memory has a place in a context at all."""
         return status != "archived" and not has_ended(valid_until, self._now)
 
     def _leave_out_merged(self, found: Iterable[Finds]) -> None:
         """Take away what was merged into a memory that the session may see, and that has a place in a context."""
         promoted = {memory.id for finds in found for memory in finds.memories if memory.status == "promoted"}
-        files = [source.records for source in (self._project, self._user) if source is not None]
-        into = {merged: target for records in files for merged, target in records.merged_into(list(promoted)).items()}
-        shown = {target for records in files for target in self._shown_of(records, into.values())}
+        into = self._view.merged_into(list(promoted))
+        targets = self._view.visible(into.values(), Filters(self._request.session_id))
+        shown = {target for target, each in targets.values() if self._is_useful(each.status, each.valid_until)}
         gone = {merged for merged, target in into.items() if target in shown}
         for finds in found:
             finds.memories = [memory for memory in finds.memories if memory.id not in gone]
-
-    def _shown_of(self, records: SearchedTexts, memory_ids: Iterable[str]) -> list[str]:
-        """Those of the memories that are in this file and could be shown to the session."""
-        numbers = {number: each for each in memory_ids if (number := records.number_of(each)) is not None}
-        facts = records.ranking_facts(list(numbers), Filters(self._request.session_id))
-        return [numbers[number] for number, each in facts.items() if self._is_useful(each.status, each.valid_until)]
 
     async def _vector_of_task(self, _: str) -> Vectors:
         """The one vector for every search, also where the words that are searched differ."""
@@ -269,7 +255,6 @@ class Gathering:
 
     async def _top(
         self,
-        sources: list[Source],
         scopes: tuple[Scope, ...],
         types: tuple[MemoryType, ...],
         times: int = 1,
@@ -281,10 +266,8 @@ class Gathering:
         limit = times * self._request.limit
 
         def read() -> Finds:
-            of_each = [
-                self._loaded(source.records, source.records.top(filters, order, limit + 1), filters, times)
-                for source in sources
-            ]
+            firsts = self._view.within(scopes).first(filters, order, limit + 1)
+            of_each = [self._loaded(refs, filters, times) for refs in firsts]
             found = [memory for finds in of_each for memory in finds.memories]
             found.sort(key=lambda each: (order == "latest" or each.importance, _happened_at(each)), reverse=True)
             found.sort(key=lambda each: each.status in STOOD_FOR)
@@ -292,42 +275,37 @@ class Gathering:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
-    async def _from_files(self, records: SearchedTexts) -> Finds:
+    async def _from_files(self) -> Finds:
         """The project's memories whose source is one of the open files."""
         filters = Filters(self._request.session_id, ("project",))
 
         def read() -> Finds:
-            numbers = records.top(filters, "latest", SHARED * self._request.limit, self._files.names())
-            found = self._loaded(records, numbers, filters, SHARED)
+            view, limit = self._view.within(filters.scopes), SHARED * self._request.limit
+            refs = [ref for its in view.first(filters, "latest", limit, self._files.names()) for ref in its]
+            found = self._loaded(refs, filters, SHARED)
             return Finds([each for each in found.memories if self._files.is_source(each.source.file)], found.more)
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
-    def _loaded(self, records: SearchedTexts, numbers: Sequence[int], filters: Filters, times: int) -> Finds:
+    def _loaded(self, refs: Sequence[Ref], filters: Filters, times: int) -> Finds:
         """The first of the memories: as many as come to `times` the characters that a section may have.
 
         Those for which others stand count only if there is space for them.
         """
         found: list[RecalledMemory] = []
         stood_for: list[RecalledMemory] = []
-        for start in range(0, len(numbers), LOADED_AT_ONCE):
+        for start in range(0, len(refs), LOADED_AT_ONCE):
             if how_many(found, self._request.characters, times) < len(found):
                 return Finds(found, more=True)
-            part = numbers[start : start + LOADED_AT_ONCE]
-            known = records.load(part, filters)
-            for record in (known[number] for number in part if number in known):
+            part = refs[start : start + LOADED_AT_ONCE]
+            known = self._view.load(part, filters)
+            for record in (known[ref] for ref in part if ref in known):
                 if self._is_useful(record.status, record.valid_until):
                     recent = recency(_happened_at(record), self._now)
                     final = self._weights.final(0.0, record.importance, recent)  # nothing was asked: no relevance
                     scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)
                     (stood_for if record.status in STOOD_FOR else found).append(as_recalled(record, scores, self._now))
         return Finds(found + stood_for)
-
-
-def visible_numbers(records: Records, memory_ids: Iterable[str], session_id: str) -> list[int]:
-    """The numbers of those of the memories that are in this file and that the session may see."""
-    known = [number for number in map(records.number_of, memory_ids) if number is not None]
-    return list(records.ranking_facts(known, Filters(session_id, include_forgotten=True)))
 
 
 def _once(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
@@ -394,7 +372,7 @@ class OpenFiles:
         return tuple(dict.fromkeys(path[-1] for path in self.parts))
 
     def query(self, task: str) -> str:
-        """What to search for: the names of the first files without their suffixes, the task, and the directories.
+        """The query of a context: the names of the first files without their suffixes, the task, and the directories.
 
         A search looks at the first words alone: neither many files nor a long task may take all of them.
         """
@@ -408,15 +386,15 @@ class OpenFiles:
         return " ".join(part for part in (*stems, task, *dict.fromkeys(directories)) if part)
 
     def is_source(self, file: str | None) -> bool:
-        """Whether a memory's source is one of the files."""
+        """True if a memory's source is one of the files."""
         return file is not None and self._has(path_parts(file))
 
     def are_named_in(self, content: str) -> bool:
-        """Whether a text names one of the files, by its name alone or with directories that agree."""
+        """True if a text names one of the files, by its name alone or with directories that agree."""
         return any(self._has(path_parts(mention)) for name in self.names() for mention in _mentions(content, name))
 
     def _has(self, parts: tuple[str, ...]) -> bool:
-        """Whether one path is the end of the other, as `auth/service.py` is of `/home/me/src/auth/service.py`."""
+        """True if one path is the end of the other, as `auth/service.py` is of `/home/me/src/auth/service.py`."""
         return bool(parts) and any(path[-len(parts) :] == parts or parts[-len(path) :] == path for path in self.parts)
 
 

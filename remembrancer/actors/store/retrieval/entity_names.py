@@ -32,7 +32,7 @@ _POSSESSIVE: Final = re.compile(r"['\u2019]s\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """What may be a name: the parts `begin` to `end` (exclusive) of a text, and their `name_key`."""
+    """A part of a text that may be a name: its parts `begin` to `end` (exclusive), and their `name_key`."""
 
     begin: int
     end: int
@@ -80,14 +80,14 @@ def longest(mentions: Iterable[Mention], known: Container[str]) -> list[Mention]
 
 
 def is_paraphrased(name: str, words: Sequence[str]) -> bool:
-    """Whether all words of a name have a form among `words` (in lower case)."""
+    """True if all words of a name have a form among `words` (in lower case)."""
     split = name_words(name).removeprefix(name).strip() or name
     parts = [part.casefold() for part in _PART.findall(split)]
     return bool(parts) and all(any(alike(part, word) for word in words) for part in parts)
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two words are the same, or seem to be forms of one."""
+    """True if two words are the same, or seem to be forms of one."""
     if one == other:
         return True
     common = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)

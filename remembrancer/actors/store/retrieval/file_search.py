@@ -1,28 +1,27 @@
-"""How a search in files is answered: the nearest chunks by words and by meaning, ranked by one of two named rankings.
+"""A search in files: the nearest chunks by words and by meaning, ranked by one of two named rankings.
 
-`ranks` weighs the cosine and the place among those found by words; `relevance` is what ranks memories.
+`ranks` weighs the cosine and the place among those found by words; `fitted` is the ranking of memories, and its score
+the probability that a chunk answers.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
-from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexedChunk
-from remembrancer.actors.store.records.contract import Vectors
-from remembrancer.actors.store.retrieval.candidates import Passages, cosines_of
-from remembrancer.actors.store.retrieval.keywords import fragment_of, phrases_of
+import numpy as np
+
+from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
+from remembrancer.actors.store.records.contract import Phrase, Vectors
+from remembrancer.actors.store.retrieval.candidates import Passages, compare
+from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_of, units_of
 from remembrancer.actors.store.vectors.passage_index import IndexLost
 from remembrancer.config.settings import Settings
-from remembrancer.memory.ranking import (
-    Signals,
-    answerable_cosine,
-    noise,
-    relevances,
-    weighted_ranks,
-)
+from remembrancer.memory.features import Asked, Candidates, coverage, rarity
+from remembrancer.memory.ranking import fitted_for, weigh
 from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
 
 FEW: Final = 1000
@@ -36,8 +35,9 @@ _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 
 def by_words(index: FileIndex, request: SearchFiles, settings: Settings) -> dict[int, float]:
     """The BM25 of the texts that have most of the question's words. Blocks."""
-    phrases = (*phrases_of(request.query), *fragment_of(request.query)[1])
-    return {hit.number: hit.bm25 for hit in index.keyword_hits(phrases, *_wanted(request, settings))}
+    counted: dict[Phrase, int] | None = {} if index.size() > ROWS else None
+    hits = index.keyword_hits(phrases_of(request.query), *_wanted(request, settings), counted)
+    return {hit.number: hit.bm25 for hit in hits}
 
 
 def by_meaning(
@@ -70,15 +70,13 @@ def search_files(
         words = {}
     cosines = dict(near or {})
     if near is not None and vector is not None and passages is not None:
-        cosines |= cosines_of(index, passages, vector, [number for number in words if number not in near])
-    candidates = {
-        number: Signals(cosines.get(number), words.get(number)) for number in dict.fromkeys((*cosines, *words))
-    }
+        cosines |= compare(passages, vector, [number for number in words if number not in near]).cosines
     mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
-    if passages is None or near is None:
-        scores = relevances(candidates, "keyword")
+    if near is not None and settings.search_ranking == "ranks":
+        scores = weighted_ranks(cosines, words, settings.search_vector_weight, settings.search_keyword_weight)
     else:
-        scores = RANKINGS[settings.search_ranking](candidates, index.size(), settings)
+        model = passages.model if passages is not None and near is not None else None
+        scores = _probabilities(index, cosines, words, request.query, model)
     best = sorted(
         (number for number in scores if scores[number] >= request.min_score), key=lambda number: -scores[number]
     )
@@ -91,20 +89,40 @@ def search_files(
     return [_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit]], mode
 
 
-def _by_ranks(candidates: Mapping[int, Signals], _: int, settings: Settings) -> dict[int, float]:
-    return weighted_ranks(candidates, settings.search_vector_weight, settings.search_keyword_weight)
+def weighted_ranks(
+    cosines: Mapping[int, float], words: Mapping[int, float], vector_weight: float = 0.7, keyword_weight: float = 0.3
+) -> dict[int, float]:
+    """The cosine, and 1 / (1 + the place among those that have words of the query), weighed: in [0, 1]. Pure."""
+    by_words = sorted((number for number in words if words[number]), key=lambda number: -words[number])
+    ranks = {number: 1.0 / (1 + place) for place, number in enumerate(by_words)}
+    return {
+        number: vector_weight * max(0.0, cosines.get(number, 0.0)) + keyword_weight * ranks.get(number, 0.0)
+        for number in dict.fromkeys((*cosines, *words))
+    }
 
 
-def _by_relevance(candidates: Mapping[int, Signals], size: int, _: Settings) -> dict[int, float]:
-    left_out = noise(candidates, answerable=answerable_cosine(size))
-    relevance = relevances(candidates, "hybrid")
-    return {number: relevance[number] for number in candidates if number not in left_out}
-
-
-RANKINGS: Final[Mapping[str, Callable[[Mapping[int, Signals], int, Settings], dict[int, float]]]] = {
-    "ranks": _by_ranks,
-    "relevance": _by_relevance,
-}
+def _probabilities(
+    index: FileIndex, cosines: Mapping[int, float], words: Mapping[int, float], query: str, model: str | None
+) -> dict[int, float]:
+    """The probability that each chunk answers. `model` None: by words alone."""
+    numbers = list(dict.fromkeys((*cosines, *words)))
+    if not numbers:
+        return {}
+    units = units_of(query)
+    frequencies = index.frequencies(units)
+    weights = rarity(frequencies, index.size())
+    matched = index.words_in(units, frequencies, numbers)
+    numbered = set(numbered_of(units))
+    has = [matched.get(number, set()) for number in numbers]
+    candidates = Candidates.of(
+        len(numbers),
+        cosine=np.array([cosines.get(number, math.nan) for number in numbers]),
+        bm25=np.array([words.get(number, 0.0) for number in numbers]),
+        coverage=np.array([coverage(each, weights) for each in has]),
+        names_missed=np.array([len(numbered - each) / len(numbered) if numbered else 0.0 for each in has]),
+    )
+    probabilities = weigh(candidates, Asked(0.0), fitted_for(model)).probabilities.tolist()
+    return dict(zip(numbers, probabilities, strict=True))
 
 
 def _nearest(
@@ -114,7 +132,7 @@ def _nearest(
     if wanted != FileFilter(wanted.root):
         few = index.matching(wanted, FEW)
         if few is not None:
-            return _first(cosines_of(index, passages, vector, few), count)
+            return _first(compare(passages, vector, few).cosines, count)
     best: dict[int, float] = {}
     all_pass = index.is_everything(wanted)
     for depth in (4 * count, 16 * count, 64 * count):

@@ -4,23 +4,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final, Literal
 
-from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records
+from remembrancer.actors.store.records.contract import Filters, RankingFacts
 from remembrancer.actors.store.retrieval.entity_names import Found, find, named_in, with_aliases
 from remembrancer.actors.store.retrieval.joined_graph import (
     JoinedGraph,
     Node,
     Reached,
+    Ref,
     Walk,
     connection,
     walk,
 )
-from remembrancer.actors.store.retrieval.shortlist import as_recalled
+from remembrancer.actors.store.retrieval.once import as_recalled
+from remembrancer.actors.store.retrieval.view import View
+from remembrancer.code.index import CodeIndex
+from remembrancer.memory.decay import recency
+from remembrancer.memory.features import standing
 from remembrancer.memory.names import name_key
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, recency, standing
+from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,
@@ -39,31 +44,26 @@ WIDEST: Final = 50
 CONNECTED: Final = 100
 """Connected memories that are looked at more closely, the most important and the latest of the nearest."""
 
-Named = dict[int, tuple[RankingFacts, float]]
-"""Memories of one file by their numbers: what ranks them, and their nearness in (0, 1]."""
-
 
 def connections(
-    graph: JoinedGraph, query: str, filters: Filters, matching: Sequence[Mapping[int, RankingFacts]]
-) -> list[Named] | None:
-    """For each file the memories that pass the filters and are connected with what the query names.
+    graph: JoinedGraph, query: str, filters: Filters, matching: Mapping[Ref, RankingFacts]
+) -> dict[Ref, tuple[RankingFacts, float]] | None:
+    """The memories that pass the filters and are connected with what the query names: with what ranks them, and their
+    nearness in (0, 1].
 
-    `matching` are, for each file, memories that pass the filters and that another search has found: of these, too, the
-    connected ones are named. None: the query names no entity.
+    `matching` are memories that pass the filters and that another search has found: of these, too, the connected ones
+    are named. None: the query names no entity.
     """
     starts = with_aliases(graph, named_in(graph, query))
     if not starts:
         return None
     reached = walk(starts, graph.edges, HOPS, WIDEST).reached
-    connected: list[Named] = []
-    for place, near in enumerate(near_memories(graph, reached, filters, CONNECTED)):
-        facts = {**near, **matching[place]}
-        worth = {
-            number: connection(reached[node] for node in nodes if node in reached)
-            for number, nodes in graph.nodes_named_by(place, list(facts)).items()
-        }
-        connected.append({number: (facts[number], each) for number, each in worth.items() if each > 0})
-    return connected
+    facts = {**near_memories(graph, reached, filters, CONNECTED), **matching}
+    worth = {
+        ref: connection(reached[node] for node in nodes if node in reached)
+        for ref, nodes in graph.nodes_named_by(facts).items()
+    }
+    return {ref: (facts[ref], each) for ref, each in worth.items() if each > 0}
 
 
 def near_memories(
@@ -72,18 +72,17 @@ def near_memories(
     filters: Filters,
     enough: int,
     relationships: Collection[str] | None = None,
-) -> list[dict[int, RankingFacts]]:
-    """For each file memories that name entities that were reached: of the nearest, the most important and the latest.
+) -> dict[Ref, RankingFacts]:
+    """Memories that name entities that were reached: of the nearest, the most important and the latest of each lane.
 
     Level by level, until there are `enough` memories in all.
     """
-    found: list[dict[int, RankingFacts]] = []
+    found: dict[Ref, RankingFacts] = {}
     nodes = list(reached)[: WIDEST * HOPS]
     for distance in sorted({reached[node].distance for node in nodes}):
         level = [node for node in nodes if reached[node].distance == distance]
-        of_level = graph.memories(level, filters, enough, relationships)
-        found = [earlier | later for earlier, later in zip(found, of_level, strict=True)] if found else of_level
-        if sum(len(of_file) for of_file in found) >= enough:
+        found |= graph.memories(level, filters, enough, relationships)
+        if len(found) >= enough:
             break
     return found
 
@@ -99,26 +98,31 @@ TYPES: Final = 50
 TOPICS: Final = 10
 """Communities that an overview names."""
 
-Seen = dict[int, list[int]]
-"""The numbers of the memories that an answer shows, by their file's place in the list of files."""
-
 
 def search_graph(
-    request: SearchGraph, files: Sequence[Records], now: float, weights: Weights = DEFAULT_WEIGHTS
-) -> tuple[GraphFound, Seen]:
-    """The answer, and the memories in it. An entity that nobody knows is no error: names like it are suggested."""
-    graph = JoinedGraph([records.graph for records in files], request.session_id)
+    request: SearchGraph,
+    view: View,
+    now: float,
+    weights: Weights = DEFAULT_WEIGHTS,
+    code: Iterable[CodeIndex] = (),
+    about: Callable[[Iterable[str]], Iterable[str]] = lambda names: (),
+) -> tuple[GraphFound, list[Ref]]:
+    """The answer, and the memories in it. An entity that nobody knows is no error: names like it are suggested.
+
+    The walk goes through `code` as well; `about` are the ids of the memories about code of some names.
+    """
+    graph = view.graph(request.session_id, code=() if request.entity is None else code)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
-        return _overview(request, graph, files, wanted), {}
+        return _overview(request, graph, wanted), []
     if request.entity_type is None:
         found = find(graph, request.entity)
     else:
         kind = request.entity_type.lower()
         found = Found(tuple(node for node in graph.keyed([name_key(request.entity)]) if node.type == kind))
     if not found.nodes:
-        return GraphFound((), suggestions=found.suggestions), {}
+        return GraphFound((), suggestions=found.suggestions), []
     notices: list[Notice] = []
     if found.guessed:
         names = ", ".join(dict.fromkeys(graph.name(node) for node in found.nodes))
@@ -137,9 +141,16 @@ def search_graph(
 
     chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
     memories: tuple[RecalledMemory, ...] = ()
-    seen: Seen = {}
+    seen: list[Ref] = []
     if request.include_memories:
-        memories, seen = _memories(request, graph, files, chosen, now, weights, wanted)
+        memories, seen = _memories(request, graph, view, chosen, now, weights, wanted)
+        known = {memory.id for memory in memories}
+        refs = (view.find(each) for each in about(map(graph.name, chosen)) if each not in known)
+        others = view.load(
+            [ref for ref in refs if ref is not None][: request.limit - len(seen)], Filters(request.session_id)
+        )
+        memories += tuple(as_recalled(each, Scores(0.0, 0.0, each.importance, 0.0), now) for each in others.values())
+        seen += others
     return (
         GraphFound(
             entities=_entities(graph, walked, chosen, counts),
@@ -156,20 +167,15 @@ def search_graph(
     )
 
 
-def _overview(
-    request: SearchGraph, graph: JoinedGraph, files: Sequence[Records], wanted: frozenset[str] | None
-) -> GraphFound:
+def _overview(request: SearchGraph, graph: JoinedGraph, wanted: frozenset[str] | None) -> GraphFound:
     """The project's best connected entities with their relationships, and what there is in all. It has no memories.
 
-    What the user's file says of these entities is shown with them; what else the user knows is none of it.
+    What the user's memories say of these entities is shown with them; what else the user knows is none of it.
     """
-    place = next((place for place, records in enumerate(files) if records.name == request.project.id), None)
-    if place is None:
+    found = graph.overview(wanted, max(WIDEST, request.limit))
+    if found is None:
         return GraphFound(())
-    summary = files[place].graph.summary(request.session_id, wanted, max(WIDEST, request.limit))
-    degrees: Counter[Node] = Counter()
-    for node, degree in zip(graph.nodes_of(place, list(summary.connected)), summary.connected.values(), strict=True):
-        degrees[node] += degree
+    summary, degrees = found
     types: Counter[str] = Counter()
     spellings: dict[str, str] = {}
     for spelling, count in summary.relationship_types.items():
@@ -227,7 +233,8 @@ def _entities(
             relationships=tuple(relationships[node]),
             memory_count=counts[node],
             distance=reached.distance,
-            stale=counts[node] == 0,  # it is there because a memory names it, if only a forgotten one
+            # A memory names it, if only a forgotten one, unless it is code, which is described by its place.
+            stale=counts[node] == 0 and node not in descriptions,
             described_in=descriptions.get(node, nowhere)[0],
             description=descriptions.get(node, nowhere)[1],
         )
@@ -238,52 +245,47 @@ def _entities(
 def _memories(
     request: SearchGraph,
     graph: JoinedGraph,
-    files: Sequence[Records],
+    view: View,
     chosen: Mapping[Node, Reached],
     now: float,
     weights: Weights,
     wanted: Collection[str] | None,
-) -> tuple[tuple[RecalledMemory, ...], Seen]:
+) -> tuple[tuple[RecalledMemory, ...], list[Ref]]:
     """The memories that name the chosen entities: of the nearest first, then by importance, recency and standing.
 
     `wanted`: those alone whose relationship to the entity is one of these.
     """
     filters = Filters(request.session_id)
-    ranked: list[tuple[int, float, int, int]] = []
-    known: dict[tuple[int, int], tuple[float, float, float, float]] = {}
+    ranked: list[tuple[int, float, Ref]] = []
+    known: dict[Ref, tuple[float, float, float, float]] = {}
     near = near_memories(graph, chosen, filters, request.limit, wanted)
-    for place, facts_of in enumerate(near):
-        named = graph.nodes_named_by(place, list(facts_of), chosen)
-        for number, nodes in named.items():
-            facts = facts_of[number]
-            entities = [chosen[node] for node in nodes]
-            recent = recency(facts.happened_at, now)
-            stands = standing(facts.status, facts.valid_until, now)
-            nearest = min(each.distance for each in entities)
-            ranked.append((nearest, -stands * weights.final(0.0, facts.importance, recent), place, number))
-            known[place, number] = connection(entities), facts.importance, recent, stands
+    for ref, nodes in graph.nodes_named_by(near, chosen).items():
+        facts, entities = near[ref], [chosen[node] for node in nodes]
+        recent = recency(facts.happened_at, now)
+        stands = 1.0 - standing(facts.status, facts.valid_until, now) / 10
+        nearest = min(each.distance for each in entities)
+        ranked.append((nearest, -stands * weights.final(0.0, facts.importance, recent), ref))
+        known[ref] = connection(entities), facts.importance, recent, stands
     ranked.sort()
-    seen: Seen = {}
-    best = ranked[: request.limit]
-    for _, _, place, number in best:
-        seen.setdefault(place, []).append(number)
-    records = {place: files[place].load(numbers, filters) for place, numbers in seen.items()}
+    best = [ref for _, _, ref in ranked[: request.limit]]
+    records = view.load(best, filters)
     memories: dict[str, RecalledMemory] = {}
-    for _, _, place, number in best:
-        record = records[place].get(number)
+    for ref in best:
+        record = records.get(ref)
         if record is not None and (record.id not in memories or record.scope == "user"):
-            nearness, importance, recent, stands = known[place, number]
+            nearness, importance, recent, stands = known[ref]
             final = stands * weights.final(nearness, importance, recent)
-            memories[record.id] = as_recalled(record, Scores(final, nearness, importance, recent, graph=nearness), now)
-    return tuple(memories.values()), seen
+            memories[record.id] = as_recalled(
+                record, Scores(final, nearness, importance, recent, {"graph": nearness}), now
+            )
+    return tuple(memories.values()), best
 
 
-def suggest(request: Suggest, files: Sequence[Records]) -> Suggestions:
+def suggest(request: Suggest, view: View) -> Suggestions:
     """The names that begin so: those that most memories have first."""
     uses: Counter[str] = Counter()
     names: dict[str, str] = {}
-    for records in files:
-        for name, count in records.graph.uses(request.kind, request.prefix, request.session_id):
-            uses[name if request.kind == "tag" else names.setdefault(name_key(name), name)] += count
+    for name, count in view.graph(request.session_id).uses(request.kind, request.prefix):
+        uses[name if request.kind == "tag" else names.setdefault(name_key(name), name)] += count
     ordered = sorted(uses, key=lambda name: (-uses[name], name))
     return Suggestions(tuple(ordered[: request.limit]), len(ordered))

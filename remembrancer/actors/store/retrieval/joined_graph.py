@@ -1,30 +1,43 @@
-"""The graphs of several files as one, and a walk through it.
+"""The graphs of several lanes as one, and a walk through it.
 
-A node is what several files and spellings call the same: the key of a name, and a type. An edge is said by memories;
+A node is what several lanes and spellings call the same: the key of a name, and a type. An edge is said by memories;
 it is stale when all that say it are forgotten. Stale edges are walked like others, and come last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from remembrancer.actors.store.records.contract import (
     EntityFilter,
     EntityRow,
     Filters,
     GraphRecords,
+    GraphSummary,
     Phrase,
     RankingFacts,
 )
 from remembrancer.memory.names import name_key
+from remembrancer.memory.pagerank import Around
 from remembrancer.protocol.reads import Direction, Fact
 
+Ref = tuple[int, int]
+"""A memory of a view, as its answers name it: they are in order, and have no meaning outside."""
 STALE_WORTH: Final = 0.5
-"""What is left of an entity's nearness when only forgotten memories connect it."""
+"""The share of an entity's nearness that is left when only forgotten memories connect it."""
 LONE_WORTH: Final = 0.8
 """A memory with one entity so near has this part of what it would be worth with any number of them."""
+
+
+def by_lane(refs: Iterable[Ref]) -> dict[int, list[int]]:
+    """The numbers of memories by their lanes, the narrowest lane first."""
+    found: dict[int, list[int]] = {}
+    for lane, number in refs:
+        found.setdefault(lane, []).append(number)
+    return dict(sorted(found.items()))
 
 
 class Node(NamedTuple):
@@ -60,7 +73,8 @@ class Expansion:
 
 
 class Reached(NamedTuple):
-    """How a node was reached: hops, the memories that connect it to nearer ones, and whether all are forgotten."""
+    """A node that a walk reached: its hops, the memories that connect it to nearer ones, and whether all are
+    forgotten."""
 
     distance: int
     weight: int = 0
@@ -68,7 +82,7 @@ class Reached(NamedTuple):
 
 
 class Support(NamedTuple):
-    """How many memories say an edge."""
+    """The number of memories that say an edge."""
 
     live: int
     forgotten: int
@@ -80,7 +94,7 @@ class Support(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a walk found. `reached` has the nearest first; of these the fresh, then the well connected first.
+    """The findings of a walk. `reached` has the nearest first; of these the fresh, then the well connected first.
 
     `edges` are those of every node that is nearer than the walk's depth. `cut`: not all that is there was walked.
     """
@@ -147,7 +161,7 @@ def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
 
 
 def connection(entities: Iterable[Reached]) -> float:
-    """What a memory's entities make it worth, in [0, 1]: its nearest counts, and how many there are as near as that.
+    """The worth of a memory by its entities, in [0, 1]: its nearest counts, and how many there are as near as that.
 
     One that was asked for is worth 1, and the others less with each hop. Up to three hops a memory with a nearer entity
     is never worth less than one whose entities are farther.
@@ -160,17 +174,29 @@ def connection(entities: Iterable[Reached]) -> float:
 
 
 class JoinedGraph:
-    """What one session sees of some files. It remembers, for one question, which entities make which node."""
+    """The graphs of several lanes as one session sees them. It remembers, for one question, which entities make which
+    node. `own` are the lanes of the project."""
 
-    def __init__(self, files: Sequence[GraphRecords], session_id: str) -> None:
-        self._files = files
+    def __init__(self, graphs: Mapping[int, GraphRecords], session_id: str, own: Collection[int]) -> None:
+        self._graphs = graphs
         self._session_id = session_id
-        self._nodes: list[dict[int, Node]] = [{} for _ in files]
-        self._numbers: list[dict[Node, list[int]]] = [{} for _ in files]
+        self._own = own
+        self._nodes: dict[int, dict[int, Node]] = {lane: {} for lane in graphs}
+        self._numbers: dict[int, dict[Node, list[int]]] = {lane: {} for lane in graphs}
         self._complete: set[Node] = set()
+        self._absent: dict[int, set[str]] = {lane: set() for lane in graphs}
+        """The keys that a lane was asked for and does not have."""
         self._names: dict[Node, str] = {}
         self._relationships: dict[str, str] = {}
         self._relationship_keys: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        """True if there is a graph at all."""
+        return bool(self._graphs)
+
+    def __contains__(self, memory: Ref) -> bool:
+        """True if a memory lies in one of the lanes."""
+        return memory[0] in self._graphs
 
     def name(self, node: Node) -> str:
         """A node's name, as it was first met."""
@@ -189,56 +215,48 @@ class JoinedGraph:
         return self._found(EntityFilter(self._session_id, keys=keys))
 
     def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
-        """The best `limit` nodes of each file whose names have any of the phrases (or `every` one)."""
+        """The best `limit` nodes of each lane whose names have any of the phrases (or `every` one)."""
         if not phrases:
             return []
         return self._found(EntityFilter(self._session_id, phrases=phrases, every=every, limit=limit))
 
     def beginning(self, key: str, limit: int) -> list[Node]:
-        """At most `limit` nodes of each file whose keys begin so."""
+        """At most `limit` nodes of each lane whose keys begin so."""
         return self._found(EntityFilter(self._session_id, beginning=key, limit=limit))
-
-    def nodes_of(self, place: int, numbers: Sequence[int]) -> list[Node]:
-        """The nodes of one file's entities."""
-        nodes = self._nodes[place]
-        new = [number for number in numbers if number not in nodes]
-        if new:
-            self._adopt(place, self._files[place].entities(EntityFilter(self._session_id, numbers=new)))
-        return [nodes[number] for number in numbers if number in nodes]
 
     def edges(
         self, nodes: Sequence[Node], *, direction: Direction = "both", relationships: Collection[str] | None = None
     ) -> Expansion:
-        """The edges of these nodes in all files; of relationships with these keys, or of all."""
-        self.complete(nodes)
+        """The edges of these nodes in all lanes; of relationships with these keys, or of all."""
+        self._find_spellings(nodes)
         sightings: list[Sighting] = []
         cut = False
-        for place, file in enumerate(self._files):
-            numbers = self._numbers_of(place, nodes)
+        for lane, graph in self._graphs.items():
+            numbers = self._numbers_of(lane, nodes)
             for outgoing in (True, False):
                 if not numbers or direction == ("incoming" if outgoing else "outgoing"):
                     continue
-                found = file.edges(numbers, self._session_id, outgoing=outgoing, relationships=relationships)
+                found = graph.edges(numbers, self._session_id, outgoing=outgoing, relationships=relationships)
                 cut = cut or found.cut
-                self.nodes_of(place, list({row.target if outgoing else row.subject for row in found.rows}))
-                known = self._nodes[place]
+                self._meet(lane, list({row.target if outgoing else row.subject for row in found.rows}))
+                known = self._nodes[lane]
                 for subject, relationship, target, live, forgotten in found.rows:
                     edge = Edge(known[subject], self._relationship_key(relationship), known[target])
-                    sightings.append(Sighting((place, subject, relationship, target), edge, live, forgotten))
+                    sightings.append(Sighting((lane, subject, relationship, target), edge, live, forgotten))
         return Expansion(sightings, cut)
 
     def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
         """The memories that say each of these edges, what is valid first."""
         found: dict[Edge, list[Fact]] = {}
-        for place, file in enumerate(self._files):
-            numbers, known = self._numbers[place], self._nodes[place]
+        for lane, graph in self._graphs.items():
+            numbers, known = self._numbers[lane], self._nodes[lane]
             pairs = {
                 (subject, target)
                 for edge in edges
                 for subject in numbers.get(edge.subject, ())
                 for target in numbers.get(edge.target, ())
             }
-            for subject, relationship, target, fact in file.said_by(sorted(pairs), self._session_id) if pairs else ():
+            for subject, relationship, target, fact in graph.said_by(sorted(pairs), self._session_id) if pairs else ():
                 edge = Edge(known[subject], self._relationship_key(relationship), known[target])
                 if edge in edges:
                     found.setdefault(edge, []).append(fact)
@@ -247,70 +265,115 @@ class JoinedGraph:
     def descriptions(self, nodes: Sequence[Node]) -> dict[Node, tuple[str, str]]:
         """The id and the content of the memory that describes each of these nodes, if one does."""
         found: dict[Node, tuple[str, str]] = {}
-        for place, file in enumerate(self._files):
-            numbers = self._numbers_of(place, nodes)
+        for lane, graph in self._graphs.items():
+            numbers = self._numbers_of(lane, nodes)
             if numbers:
-                described = file.descriptions(numbers, self._session_id)
-                found = {self._nodes[place][number]: each for number, each in described.items()} | found
+                described = graph.descriptions(numbers, self._session_id)
+                found = {self._nodes[lane][number]: each for number, each in described.items()} | found
         return found
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
-        """How many unforgotten memories name each node."""
-        self.complete(nodes)
+        """The number of unforgotten memories that name each node."""
+        self._find_spellings(nodes)
         counts = dict.fromkeys(nodes, 0)
-        for place, file in enumerate(self._files):
-            there = [node for node in nodes if node in self._numbers[place]]
+        for lane, graph in self._graphs.items():
+            there = [node for node in nodes if node in self._numbers[lane]]
             if not there:
                 continue
-            groups = [self._numbers[place][node] for node in there]
-            for node, count in zip(there, file.memory_counts(groups, self._session_id), strict=True):
+            groups = [self._numbers[lane][node] for node in there]
+            for node, count in zip(there, graph.memory_counts(groups, self._session_id), strict=True):
                 counts[node] += count
         return counts
 
     def memories(
         self, nodes: Sequence[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
-    ) -> list[dict[int, RankingFacts]]:
-        """For each file: the `limit` most important and latest memories that pass the filters and name these nodes."""
-        self.complete(nodes)
-        found: list[dict[int, RankingFacts]] = []
-        for place, file in enumerate(self._files):
-            numbers = self._numbers_of(place, nodes)
-            found.append(file.memories(numbers, filters, limit, relationships) if numbers else {})
+    ) -> dict[Ref, RankingFacts]:
+        """Of each lane the `limit` most important and latest memories that pass the filters and name these nodes."""
+        self._find_spellings(nodes)
+        found: dict[Ref, RankingFacts] = {}
+        for lane, graph in self._graphs.items():
+            if numbers := self._numbers_of(lane, nodes):
+                its = graph.memories(numbers, filters, limit, relationships)
+                found.update(((lane, number), facts) for number, facts in its.items())
         return found
 
-    def nodes_named_by(
-        self, place: int, memories: Sequence[int], among: Collection[Node] | None = None
-    ) -> dict[int, set[Node]]:
-        """The nodes (of some, or of all) that memories of one file name. Only for memories the session was shown."""
-        if not memories:
-            return {}
-        links = self._files[place].links_of(memories)
-        if among is None:
-            self.nodes_of(place, list({entity for _, entity in links}))
-        else:
-            self.complete(among)
-        known = self._nodes[place]
-        named: dict[int, set[Node]] = {}
-        for memory, entity in links:
-            node = known.get(entity)
-            if node is not None and (among is None or node in among):
-                named.setdefault(memory, set()).add(node)
+    def nodes_named_by(self, memories: Iterable[Ref], among: Collection[Node] | None = None) -> dict[Ref, set[Node]]:
+        """The nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
+        named: dict[Ref, set[Node]] = {}
+        asked = by_lane(memories)
+        for lane, numbers in asked.items():
+            links = self._graphs[lane].links_of(numbers)
+            if among is None:
+                self._meet(lane, list({entity for _, entity in links}))
+            else:
+                self._find_spellings(among)
+            known = self._nodes[lane]
+            for memory, entity in links:
+                node = known.get(entity)
+                if node is not None and (among is None or node in among):
+                    named.setdefault((lane, memory), set()).add(node)
         return named
 
-    def complete(self, nodes: Iterable[Node]) -> None:
-        """Find all spellings of these nodes in all files, of which only some were met."""
+    def overview(
+        self, relationships: Collection[str] | None, limit: int
+    ) -> tuple[GraphSummary, dict[Node, int]] | None:
+        """The project's graph at a glance, and its best connected nodes with the numbers of their edges. None: it has
+        none."""
+        for lane in self._own:
+            summary = self._graphs[lane].summary(self._session_id, relationships, limit)
+            self._meet(lane, list(summary.connected))
+            degrees: Counter[Node] = Counter()
+            for number, degree in summary.connected.items():
+                if (node := self._nodes[lane].get(number)) is not None:
+                    degrees[node] += degree
+            return summary, degrees
+        return None
+
+    def uses(self, of: Literal["entity", "tag"], beginning: str) -> Iterator[tuple[str, int]]:
+        """Names of entities, or tags, that begin so, with the numbers of unforgotten memories that have them."""
+        for graph in self._graphs.values():
+            yield from graph.uses(of, beginning, self._session_id)
+
+    def look(self, nodes: Mapping[Ref | str, int]) -> Around[Ref | str]:
+        """The neighbourhood of memories and of entities by their keys, for `personal_pagerank`: of each the number of
+        its edges, and where these are no more than is said of it its neighbours."""
+        degrees: dict[Ref | str, int] = {}
+        near: defaultdict[Ref | str, dict[Ref | str, None]] = defaultdict(dict)
+        for lane, graph in self._graphs.items():
+            absent = self._absent[lane]
+            keys = {node: most for node, most in nodes.items() if isinstance(node, str) and node not in absent}
+            memories = {node[1]: most for node, most in nodes.items() if not isinstance(node, str) and node[0] == lane}
+            found = graph.around(memories, keys, self._session_id) if memories or keys else ()
+            absent.update(keys.keys() - {here for here, _, _ in found})
+            for here, there, degree in found:
+                node = here if isinstance(here, str) else (lane, here)
+                if there is None:
+                    degrees[node] = degrees.get(node, 0) + degree
+                elif here != there:
+                    near[node][there if isinstance(there, str) else (lane, there)] = None
+        whole = {node: list(near[node]) for node, degree in degrees.items() if degree <= nodes[node]}
+        return Around(degrees, whole)
+
+    def _find_spellings(self, nodes: Iterable[Node]) -> None:
+        """Find all spellings of these nodes in all lanes, of which only some were met."""
         missing = [node for node in nodes if node not in self._complete]
         if missing:
             self.keyed(sorted({node.key for node in missing}))
             self._complete.update(missing)
 
     def _found(self, wanted: EntityFilter) -> list[Node]:
-        rows = [file.entities(wanted) for file in self._files]
-        return list(dict.fromkeys(node for place, of_file in enumerate(rows) for node in self._adopt(place, of_file)))
+        rows = {lane: graph.entities(wanted) for lane, graph in self._graphs.items()}
+        return list(dict.fromkeys(node for lane, its in rows.items() for node in self._adopt(lane, its)))
 
-    def _adopt(self, place: int, rows: Iterable[EntityRow]) -> list[Node]:
+    def _meet(self, lane: int, numbers: Sequence[int]) -> None:
+        """Know the nodes of a lane's entities."""
+        new = [number for number in numbers if number not in self._nodes[lane]]
+        if new:
+            self._adopt(lane, self._graphs[lane].entities(EntityFilter(self._session_id, numbers=new)))
+
+    def _adopt(self, lane: int, rows: Iterable[EntityRow]) -> list[Node]:
         found: list[Node] = []
-        nodes, numbers = self._nodes[place], self._numbers[place]
+        nodes, numbers = self._nodes[lane], self._numbers[lane]
         for number, name, key, kind in rows:
             node = nodes.get(number)
             if node is None:
@@ -320,8 +383,8 @@ class JoinedGraph:
             found.append(node)
         return found
 
-    def _numbers_of(self, place: int, nodes: Sequence[Node]) -> list[int]:
-        numbers = self._numbers[place]
+    def _numbers_of(self, lane: int, nodes: Sequence[Node]) -> list[int]:
+        numbers = self._numbers[lane]
         return [number for node in nodes for number in numbers.get(node, ())]
 
     def _relationship_key(self, relationship: str) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Final
+from typing import Final, NamedTuple
 
 from remembrancer.actors.store.records.contract import Phrase
 from remembrancer.actors.store.records.subword_tokens import (
@@ -26,16 +25,12 @@ READ: Final = 16_384
 SHORTEST_STEM: Final = 4
 MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
-"""How often what stands in quotation marks counts: enough for the memories that have it to come before all others."""
+"""The weight of what stands in quotation marks: enough for the memories that have it to come before all others."""
 MAX_QUOTED: Final = 5
-SHORTEST_FRAGMENT: Final = 4
-LONGEST_FRAGMENT: Final = 400
-"""Words at least, and characters at most, of a question that may stand in a memory word for word."""
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
 """A commit or the like, which may be shortened."""
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]")
-_WORD: Final = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"\S+")
 _CONTRACTION = re.compile(r"(?<=\w)'(?:s|t|d|m|re|ve|ll)\b", re.IGNORECASE)
 _QUOTED = re.compile(
@@ -44,49 +39,37 @@ _QUOTED = re.compile(
 
 
 def phrases_of(query: str) -> tuple[Phrase, ...]:
-    """What finds any of the query's words; nothing when there is no word in it.
+    """The phrases that find any of the query's words; none when there is no word in it.
 
     A phrase that counts for more is there several times. A piece with punctuation inside (`src/app.py`,
     `ECONNRESET-104`) or with parts (`poolSize`) counts as a phrase, by its parts and in its other spellings; so does
     what is quoted. Stop words are left out unless there is nothing else. Of a long question it has `MAX_TERMS`: what is
     quoted first, then names, then other words, the longest of them.
     """
-    groups, quoted = _groups(query)
+    return _phrases(*_groups(query))
+
+
+def _phrases(groups: Sequence[Sequence[Phrase]], quoted: Sequence[Phrase]) -> tuple[Phrase, ...]:
     chosen = list(dict.fromkeys(term for group in groups for term in group))[:MAX_TERMS]
     counted = [term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1)]
     return tuple(counted)
 
 
-def word_for_word(text: str) -> str:
-    """A text as its words, common ones and all, each between two spaces: what has another one's words has it so."""
-    return f" {' '.join(_WORD.findall(bare(text).lower()))} "
-
-
-def fragment_of(query: str) -> tuple[str, tuple[Phrase, ...]]:
-    """A question that may stand in a memory word for word, with what finds it by all its words; nothing of others."""
-    fragment = word_for_word(query[:LONGEST_FRAGMENT])
-    words = words_of(fragment)
-    if len(query) > LONGEST_FRAGMENT or len(words) + len("".join(runs_of(fragment))) // 2 < SHORTEST_FRAGMENT:
-        return "", ()
-    is_phrase = SHORTEST_FRAGMENT <= len(words) <= MAX_PHRASE_WORDS
-    return fragment, (_phrase(words),) if is_phrase else ()
-
-
-def phrase_groups(query: str) -> list[tuple[Phrase, ...]]:
-    """For each word or name of a question the phrases that find it in any of its spellings.
-
-    No more than `MAX_TERMS` of them, none of more terms than that: a long text without a space is one of them.
-    """
-    groups, _ = _groups(query)
-    return list(dict.fromkeys(groups))[:MAX_TERMS]
-
-
 def units_of(query: str) -> list[tuple[Phrase, ...]]:
-    """What a question asks for, unit by unit: a word in any of its forms, a name as a whole in any of its spellings, a
-    pair of letters where a script has no spaces (of Japanese those without kana that are small words). The index knows
-    the endings of English alone: of another language's words the last two letters may differ, or more may follow.
+    """The units that a question asks for: a word in any of its forms, a name as a whole in any of its spellings, a pair
+    of letters where a script has no spaces (of Japanese those without kana that are small words). The index knows the
+    endings of English alone: of another language's words the last two letters may differ, or more may follow.
     """
-    groups, _ = _groups(query)
+    return _units(query, _groups(query)[0])
+
+
+def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
+    """As `phrases_of` and `units_of`, from one look at the question."""
+    groups, quoted = _groups(query)
+    return _phrases(groups, quoted), _units(query, groups)
+
+
+def _units(query: str, groups: Sequence[Sequence[Phrase]]) -> list[tuple[Phrase, ...]]:
     is_english = language_of(query) in (ENGLISH, None)
     units: dict[tuple[Phrase, ...], None] = {}
     for group in groups:
@@ -102,9 +85,13 @@ def units_of(query: str) -> list[tuple[Phrase, ...]]:
     return list(units)[:MAX_TERMS]
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """What a question has between two spaces: the terms that find it, how long it is, and whether it is a name.
+def numbered_of(units: Sequence[Sequence[Phrase]]) -> list[int]:
+    """The places of the units that are names with a number in them."""
+    return [place for place, each in enumerate(units) if any(map(str.isdigit, each[0].words))]
+
+
+class _Piece(NamedTuple):
+    """A piece of a question between two spaces: the terms that find it, how long it is, and whether it is a name.
 
     That is one with parts, digits or punctuation inside.
     """
@@ -136,13 +123,13 @@ def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
 
 
 def _piece(written: str, ignored: frozenset[str]) -> tuple[_Piece | None, list[str]]:
-    """What a piece of a question is, None if it has but words to be ignored; and which of these."""
+    """A piece of a question, None if it has but words to be ignored; and which of these."""
     bare_word = written.strip("'\"?!.,;:()[]{}")
     lowered = bare_word.lower()
     if bare_word.isascii() and bare_word.isalpha() and bare_word[1:].islower():  # most words are that, and need no more
         if lowered in ignored:
             return None, [lowered]
-        return _Piece((_phrase([lowered]),), len(lowered), is_name=False), []
+        return _Piece((Phrase(lowered),), len(lowered), is_name=False), []
     plain = _CONTRACTION.sub(" ", written)
     words = [word.lower() for word in words_of(plain)]
     if lowered in ignored:

@@ -1,124 +1,76 @@
-"""How a recall is answered: the scopes side by side, fusion, ranking, and a plain word about what is missing."""
+"""The answer to a recall: read the question, find candidates, weigh them, say each thing once."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import math
-import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from functools import partial
-from typing import Final, cast
+from functools import cached_property
+from typing import Final
 
 import msgspec
+import numpy as np
 
-from remembrancer.actors.store.records.contract import RankingFacts, Records, Vectors
-from remembrancer.actors.store.retrieval.candidates import (
-    CANDIDATES,
-    Found,
-    Question,
-    Source,
-    WordsFound,
-    cosines_of,
-    find_candidates,
-    find_words,
-)
-from remembrancer.actors.store.retrieval.graph_ranks import page_ranks
+from remembrancer.actors.store.records.contract import RankingFacts, Vectors
+from remembrancer.actors.store.retrieval.candidates import Row
 from remembrancer.actors.store.retrieval.graph_search import connections
 from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph
-from remembrancer.actors.store.retrieval.keywords import (
-    fragment_of,
-    phrase_groups,
-    phrases_of,
-    units_of,
-    word_for_word,
-)
-from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
-from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
-from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
-from remembrancer.memory.profiles import PROFILES, choose_profile
+from remembrancer.actors.store.retrieval.once import Ranked, as_recalled, passages_of, shortlist
+from remembrancer.actors.store.retrieval.question import Question, read_question
+from remembrancer.actors.store.retrieval.view import Ref, Rows, View, Words
+from remembrancer.memory.decay import has_ended, recency
+from remembrancer.memory.features import NAMES, Candidates, Column, coverage, rarity, standing
+from remembrancer.memory.handovers import HANDOVER, is_session_record
+from remembrancer.memory.pagerank import DAMPING, personal_pagerank
+from remembrancer.memory.profiles import PROFILES, scope_shares
 from remembrancer.memory.ranking import (
-    ASSISTANT_SHARE,
+    CONNECTED,
     DEFAULT_WEIGHTS,
-    Signals,
+    PAGERANK,
+    Weighed,
     Weights,
-    answerable_cosine,
-    asks_of_the_user,
-    boosted,
-    first_of,
-    has_ended,
-    is_unlikely,
-    neighbour_boosts,
-    noise,
-    pagerank_relevances,
-    recency,
-    relevances,
-    scope_factors,
-    score,
-    side_by_side,
-    standing,
-    timely,
-    verbatim_first,
-    with_graph_boosts,
-    words_tell,
+    composite,
+    fitted_for,
+    weigh,
 )
-from remembrancer.memory.relevance import ANSWERS, Evidence, coverage, margins, probability, rarity, unlikely
-from remembrancer.memory.stop_words import ENGLISH, ENGLISH_STOP_WORDS, language_of
-from remembrancer.memory.times.phrases import COUNTS, UNITS
-from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, without_times, zone_of
+from remembrancer.memory.times.windows import nearness
 from remembrancer.protocol.errors import EmbeddingUnavailable
-from remembrancer.protocol.kinds import SCOPES
-from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled, Scores
+from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores
 from remembrancer.protocol.tracing import current
 
 HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
-ASIDE: Final = 24
-"""Memories that hardly answer and are looked at, as they may have replaced what does."""
 BROUGHT: Final = 10
 """Memories that PageRank brings beside the candidates."""
-CONNECTED: Final = 0.8
-MOST_CONNECTED: Final = 2
-"""So many facts that hardly answer by themselves are shown for what PageRank makes of them, if that is so much."""
-CONNECTED_SHARE: Final = 0.5
-"""They answer with this share of the best one's probability."""
-SHORT: Final = 300
-"""Characters of a fact that is shown only if it is likely to answer."""
-COMPARED: Final = 100_000
-"""Characters of a memory in which the question is looked for word for word."""
-WITHIN: Final = 0.5
-"""What is as near to a time that the question names is not left out, nor is what has a name of it as a whole."""
-ASKED: Final = 16
-"""Words of a question. What has more of them is a text, for which something is looked for that has to do with it."""
-NEAR_BY: Final = 6
-"""So many memories near a question whose language is known tell that it is in another one."""
-SURE: Final = 0.5
-"""A likelier answer is one, whatever language it is in."""
-WORTH_A_THREAD: Final = 2000
-"""Memories of a file that is searched beside the first one; a smaller one is sooner done after it."""
+PAGERANK_SEEDS: Final = 20
+MOST_COUNTED: Final = 1000
+"""Edges of each sort that are counted of a memory at which a walk starts."""
+LEAST_SHARE: Final = 0.03
+"""Of all that is walked: what receives less hangs on names that many memories have, such as those of who speaks."""
+LEAST_RECEIVED: Final = 1e-9
+"""Less is an error of rounding."""
 
 
 async def recall(
     request: Recall,
-    sources: Sequence[Source],
+    view: View,
     embed: Callable[[str], Awaitable[Vectors]],
     threads: Executor,
     now: float,
     weights: Weights = DEFAULT_WEIGHTS,
-    reranking: Reranking | None = None,
-) -> tuple[Recalled, dict[int, list[int]]]:
-    """The answer, and the numbers of the memories in it by their source's place (their accesses are to be counted).
+) -> tuple[Recalled, list[Ref]]:
+    """The answer, and the memories in it (their accesses are to be counted).
 
     `embed` makes the query's vector, and raises `EmbeddingUnavailable` when it cannot.
     Where the vectors cannot be searched the words are, also when vectors alone were asked for.
-    `reranking` orders the first candidates anew; the threads are free while it is waited for.
+    `weights` are those of the ranking `composite`.
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
-    running = RunningRecall(request, sources, threads, now, weights)
+    running = RunningRecall(request, view, threads, now, weights)
     vector = None if request.strategy == "keyword" else asyncio.create_task(running.make_vector(embed))
     try:
         await asyncio.sleep(0)  # the worker is asked first: it makes the vector while the words are searched
@@ -128,148 +80,202 @@ async def recall(
     finally:  # nobody waits for the vector where a file cannot be read
         if vector is not None:
             vector.cancel()
-    if reranking is None:  # one turn on the threads, not three
-        answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank()))
-        running.trace.mark("back on the loop")
-    else:
-        ranked = await loop.run_in_executor(threads, running.rank)
-        head = ranked[: reranking.candidates]
-        read = partial(texts_of, request.query, running.vector, sources, head, request.filters)
-        reading = partial(loop.run_in_executor, threads, read)
-        ranked = await reranking.reranked(request.query, ranked, reading, running.notices)
-        answer, seen = await loop.run_in_executor(threads, running.answer, ranked)
+    answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank()))
+    running.trace.mark("back on the loop")
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
 class RunningRecall:
-    """One recall under way: what is asked and of which files, and what is found out on the way to its answer.
+    """One recall in progress: its question, the view that it searches, and its findings so far.
 
-    Its methods run on the threads, one after the other, but for `make_vector`.
+    Its methods run on worker threads, one after the other; `make_vector` alone runs on the event loop.
     """
 
-    def __init__(
-        self, request: Recall, sources: Sequence[Source], threads: Executor, now: float, weights: Weights
-    ) -> None:
-        self.vector: Vectors | None = None
-        """The query's."""
+    def __init__(self, request: Recall, view: View, threads: Executor, now: float, weights: Weights) -> None:
         self.notices: list[Notice] = []
         self.trace = current()
         self._request = request
-        self._sources = sources
+        self._view = view
         self._threads = threads
         self._now = now
-        self._asked_at = now if request.reference_time is None else request.reference_time
-        self._weights = weights.asked(request.query)
-        self._filters = request.filters
-        if request.valid_only:
-            self._filters = msgspec.structs.replace(self._filters, valid_at=self._asked_at)
+        self._weights = weights
+        self._vector: Vectors | None = None
         self._strategy = request.strategy
-        self._question = Question(request.strategy, (), (), (), None)
-        self._fragment = ""
-        """The question as it may stand in a memory word for word."""
-        self._words: Sequence[WordsFound] = ()
-        self._windows: Sequence[TimeWindow] = ()
-        self._profile: ProfileName | None = None
-        self._found: Sequence[Found] = ()
-        self._cuts = False
-        """Whether facts that hardly answer are left out."""
-        self.evidence: dict[Place, Evidence] = {}
-        """What speaks for each candidate."""
-        self._matched: dict[Place, set[int]] = {}
-        """Which of the question's units each candidate has, by their places."""
-        self._verbatim: set[Place] = set()
-        """The candidates that have the question word for word."""
+        self._words = Words({}, {})
+        self._columns: Candidates | None = None
+        self._graph: Mapping[Ref, float] = {}
+        self._vectors: Mapping[Ref, Vectors] = {}
         self._below = 0
-        self._aside: Ranked = ()
-        """The first of what hardly answers: it may have replaced what does."""
+        self._cut_off: list[tuple[Ref, Scores]] = []
+        """The candidates below the threshold, if they are asked for."""
+
+    @cached_property
+    def question(self) -> Question:
+        """The question of the request. The thread that searches words reads it, while its vector is made."""
+        return read_question(self._request, self._now)
 
     async def make_vector(self, embed: Callable[[str], Awaitable[Vectors]]) -> None:
         """Have the query's vector made, or say why there is none."""
         try:
-            self.vector = await embed(self._request.query)
+            self._vector = await embed(self._request.query)
         except EmbeddingUnavailable as error:
-            text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
-            self.notices.append(Notice("embedding_failed", text))
+            self.notices.append(Notice(error.code, error.effect))
 
     def find_words(self) -> None:
-        """Read the question, and find what each file has by words: all that can be done without its vector."""
+        """Find what is there by words: all that can be done without the question's vector."""
         began = time.monotonic()
-        request = self._request
-        self._fragment, in_words = fragment_of(request.query)
-        units = units_of(request.query)
-        self._question = Question(request.strategy, phrases_of(request.query), units, in_words, None)
-        self._words = [find_words(source.records, self._question, self._filters) for source in self._sources]
-        if len(set(request.scopes or SCOPES)) > 1:
-            in_project = sum(each.sizes.scopes.get("project", 0) for each in self._words)
-            self._profile = request.profile or choose_profile(request.query, in_project)
-        zone = zone_of(request.reference_time, request.utc_offset_s)
-        self._windows = time_windows(request.query, self._asked_at, zone)
+        self._words = self._view.find_words(self.question)
         self.trace.part("words searched", began)
 
     def rank(self) -> Ranked:
         """The candidates that may answer, best first."""
-        ranked = self._without_unlikely(self.candidates())
-        if self._request.strategy == "hybrid" and asks_where_it_stopped(self._request.query):
+        question = self.question = replace(self.question, vector=self._vector)
+        if question.windows and self._request.strategy == "hybrid" and question.period is not None:
+            happened = self._of_period()
+            if happened:
+                return happened
+        rows, by_meaning = self.candidates()
+        if self._request.about:
+            rows |= self._asked_about(rows)
+        self._vectors = {key: row.vector for key, row in rows.items() if row.vector is not None}
+        ranked = self._cut(rows, self.weighed(rows, by_meaning=by_meaning))
+        if question.of_sessions and self._request.strategy == "hybrid":
             ranked = self._with_handovers(ranked)
         self.trace.mark("ranked")
         return ranked
 
-    def candidates(self) -> Ranked:
-        """All candidates that are not noise, best first."""
-        request = self._request
+    def candidates(self) -> tuple[Rows, bool]:
+        """The candidates with what the graph adds to them, and whether meaning was searched."""
+        request, question = self._request, self.question
         self.trace.mark("thread began")
-        found = self._search()
+        found = self._view.candidates(question, self._words, self._threads)
         self.trace.mark("candidates found")
-        if self.vector is not None and not all(each.by_meaning for each in found):
+        if question.vector is not None and not found.whole:
             text = "The vector index is still being opened: words alone were searched in part."
             self.notices.append(Notice("partial_results", text))
-        connected = self._connected(found) if request.strategy == "graph" else None
-        if connected is not None:
-            found = connected
-        else:
-            if request.strategy == "graph":
-                text = "The query names no known entity: meaning and words were searched."
-                self.notices.append(Notice("no_entity", text))
-                self._strategy = "hybrid"
-            if self.vector is None or (found and not any(each.by_meaning for each in found)):
-                self._strategy = "keyword"
-            elif not all(each.by_meaning for each in found):
-                self._strategy = "hybrid"
-        if self._windows and request.strategy == "hybrid" and asks_what_happened(request.query):
-            happened = [self._of_times(source, self._windows) for source in self._sources]
-            if any(each.facts for each in happened):
-                return self._scored(happened, self._windows, by_time=True)
-        self._found, self._cuts = found, not (connected or request.is_task)
-        return self._scored(found, self._windows, by_time=False)
+        by_meaning, rows = question.vector is not None and found.by_meaning, found.rows
+        if not question.of_sessions:
+            rows = {key: row for key, row in rows.items() if not is_session_record(row.facts.kind)}
+        if request.strategy == "graph":
+            connected = self._connected(rows)
+            if connected is not None:
+                return connected, by_meaning
+            text = "The query names no known entity: meaning and words were searched."
+            self.notices.append(Notice("no_entity", text))
+            self._strategy = "hybrid"
+        if not by_meaning:
+            self._strategy = "keyword"
+        elif not found.whole:
+            self._strategy = "hybrid"
+        whole = len(question.units)
+        leaves_something_open = not any(len(row.words) == whole for row in rows.values())
+        if request.ranking == "pagerank" or (self._strategy == "hybrid" and leaves_something_open):
+            rows = self._walked(rows, by_meaning=by_meaning)
+        return rows, by_meaning
 
-    def answer(self, ranked: Ranked) -> tuple[Recalled, dict[int, list[int]]]:
-        """What is answered with a ranking, and the numbers of the memories in it by their source's place."""
+    def weighed(self, rows: Rows, *, by_meaning: bool) -> Weighed:
+        """The scores and probabilities of candidates, in their order."""
         request = self._request
+        formula: Mapping[str, float] | None = None
+        if self._strategy == "graph":
+            formula = CONNECTED
+        elif request.ranking == "pagerank":
+            formula = PAGERANK
+        elif request.ranking == "composite":
+            formula = composite(self._weights)
+        of = self.columns(rows)
+        if self._strategy == "vector":
+            of = replace(of, bm25=np.zeros(len(of)), coverage=np.zeros(len(of)), names_missed=np.zeros(len(of)))
+        fitted = fitted_for(self._view.model or "" if by_meaning else None)
+        factors = None
+        if request.profile is not None:
+            shares = scope_shares(PROFILES[request.profile], {row.facts.scope for row in rows.values()})
+            factors = np.array([shares[row.facts.scope] for row in rows.values()])
+        return weigh(of, self.question.asked, fitted, formula, factors)
+
+    def columns(self, rows: Rows) -> Candidates:
+        """The candidates as the features read them. Those that were read before stand first among the rows."""
+        known = 0 if self._columns is None else len(self._columns)
+        if known < len(rows) or self._columns is None:
+            more = self._read(dict(list(rows.items())[known:]))
+            of = more if self._columns is None else self._columns.with_more(more)
+            self._columns = replace(of, likeness=self._likeness(list(rows.values())))
+        return replace(self._columns, graph=np.array([self._graph.get(key, 0.0) for key in rows]))
+
+    def _read(self, rows: Rows) -> Candidates:
+        question, facts = self.question, [row.facts for row in rows.values()]
+        weights = rarity(self._words.frequencies, sum(self._words.sizes.values()))
+        numbered, asked_at = question.numbered, question.asked.asked_at
+
+        def column(values: Iterable[float | None]) -> Column:
+            return np.array([math.nan if value is None else value for value in values], dtype=float)
+
+        near = (
+            {}
+            if not question.windows
+            else {"nearness": column(nearness(each.happened_at, question.windows) for each in facts)}
+        )
+        if numbered:
+            near["names_missed"] = column(len(numbered - row.words) / len(numbered) for row in rows.values())
+        return Candidates.of(
+            len(rows),
+            cosine=column(row.cosine for row in rows.values()),
+            opening=column(row.opening for row in rows.values()),
+            bm25=column(self._words.comparable(rows)),
+            coverage=column(coverage(row.words, weights) for row in rows.values()),
+            context_cosine=column(row.context_cosine for row in rows.values()),
+            context_coverage=column(
+                None if row.context_words is None else coverage(row.context_words, weights) for row in rows.values()
+            ),
+            happened_at=column(each.happened_at for each in facts),
+            importance=column(each.importance for each in facts),
+            standing=column(standing(each.status, each.valid_until, asked_at) for each in facts),
+            is_fact=column(_may_be_replaced(each) for each in facts),
+            by_assistant=column(each.by_assistant for each in facts),
+            **near,
+        )
+
+    def _likeness(self, rows: Sequence[Row]) -> Column:
+        """The cosines of the facts with each other, as far as one may have been replaced by another."""
+        found: Column = np.zeros((0, 0))
+        vectors = {
+            place: row.vector
+            for place, row in enumerate(rows)
+            if _may_be_replaced(row.facts) and row.vector is not None
+        }
+        facts = list(vectors)
+        if facts and not self.question.windows:  # what held at a time is not outdated
+            matrix = np.stack(list(vectors.values()))
+            like = matrix @ matrix.T
+            if numbered := self.question.numbered:
+                # What lacks a name that is asked for, and that another one has, is not about the same.
+                names = [rows[place].words.intersection(numbered) for place in facts]
+                like = like * np.array([[own <= other for other in names] for own in names])
+            found = np.zeros((len(rows), len(rows)))
+            found[np.ix_(facts, facts)] = like
+        return found
+
+    def answer(self, ranked: Ranked) -> tuple[Recalled, list[Ref]]:
+        """The answer with a ranking, and the memories in it."""
+        request, question = self._request, self.question
+        is_of_a_time = bool(question.windows)
         entries, left_out = shortlist(
-            self._sources,
-            ranked,
-            self._filters,
-            request.limit,
-            self._now,
-            aside=self._aside,
-            of_a_time=bool(self._windows),
+            self._view, ranked, question.filters, request.limit, self._now, self._vectors, of_a_time=is_of_a_time
         )
         passages = {}
         if request.with_passages:
-            passages = passages_of(request.query, self.vector, self._sources, {e.place: e.record for e in entries})
-        seen: dict[int, list[int]] = {}
-        for entry in entries:
-            seen.setdefault(entry.place[0], []).append(entry.place[1])
+            records = {entry.ref: entry.record for entry in entries}
+            passages = passages_of(request.query, question.vector, self._view, records)
         answer = Recalled(
             memories=tuple(
-                msgspec.structs.replace(
-                    as_recalled(entry.record, entry.scores),
-                    tags=entry.tags,
+                RecalledMemory(
+                    **entry.record.listed() | {"tags": entry.tags},
+                    scores=entry.scores,
                     strength=entry.strength,
                     found_in=entry.found_in,
-                    expired=has_ended(entry.record.valid_until, self._asked_at),
+                    expired=has_ended(entry.record.valid_until, question.asked.asked_at),
                     stands_for=entry.stands_for,
-                    passages=passages.get(entry.place, ()),
+                    passages=passages.get(entry.ref, ()),
                 )
                 for entry in entries
             ),
@@ -278,351 +284,153 @@ class RunningRecall:
             strategy_used=self._strategy,
             query_time_ms=0.0,
             notices=tuple(self.notices),
-            profile=self._profile,
+            profile=request.profile,
+            left_out=self._left_out(ranked, {entry.ref for entry in entries}) if request.left_out else (),
         )
         self.trace.mark("shortlist loaded")
-        return answer, seen
+        return answer, [entry.ref for entry in entries]
 
-    def _search(self) -> list[Found]:
-        """Each file's candidates. A large file is searched beside the first one: most of the work is SQLite's and the
-        index's, which let others run."""
-        question = replace(self._question, vector=self.vector)
-        begun = {
-            place: self._threads.submit(find_candidates, source, question, self._filters, self._words[place])
-            for place, source in enumerate(self._sources)
-            if place and self._words[place].sizes.memories > WORTH_A_THREAD
-        }
-        found: list[Found] = []
-        for place, source in enumerate(self._sources):
-            search = begun.get(place)
-            # What no thread has begun is done here: nobody waits for a thread that waits itself.
-            if search is None or search.cancel():
-                found.append(find_candidates(source, question, self._filters, self._words[place]))
-            else:
-                found.append(search.result())
-        return found
+    def _cut(self, rows: Rows, weighed: Weighed) -> Ranked:
+        """The candidates that may answer, best first, with what speaks for them.
 
-    def _connected(self, found: Sequence[Found]) -> list[Found] | None:
-        """Of each file the memories that are connected with an entity that the query names, with all their signals.
-
-        None: it names none.
+        What has to do with a task need not answer it, and is not cut.
         """
-        records = [cast(Records, source.records) for source in self._sources]  # nothing else has a graph
-        graph = JoinedGraph([each.graph for each in records], self._request.session_id)
-        links = connections(graph, self._request.query, self._filters, [each.facts for each in found])
-        if links is None:
-            return None
-        connected: list[Found] = []
-        for source, each, named in zip(self._sources, found, links, strict=True):
-            cosines = self._cosines(source, [number for number in named if number not in each.facts])
-            signals: dict[int, Signals] = {}
-            for number, (_, near) in named.items():
-                seen = each.signals.get(number) or Signals(cosines.get(number), None)
-                signals[number] = msgspec.structs.replace(seen, graph=near)
-            facts = {number: known for number, (known, _) in named.items()}
-            connected.append(Found(each.by_meaning, signals, facts, each.sizes, {}))
-        return connected
-
-    def _with_handovers(self, ranked: Ranked) -> Ranked:
-        """Where the last sessions stopped, the latest first, and then what was found."""
-        filters = msgspec.structs.replace(self._filters, tags=(HANDOVER,))
-        found: list[Found] = []
-        for source in self._sources:
-            facts = source.records.ranking_facts(source.records.top(filters, "latest", HANDOVERS), filters)
-            found.append(self._looked_up(source, {key: each for key, each in facts.items() if each.status == "active"}))
-        scored = self._scored(found, (), by_time=True)
-        first = sorted(scored, key=lambda item: -found[item[0][0]].facts[item[0][1]].happened_at)
-        known = {key for key, _ in first}
-        return [*first[:HANDOVERS], *(item for item in ranked if item[0] not in known)]
-
-    def _of_times(self, source: Source, windows: Sequence[TimeWindow]) -> Found:
-        """What happened in the windows of what is in one file; where that is much, the most important of it."""
-        records, filters = source.records, self._filters
-        numbers: dict[int, None] = {}
-        for window in windows:
-            after = max(window.start, -math.inf if filters.after is None else filters.after)
-            before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
-            within = msgspec.structs.replace(
-                filters, after=None if math.isinf(after) else after, before=None if math.isinf(before) else before
+        request, asked_at = self._request, self.question.asked.asked_at
+        by_formula = self._strategy == "graph" or request.ranking != "fitted"
+        least = 0.0 if request.is_task else weighed.least_probability
+        ranked: list[tuple[Ref, Scores]] = []
+        shares = np.round(weighed.shares, 3).tolist()
+        of_each = zip(rows.items(), weighed.probabilities.tolist(), weighed.scores.tolist(), shares, strict=True)
+        for (key, row), probability, score, its in of_each:
+            if probability < least:
+                self._below += 1
+                if not request.left_out:
+                    continue
+            scores = Scores(
+                final=score,
+                relevance=min(1.0, max(0.0, score)) if by_formula else probability,
+                importance=row.facts.importance,
+                recency=recency(row.facts.happened_at, asked_at),
+                shares={name: share for name, share in zip(NAMES, its, strict=True) if share},
             )
-            all_of_it = records.matching(within, CANDIDATES)
-            numbers |= dict.fromkeys(records.top(within, "important", CANDIDATES) if all_of_it is None else all_of_it)
-        return self._looked_up(source, records.ranking_facts(list(numbers), filters) if numbers else {})
-
-    def _looked_up(self, source: Source, facts: dict[int, RankingFacts]) -> Found:
-        """Memories of a file that no search has found, with how near they are to the query."""
-        cosines = self._cosines(source, list(facts))
-        signals = {number: Signals(cosines.get(number), None) for number in facts}
-        by_meaning = self.vector is None or source.passages is not None
-        return Found(by_meaning, signals, facts, source.records.sizes(), {})
-
-    def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
-        if self.vector is None or source.passages is None:
-            return {}
-        return cosines_of(source.records, source.passages, self.vector, numbers)
-
-    def _scored(self, found: Sequence[Found], windows: Sequence[TimeWindow], *, by_time: bool) -> Ranked:
-        """All candidates that are not noise, best first, each with the probability that it answers.
-
-        `by_time`: the candidates are relevant for their time, and their meaning decides between them; none is noise,
-        and no probability is known.
-        """
-        signals = side_by_side(
-            [{number: each.signals[number] for number in each.facts} for each in found],
-            [each.sizes.memories for each in found],
-        )
-        facts: dict[Place, RankingFacts] = {
-            (place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()
-        }
-        estimates: dict[Place, float] = {}
-        by_pagerank = self._request.ranking == "pagerank" and not by_time
-        walks = (by_pagerank or self._request.strategy == "hybrid") and self._strategy != "graph" and not by_time
-        if not by_time:
-            answerable = answerable_cosine(sum(each.sizes.passages for each in found))
-            by_words = not is_unlikely(signals, answerable) or self._words_tell(found)
-            for key in (unfit := noise(signals, by_words=by_words, answerable=answerable)):
-                del signals[key]
-            self._below = len(unfit)
-            if walks:
-                found, signals, facts = self._walked(found, signals, facts)
-                self._found = found
-            self.evidence = self._evidence(found, signals, facts)
-            estimates = {key: probability(each) for key, each in self.evidence.items()}
-        own = pagerank_relevances(signals) if by_pagerank else relevances(signals, self._strategy)
-        boosts: dict[Place, float] = {}
-        if self._strategy == "hybrid" and not by_pagerank:
-            around = (
-                ((place, number), {(place, other): steps for other, steps in others.items()})
-                for place, each in enumerate(found)
-                for number, others in each.around.items()
-            )
-            long = {key for key, signal in signals.items() if signal.head is not None}
-            boosts = neighbour_boosts(own, around, long)
-        lifts = boosts if by_pagerank or not walks else with_graph_boosts(boosts, signals)
-        near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
-        relevance = {key: (1.0 + own[key]) / 2.0 for key in own} if by_time else timely(boosted(own, lifts), near)
-        if asks_of_the_user(self._request.query):
-            relevance = {
-                key: own * (ASSISTANT_SHARE if facts[key].by_assistant else 1.0) for key, own in relevance.items()
-            }
-        if self._strategy != "vector" and not by_time:
-            relevance = verbatim_first(relevance, self._verbatim)
-        best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
-        scopes = {facts[key].scope for key in signals}
-        factors = {} if self._profile is None else scope_factors(PROFILES[self._profile], scopes)
-        ranked: list[tuple[Place, Scores]] = []
-        for key, signal in signals.items():
-            fact = facts[key]
-            scores = score(
-                signal,
-                relevance[key],
-                best_bm25,
-                fact.importance,
-                recency(fact.happened_at, self._asked_at),
-                self._weights,
-                scope=factors.get(fact.scope),
-                stands=standing(fact.status, fact.valid_until, self._asked_at),
-                neighbour=boosts.get(key),
-                time=near.get(key),
-                probability=estimates.get(key),
-            )
-            ranked.append((key, scores))
+            (self._cut_off if probability < least else ranked).append((key, scores))
         ranked.sort(key=lambda item: (-item[1].final, item[0]))
         return ranked
 
-    def _walked(
-        self, found: Sequence[Found], signals: Mapping[Place, Signals], facts: Mapping[Place, RankingFacts]
-    ) -> tuple[Sequence[Found], dict[Place, Signals], dict[Place, RankingFacts]]:
-        """The candidates with their PageRank, and what it brings beside them: of that the `BROUGHT` best."""
-        graphs = {place: graph for place, source in enumerate(self._sources) if (graph := source.graph) is not None}
-        ranks = page_ranks(signals, graphs, self._request.session_id)
-        with_ranks = {key: msgspec.structs.replace(each, graph=ranks.get(key)) for key, each in signals.items()}
-        others = sorted((key for key in ranks if key not in signals), key=lambda key: (-ranks[key], key))[:BROUGHT]
-        together: list[Found] = []
-        for place, (source, each) in enumerate(zip(self._sources, found, strict=True)):
-            numbers = [number for own, number in others if own == place]
-            new = source.records.ranking_facts(numbers, self._filters) if numbers else {}
-            cosines = self._cosines(source, list(new))
-            its = {number: Signals(cosines.get(number), None, ranks[place, number]) for number in new}
-            with_ranks |= {(place, number): signal for number, signal in its.items()}
-            together.append(replace(each, signals={**each.signals, **its}, facts={**each.facts, **new}))
-        new_facts = {
-            (place, number): fact for place, each in enumerate(together) for number, fact in each.facts.items()
-        }
-        return together, with_ranks, {**facts, **new_facts}
+    def _asked_about(self, rows: Rows) -> Rows:
+        """The memory that is to be weighed whether it was found or not, if the filters let it pass."""
+        ref = self._view.find(self._request.about)
+        facts = {} if ref is None or ref in rows else self._view.ranking_facts([ref], self.question.filters)
+        return self._view.describe(self.question, self._words, facts) if facts else {}
 
-    def _evidence(
-        self, found: Sequence[Found], signals: Mapping[Place, Signals], facts: Mapping[Place, RankingFacts]
-    ) -> dict[Place, Evidence]:
-        """What speaks for each candidate. Notes which words of the question it has, and which has it word for word."""
-        query, units = self._request.query, self._question.units
-        language = language_of(query) or (ENGLISH if query.isascii() else None)
-        margin = margins(
-            {
-                (place, number): signal.meaning
-                for place, each in enumerate(found)
-                for number, signal in each.signals.items()
-                if signal.meaning is not None
-            }
+    def _left_out(self, ranked: Ranked, shown: Collection[Ref]) -> tuple[RecalledMemory, ...]:
+        """The best of what was found and is not shown, with the one that was asked about."""
+        others = [each for each in (*ranked, *self._cut_off) if each[0] not in shown]
+        others.sort(key=lambda item: (-item[1].final, item[0]))
+        about = self._view.find(self._request.about) if self._request.about else None
+        best = [each for place, each in enumerate(others) if place < self._request.left_out or each[0] == about]
+        records = self._view.load([ref for ref, _ in best], self.question.filters)
+        return tuple(as_recalled(records[ref], scores) for ref, scores in best if ref in records)
+
+    def _connected(self, rows: Rows) -> Rows | None:
+        """The memories that are connected with an entity that the query names. None: it names none."""
+        graph = self._view.graph(self._request.session_id)
+        facts = {ref: row.facts for ref, row in rows.items()}
+        links = connections(graph, self._request.query, self.question.filters, facts)
+        if links is None:
+            return None
+        self._graph = {ref: near for ref, (_, near) in links.items()}
+        fresh = {ref: known for ref, (known, _) in links.items() if ref not in rows}
+        described = self._view.describe(self.question, self._words, fresh)
+        return {ref: described.get(ref) or rows[ref] for ref in links}
+
+    def _walked(self, rows: Rows, *, by_meaning: bool) -> Rows:
+        """The candidates, and what PageRank around them brings beside them: of that the `BROUGHT` best."""
+        graph = self._view.graph(self._request.session_id, self._words)
+        if not graph or not rows:
+            return rows
+        probabilities = self.weighed(rows, by_meaning=by_meaning).probabilities.tolist()
+        ranks = page_ranks(dict(zip(rows, probabilities, strict=True)), graph)
+        # The ranking by that name gives the most of them its whole share.
+        most = max(ranks.values(), default=1.0) if self._request.ranking == "pagerank" else 1.0
+        self._graph = {ref: rank / most for ref, rank in ranks.items()}
+        others = sorted((ref for ref in self._graph if ref not in rows), key=lambda ref: (-self._graph[ref], ref))
+        brought = self._view.ranking_facts(others[:BROUGHT], self.question.filters)
+        return rows | self._view.describe(self.question, self._words, brought)
+
+    def _with_handovers(self, ranked: Ranked) -> Ranked:
+        """Put the records of where the last sessions stopped, the latest first, before what was found."""
+        filters = msgspec.structs.replace(self.question.filters, tags=(HANDOVER,))
+        latest = [ref for its in self._view.first(filters, "latest", HANDOVERS) for ref in its]
+        facts = self._view.ranking_facts(latest, filters)
+        found = sorted(
+            (ref for ref, each in facts.items() if each.status == "active"),
+            key=lambda ref: (-facts[ref].happened_at, ref),
         )
-        frequencies = [sum(each) for each in zip(*(each.frequencies for each in self._words), strict=True)]
-        weights = rarity(frequencies, sum(each.sizes.memories for each in found))
-        for place, (source, words) in enumerate(zip(self._sources, self._words, strict=True)):
-            numbers = [number for own, number in signals if own == place]
-            if not numbers:
-                continue
-            matched = source.records.words_in(units, words.frequencies, numbers)
-            self._matched |= {(place, number): places for number, places in matched.items()}
-            whole = [number for number, places in matched.items() if len(places) == len(units)]
-            if self._fragment and whole:
-                whole.sort(key=lambda number: -(found[place].signals[number].bm25 or 0.0))
-                for number, record in source.records.load(whole[:ASIDE], self._filters).items():
-                    if self._fragment in word_for_word(record.content[:COMPARED]):
-                        self._verbatim.add((place, number))
-        numbered = self._numbered()
-        nothing: set[int] = set()
-        evidence: dict[Place, Evidence] = {}
-        for key, signal in signals.items():
-            fact, has = facts[key], self._matched.get(key, nothing)
-            evidence[key] = Evidence(
-                signal.meaning,
-                margin.get(key, 0.0),
-                coverage(has, weights),
-                len(units),
-                sum(place not in has for place in numbered) / len(numbered) if numbered else 0.0,
-                None not in (language, fact.language) and language != fact.language,
-                signal.head is not None,
-                fact.type == "episodic",
-            )
-        return evidence
+        known = dict(ranked)
+        first = [(ref, known.get(ref) or _asked_for(facts[ref])) for ref in found[:HANDOVERS]]
+        top = max((scores.final for _, scores in ranked), default=0.0)
+        lifted = [
+            (key, msgspec.structs.replace(scores, final=top + len(first) - place, relevance=1.0))
+            for place, (key, scores) in enumerate(first)
+        ]
+        return [*lifted, *(item for item in ranked if item[0] not in dict(lifted))]
 
-    def _numbered(self) -> list[int]:
-        """The question's units that are names with a number in them."""
-        return [place for place, each in enumerate(self._question.units) if any(map(str.isdigit, each[0].words))]
-
-    def _without_unlikely(self, ranked: Ranked) -> Ranked:
-        """The candidates without the facts that hardly answer.
-
-        Of what happened, and of longer texts, several answer together and each a little: there noise alone is left out.
-        """
-        units, numbered = self._question.units, self._numbered()
-        if self._cuts and len(units) <= ASKED:
-            names = {place for place, each in enumerate(units) if len(each) > 1 or " " in each[0].words}
-            names.update(numbered)
-            facts: dict[Place, float] = {}
-            spared: set[Place] = set()
-            # A time in which most of them lie says nothing of any.
-            is_telling = sum(scores.time or 0.0 for _, scores in ranked) < WITHIN * len(ranked)
-            for key, scores in ranked:
-                evidence, fact = self.evidence[key], self._found[key[0]].facts[key[1]]
-                if fact.characters <= SHORT and not evidence.is_long and not evidence.is_event:
-                    facts[key] = scores.probability or 0.0
-                    is_meant = key in self._verbatim or not names.isdisjoint(self._matched.get(key, ()))
-                    if is_meant or evidence.cosine is None or (is_telling and (scores.time or 0.0) >= WITHIN):
-                        spared.add(key)
-            gone = unlikely(facts) - spared
-            joined = self._joined(ranked, gone)
-            gone -= joined.keys()
-            ranked = [
-                (key, msgspec.structs.replace(scores, probability=joined[key]) if key in joined else scores)
-                for key, scores in ranked
-            ]
-            if numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
-                gone |= {key for key, _ in ranked if key not in self._matched}
-            self._below += len(gone)
-            self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
-        else:
-            gone = set()
-        self._note_language(ranked)
-        return [item for item in ranked if item[0] not in gone] if gone else ranked
-
-    def _joined(self, ranked: Ranked, gone: Collection[Place]) -> Mapping[Place, float]:
-        """Those out of `gone` that the graph brings, with the probability that this makes of theirs: where a memory
-        answers a part of the question, what is next to it may answer the rest.
-
-        One that has all of the question's words leaves no rest. And what shares words with the question, but none that
-        the best one lacks, was found by them already, and says less.
-        """
-        probabilities = {key: scores.probability or 0.0 for key, scores in ranked}
-        best = max(ranked, key=lambda item: probabilities[item[0]], default=None)
-        if best is None or probabilities[best[0]] < ANSWERS:
-            return {}
-        nothing: set[int] = set()
-        known = self._matched.get(best[0], nothing)
-        if len(known) == len(self._question.units):
-            return {}
-        near = {key: scores.graph for key, scores in ranked if key in gone and (scores.graph or 0.0) >= CONNECTED}
-        joined = [key for key in near if not (has := self._matched.get(key, nothing)) or has - known]
-        first = sorted(joined, key=lambda key: -(near[key] or 0.0))[:MOST_CONNECTED]
-        least = CONNECTED_SHARE * probabilities[best[0]]
-        return {key: max(least, probabilities[key]) for key in first}
-
-    def _note_language(self, ranked: Ranked) -> None:
-        """Say so if nothing is likely to answer and what is near the question is in another language."""
-        guess = language_of(self._request.query)
-        if guess is None or max((scores.probability or 0.0 for _, scores in ranked), default=0.0) >= SURE:
-            return
-        others: list[str] = []
-        for place, found in enumerate(self._found):
-            near = sorted(found.facts, key=lambda number: -(found.signals[number].meaning or 0.0))
-            numbers = [*(number for (own, number), _ in ranked if own == place), *near][:ASIDE]
-            others += [each for number in dict.fromkeys(numbers) if (each := found.facts[number].language)]
-        if len(others) >= NEAR_BY and guess not in others:
-            text = f"The question seems to be in another language ({guess}) than what is remembered near it."
-            self.notices.append(Notice("other_language", f"{text} Such questions find little: ask in that language."))
-
-    def _words_tell(self, found: Sequence[Found]) -> bool:
-        """Whether words may speak where nothing answers by meaning: one of the candidates must have most of them."""
-        groups = phrase_groups(self._request.query)
-        for source, each in zip(self._sources, found, strict=True):
-            hits = {number: each.signals[number].bm25 or 0.0 for number in each.facts if each.signals[number].bm25}
-            if hits:
-                matched = source.records.words_in(groups, source.records.frequencies(groups), first_of(hits))
-                if any(words_tell(len(places), len(groups)) for places in matched.values()):
-                    return True
-        return False
+    def _of_period(self) -> Ranked:
+        """The memories of the times that a question asks for, in order; where they are many, the most important."""
+        question, period = self.question, self.question.period
+        kinds = frozenset() if period is None else period.kinds
+        within = dict.fromkeys(
+            ref for window in question.windows for ref in self._view.happened_in(window, question.filters)
+        )
+        facts = self._view.ranking_facts(within, question.filters)
+        happened = [(ref, each) for ref, each in facts.items() if not is_session_record(each.kind)]
+        happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
+        kept = happened[: self._request.limit]
+        kept.sort(key=lambda item: (item[1].kind not in kinds, item[1].happened_at, item[0]))
+        return [
+            (key, msgspec.structs.replace(_asked_for(facts), final=float(len(kept) - place)))
+            for place, (key, facts) in enumerate(kept)
+        ]
 
 
-# A question that names a time and nothing else: "what did we do last Saturday". None of its words is in what happened
-# then, and nothing is near it by meaning. So what lies in its time is looked up.
+def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, float]:
+    """The PageRank of the memories around the best candidates, in [0, 1]; empty where none of these has an edge.
 
-_PAST_TEXT: Final = """
-    did happened done changed learned learnt decided discussed worked talked told said met went been
-    gemacht getan passiert geschehen besprochen gelernt entschieden fait passé arrivé appris décidé hicimos hice hizo
-    pasó aprendimos decidimos
-"""
-_PAST: Final = frozenset(_PAST_TEXT.split())
-"""One of them says that the question is about what was, not about what is to be done."""
-_EMPTY_TEXT: Final = """
-    happen go going gone do work working talk discuss decide learn change meet say tell make made
-    anything everything something thing things stuff everyone someone anyone else still around back
-    was wer wen wo wir ich du ihr haben habe hast hat sind bin ist es alles etwas an am im in
-    que qu quoi avons nous ai j je tu as avez vous est s il c ce qui où on a le la les en au du
-    qué hemos he ha se lo el los
-"""
-"""Words of such a question that say nothing of what is looked for, beside the stop words."""
-_OF_TIMES: Final = frozenset(COUNTS) | frozenset(UNITS) | frozenset(f"{unit}s" for unit in UNITS)
-_KNOWN: Final = ENGLISH_STOP_WORDS | _PAST | _OF_TIMES | frozenset(_EMPTY_TEXT.split())
-_WORD: Final = re.compile(r"[^\W_]+")
-_NAMED: Final = re.compile(r"[^\W\d_][+#]")
-"""`C++` and `C#`."""
-_BEFORE_A_SUBJECT_TEXT: Final = "about around in into of on over regarding to with über mit sur avec sobre con"
-_BEFORE_A_SUBJECT: Final = frozenset(_BEFORE_A_SUBJECT_TEXT.split())
-"""What follows one of them is what is looked for, though it may look like an empty word: "about go"."""
-LONGEST_EMPTY_QUESTION: Final = 200
-"""Characters. Who writes more asks for something."""
+    It starts at those of the most relevant that have edges, the more relevant the more. What counts is what a memory
+    receives from others, over the most that any but the first of these does: its own start says nothing that its
+    relevance does not, and what goes to and fro between the first one and its entities is no news of it. And all of it
+    counts the less, the less relevant the first of these is than the best without edges, and the more memories the
+    entities between them join.
+    """
+    first = sorted((key for key in relevance if key in graph), key=lambda key: (-relevance[key], key))[:PAGERANK_SEEDS]
+    around = graph.look(dict.fromkeys(first, MOST_COUNTED))
+    # A memory that names everything says little of each.
+    seeds: dict[Ref | str, float] = {
+        key: relevance[key] ** 2 / math.sqrt(degree)
+        for key in first
+        if relevance[key] > 0.0 and (degree := around.degrees.get(key, 0))
+    }
+    if not seeds:
+        return {}
+    best = next(iter(seeds))
+    own = (1.0 - DAMPING) / sum(seeds.values())
+    ranks = personal_pagerank(seeds, graph, known=around)
+    received = {
+        node: got
+        for node, rank in ranks.items()
+        if not isinstance(node, str) and (got := rank - own * seeds.get(node, 0.0)) > LEAST_RECEIVED
+    }
+    most = max((got for node, got in received.items() if node != best), default=0.0)
+    trust = max(relevance[key] for key in first if key in seeds) / max(relevance.values())
+    return {node: trust * min(1.0, got / max(most, LEAST_SHARE)) for node, got in received.items()} if most else {}
 
 
-def asks_what_happened(query: str) -> bool:
-    """Whether a question that names times asks for nothing but what happened then. Pure."""
-    if len(query) > LONGEST_EMPTY_QUESTION:
-        return False
-    rest = without_times(query).replace("'ve", " ").replace("'s", " ")
-    written = _WORD.findall(rest)
-    if _NAMED.search(rest) or any(word != "I" and not word.islower() for word in written[1:] if not word.isdigit()):
-        return False
-    words = [word.casefold() for word in written]
-    after = (word for before, word in itertools.pairwise(words) if before in _BEFORE_A_SUBJECT)
-    if not (ENGLISH_STOP_WORDS | _OF_TIMES).issuperset(after):
-        return False
-    return not _PAST.isdisjoint(words) and _KNOWN.issuperset(words)
+def _may_be_replaced(facts: RankingFacts) -> bool:
+    """True for what holds until a later one replaces it: what happened stays as it was."""
+    return facts.type != "episodic" or facts.kind == "decision"
+
+
+def _asked_for(facts: RankingFacts) -> Scores:
+    """The scores of a memory that is asked for by its time or as what was handed over, and not by what it says."""
+    return Scores(final=1.0, relevance=1.0, importance=facts.importance, recency=1.0)

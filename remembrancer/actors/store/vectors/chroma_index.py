@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,13 +92,21 @@ class ChromaIndex:
 class ChromaCollection:
     """One collection. Only numbers and vectors are kept: metadata would double the time of a search."""
 
-    def __init__(self, collection: Any) -> None:
+    def __init__(
+        self,
+        collection: Any,
+        searched: Any = None,
+        guard: Callable[[], AbstractContextManager[None]] | None = None,
+    ) -> None:
+        """`searched` is the same collection by a client with less patience; `guard` makes errors our own."""
         self._collection = collection
+        self._searched = collection if searched is None else searched
+        self._guard = guard or _as_lost
 
     def upsert(self, passages: PassageVectors) -> None:
         for start in range(0, len(passages.numbers), WRITE_BATCH):
             batch = slice(start, start + WRITE_BATCH)
-            with _as_lost():
+            with self._guard():
                 self._collection.upsert(
                     ids=[str(number) for number in passages.numbers[batch]],
                     embeddings=passages.vectors[batch],
@@ -105,25 +114,25 @@ class ChromaCollection:
 
     def delete(self, numbers: Sequence[int]) -> None:
         for start in range(0, len(numbers), WRITE_BATCH):
-            with _as_lost():
+            with self._guard():
                 self._collection.delete(ids=[str(number) for number in numbers[start : start + WRITE_BATCH]])
 
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
         if not len(queries):
             return []
-        with _as_lost():
-            answer = self._collection.query(query_embeddings=queries, n_results=limit, include=["distances"])
+        with self._guard():
+            answer = self._searched.query(query_embeddings=queries, n_results=limit, include=["distances"])
         return [
             [VectorHit(int(number), 1.0 - distance) for number, distance in zip(numbers, distances, strict=True)]
             for numbers, distances in zip(answer["ids"], answer["distances"], strict=True)
         ]
 
     def numbers(self) -> list[int]:
-        with _as_lost():
+        with self._guard():
             return [int(number) for number in self._collection.get(include=[])["ids"]]
 
     def count(self) -> int:
-        with _as_lost():
+        with self._guard():
             return int(self._collection.count())
 
 

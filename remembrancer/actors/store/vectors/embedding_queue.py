@@ -6,6 +6,8 @@ queued anew meanwhile is recognised and dropped.
 
 A text may be what its worker died of. What a dead worker had in hand is handed out again alone, so that it is known
 which one it was; of which several workers have died alone, becomes a dead letter, and the others go on.
+
+A worker on another host is believed less: what it cannot embed goes to one of this host, as long as there is any.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ class _Due:
     attempts: int = 0
     deaths: int = 0
     suspected: bool = False
+    stays: bool = False
+    """Another host could not embed it: it is for the workers of this one, if there are any."""
 
 
 class Ticket(NamedTuple, Generic[Key]):
@@ -74,9 +78,10 @@ class _WorkerState(Generic[Key]):
     held_bytes: int = 0
     heard_at: float = float("-inf")
     silent: bool = False
+    is_remote: bool = False
 
     def can_take(self, due: _Due, hand_bytes: int) -> bool:
-        """Whether it has credit, and its text fits: of any size, if it has nothing. A suspected job goes alone."""
+        """True if it has credit, and its text fits: of any size, if it has nothing. A suspected job goes alone."""
         if not self.held:
             return self.credit > 0
         if self.silent or due.suspected or any(held.due.suspected for held in self.held.values()):
@@ -105,12 +110,12 @@ class EmbeddingQueue(Generic[Key, Worker]):
 
     @property
     def has_queued(self) -> bool:
-        """Whether a job could be handed out."""
+        """True if a job could be handed out."""
         return bool(self._queue or self._backlog)
 
     @property
     def has_workers(self) -> bool:
-        """Whether there is a worker with a model."""
+        """True if there is a worker with a model."""
         return bool(self._workers)
 
     @property
@@ -143,10 +148,10 @@ class EmbeddingQueue(Generic[Key, Worker]):
         self._leased.pop(key, None)
         self._take(key)
 
-    def worker_ready(self, worker: Worker, credit: int) -> None:
+    def worker_ready(self, worker: Worker, credit: int, *, is_remote: bool = False) -> None:
         """A worker (again) has a model and takes up to `credit` jobs. What it held before is queued again."""
         self.worker_gone(worker)
-        self._workers[worker] = _WorkerState(credit)
+        self._workers[worker] = _WorkerState(credit, is_remote=is_remote)
 
     def worker_gone(self, worker: Worker) -> None:
         """A worker is leaving, or has lost its model or its line. Its jobs go back to the front."""
@@ -172,8 +177,13 @@ class EmbeddingQueue(Generic[Key, Worker]):
         return [alone.key]
 
     def knows(self, worker: Worker) -> bool:
-        """Whether the worker has announced itself."""
+        """True if the worker has announced itself."""
         return worker in self._workers
+
+    def holds(self, worker: Worker, job_id: int) -> bool:
+        """True if that worker was given this job and has not answered it."""
+        state = self._workers.get(worker)
+        return state is not None and job_id in state.held
 
     def held_by(self, worker: Worker) -> list[int]:
         """The ids of the jobs that a worker has and has not answered, whatever has become of them here."""
@@ -189,9 +199,10 @@ class EmbeddingQueue(Generic[Key, Worker]):
             itertools.chain(self._queue, self._backlog), free if limit is None else min(free, limit)
         ):
             due = self._due[key]
-            if not any(state.can_take(due, hand_bytes) for state in self._workers.values()):
+            if any(state.can_take(due, hand_bytes) for state in self._eligible(due).values()):
+                tickets.append(Ticket(key, due))
+            elif not due.stays:
                 break
-            tickets.append(Ticket(key, due))
         return tickets
 
     def hand_out(
@@ -207,8 +218,10 @@ class EmbeddingQueue(Generic[Key, Worker]):
                 self.discard(key)
                 continue
             due.size_bytes = size_bytes
-            able = {worker: state for worker, state in self._workers.items() if state.can_take(due, hand_bytes)}
+            able = {worker: state for worker, state in self._eligible(due).items() if state.can_take(due, hand_bytes)}
             if not able:
+                if due.stays:
+                    continue
                 break
             worker = max(able, key=lambda each: able[each].credit - len(able[each].held))
             state, job_id = able[worker], next(self._job_ids)
@@ -230,11 +243,15 @@ class EmbeddingQueue(Generic[Key, Worker]):
         return held.key
 
     def fail(self, worker: Worker, job_id: int, now: float) -> tuple[Key, bool] | None:
-        """A job that could not be done: its key, and whether that was its last attempt. It is queued again if not."""
+        """A job that could not be done: its key, and whether that was its last attempt. It is queued again if not.
+
+        Of a worker on another host no attempt counts while there is one of this host, which gets the job.
+        """
         held = self._answered(worker, job_id, now)
         if held is None:
             return None
-        held.due.attempts += 1
+        held.due.stays = self._workers[worker].is_remote
+        held.due.attempts += not (held.due.stays and self._has_local)
         held.due.suspected = False
         if held.due.attempts >= MAX_ATTEMPTS:
             self.discard(held.key)
@@ -242,6 +259,16 @@ class EmbeddingQueue(Generic[Key, Worker]):
         if held.key not in self._leased and not self._is_queued(held.key):
             self._queue[held.key] = None
         return held.key, False
+
+    @property
+    def _has_local(self) -> bool:
+        return any(not state.is_remote for state in self._workers.values())
+
+    def _eligible(self, due: _Due) -> dict[Worker, _WorkerState[Key]]:
+        """The workers that a job may go to."""
+        if not (due.stays and self._has_local):
+            return self._workers
+        return {worker: state for worker, state in self._workers.items() if not state.is_remote}
 
     def _is_queued(self, key: Key) -> bool:
         return key in self._queue or key in self._backlog
@@ -283,7 +310,7 @@ class EmbeddingQueue(Generic[Key, Worker]):
                 self._requeue(state)
 
     def _requeue(self, state: _WorkerState[Key]) -> None:
-        """What a worker holds and nobody else was given, back to the front in its order."""
+        """Put the jobs that a worker holds and nobody else was given back to the front in their order."""
         for job_id, held in reversed(state.held.items()):
             if self._leased.get(held.key) == job_id:
                 del self._leased[held.key]
@@ -293,8 +320,8 @@ class EmbeddingQueue(Generic[Key, Worker]):
 
 Job = tuple[str, int]
 """A memory that needs vectors: the name of its file, its number there."""
-REMEMBERED: Final = 1000
-"""Of more, the oldest are forgotten: they are tried again with the next worker's arrival."""
+REMEMBERED: Final = 100_000
+"""Of more, the oldest are forgotten, and tried again as soon as somebody looks for what has no vectors."""
 DEADLY_S: Final = 3600.0
 """So long a text of which workers have died is kept from those that come after them."""
 
@@ -303,12 +330,12 @@ class DeadLetters:
     """The memories that could not be embedded, and why.
 
     Each has another chance when its text is another, and when another worker comes (if workers have died of it, one
-    that comes not too soon).
+    that comes not too soon). `arrivals` is how many workers have come so far.
     """
 
     def __init__(self) -> None:
-        self._entries: dict[Job, tuple[str, float]] = {}
-        """By memory the reason, and from when it may be tried again."""
+        self._entries: dict[Job, tuple[str, float, int]] = {}
+        """By memory the reason, from when it may be tried again, and the arrivals that have had their chance."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -319,16 +346,16 @@ class DeadLetters:
     @property
     def last_reason(self) -> str | None:
         """Why the last of them has no vectors."""
-        return next((reason for reason, _ in reversed(self._entries.values())), None)
+        return next((reason for reason, *_ in reversed(self._entries.values())), None)
 
     def reason_of(self, job: Job) -> str | None:
         """Why a memory has no vectors; None: it is not among these."""
-        return self._entries.get(job, (None, 0.0))[0]
+        return self._entries.get(job, (None,))[0]
 
-    def add(self, job: Job, reason: str, *, now: float, deadly: bool = False) -> None:
+    def add(self, job: Job, reason: str, arrivals: int, *, now: float, deadly: bool = False) -> None:
         """Add a memory at `now`; `deadly`: workers have died of it."""
         self._entries.pop(job, None)
-        self._entries[job] = (reason, now + DEADLY_S if deadly else now)
+        self._entries[job] = (reason, now + DEADLY_S if deadly else now, arrivals)
         if len(self._entries) > REMEMBERED:
             del self._entries[next(iter(self._entries))]
 
@@ -336,9 +363,10 @@ class DeadLetters:
         """Its text is another, or it has its vectors."""
         self._entries.pop(job, None)
 
-    def try_again(self, job: Job, now: float) -> bool:
-        """Another worker has come: whether the memory (in here or not) is to be handed out. If so, it is taken out."""
-        if self._entries.get(job, ("", now))[1] > now:
+    def try_again(self, job: Job, arrivals: int, now: float) -> bool:
+        """True if a memory (in here or not) is to be handed out. If so, it is taken out."""
+        _, due, tried = self._entries.get(job, ("", now, -1))
+        if due > now or tried >= arrivals:
             return False
         self._entries.pop(job, None)
         return True

@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import itertools
 import logging
+import math
 import secrets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import anyio
 import msgspec
@@ -23,7 +23,9 @@ import numpy as np
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import EmbeddedMemory, EmbeddedTexts, Vectors
+from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.records.catalog import NAME as CATALOG
+from remembrancer.actors.store.records.contract import EmbeddedMemory, EmbeddedTexts, Vectors, is_embedded
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.embedding_queue import (
@@ -37,7 +39,7 @@ from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.actors.store.vectors.models import KnownModel, ModelState, ModelWork
 from remembrancer.config.settings import REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
-from remembrancer.protocol.errors import EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.errors import EmbeddingStarting, EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import ToWorker, WorkerMessage
 from remembrancer.protocol.work import (
@@ -49,9 +51,7 @@ from remembrancer.protocol.work import (
     ModelProgress,
     PassageJob,
     PassagesEmbedded,
-    PassagesReranked,
     QueryEmbedded,
-    RerankPassages,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
@@ -70,10 +70,14 @@ RETRY_S: Final = 1.0
 DEADLY: Final = f"its text was alone in the hands of {MAX_DEATHS} embedders that died: it is found by its words"
 UNATTENDED_S: Final = 10.0
 """So long after the start, or after the last that was heard of any worker, one may still be on its way."""
+STARTING_S: Final = 60.0
+"""So long a worker is waited for that the launcher starts: a model takes seconds to load, on a busy machine many."""
 NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
 FIRST_ID_BITS: Final = 48
 """A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
 
+LENGTH_TOLERANCE: Final = 0.01
+"""Of a unit vector's length: another machine's float32 may round otherwise."""
 CACHED_QUERIES: Final = 1024
 """1.5 MB at 384 dimensions."""
 
@@ -101,8 +105,8 @@ class EmbeddingScheduler:
         files: MemoryFiles,
         committer: Committer,
         index: IndexManager,
-        threads: Executor,
-        send: Callable[[Peer, ToWorker], asyncio.Future[bool]],
+        readers: Readers,
+        send: Callable[[Peer, ToWorker], bool],
         gate: LoadGate,
         configured: ModelChoice,
         fallbacks: tuple[ModelChoice, ...] = (),
@@ -112,7 +116,7 @@ class EmbeddingScheduler:
         self._files = files
         self._committer = committer
         self._index = index
-        self._threads = threads
+        self._readers = readers
         self._send = send
         self._gate = gate
         self._fallbacks = fallbacks
@@ -124,6 +128,7 @@ class EmbeddingScheduler:
         self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
+        self._expected_until = -math.inf
         self._handing = asyncio.Event()
         self._awaited = asyncio.Event()
         self._saving = asyncio.Event()
@@ -131,6 +136,8 @@ class EmbeddingScheduler:
         self._deciding = asyncio.Event()
         self.all_files_open = False
         """Set when every project that is known has been opened: no model is whole before."""
+        self.on_untruth: Callable[[Peer, str], None] = self._lose_liar
+        """Told of a worker on another host that was caught in an untruth: it is to be given nothing more."""
         self._state = ModelState.read(files.catalog.models(), configured)
         self._works: list[ModelWork] = []
         self._said: ModelWork | None = None
@@ -177,18 +184,19 @@ class EmbeddingScheduler:
 
     @property
     def missing(self) -> int:
-        """How much cannot be found by meaning because the model that answers is new, and the old one is lost."""
+        """The number of memories that cannot be found by meaning because the model that answers is new, and the old one
+        is lost."""
         work = self.answering
         return 0 if self._state.active is None or self._is_active(work) or work.is_whole else work.pending
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything waits for vectors of any model."""
+        """True if anything waits for vectors of any model."""
         return any(work.pending for work in self._works)
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """What has no vectors that can be searched."""
+        """The memories that have no vectors that can be searched."""
         return self.answering.dead_letters
 
     @property
@@ -198,10 +206,25 @@ class EmbeddingScheduler:
             return None
         for failure in self._failures.values():
             return failure.message
-        return NO_WORKER if self._clock() - self._attended_at >= UNATTENDED_S else None
+        if self.is_starting or self._clock() - self._attended_at < UNATTENDED_S:
+            return None
+        return NO_WORKER
+
+    @property
+    def is_starting(self) -> bool:
+        """True if the first worker is still on its way: meaning joins when its model is loaded."""
+        return not self.answering.queue.has_workers and not self._failures and self._clock() < self._expected_until
+
+    def expect_workers(self) -> None:
+        """The launcher starts workers now, and none has a model yet."""
+        self._expected_until = self._clock() + STARTING_S
+
+    def workers_failed(self) -> None:
+        """The launcher can start no workers."""
+        self._expected_until = -math.inf
 
     def models(self) -> tuple[ModelProgress, ...]:
-        """How far each model is."""
+        """The progress of each model."""
         found = []
         for work in self._works:
             is_chosen = work.choice == self._state.chosen
@@ -226,7 +249,9 @@ class EmbeddingScheduler:
         Raises:
             RemembrancerError: that cannot be written down.
         """
-        await self._committer.run(partial(self._files.catalog.note_models, self._state.choosing(choice).written()))
+        await self._committer.run(
+            CATALOG, partial(self._files.catalog.note_models, self._state.choosing(choice).written())
+        )
         for work in self._works:
             work.embedded = 0
         self._decide(self._state.choosing(choice))
@@ -290,14 +315,15 @@ class EmbeddingScheduler:
         work = next((work for work in self._works if work.key == (model or self.answering.key)), None)
         identity = None if work is None else work.identity
         if work is None or identity is None or not work.queue.has_workers:
-            raise EmbeddingUnavailable("no embedding worker has a model loaded")
+            unavailable = EmbeddingStarting if self.is_starting else EmbeddingUnavailable
+            raise unavailable("no embedding worker has a model loaded")
         key = (identity.key, text)
         if (cached := self._query_vectors.get(key)) is not None:
             self._query_vectors.move_to_end(key)
             return cached
-        least_busy = sorted(work.queue.workers, key=lambda worker: len(work.queue.held_by(worker)))
-        asked = partial(EmbedQuery, text=text)
-        answer = await self._questions.ask(asked, QueryEmbedded, least_busy, timeout_s)
+        # Those of this host first: they answer sooner, and whether they hang is known sooner.
+        least_busy = sorted(work.queue.workers, key=lambda each: (bool(each.key), len(work.queue.held_by(each))))
+        answer = await self._questions.ask(text, least_busy, timeout_s)
         if not vectors_fit(answer.vector, 1, identity.dimensions):
             raise EmbeddingUnavailable("a worker's answer does not fit its model")
         vector = np.frombuffer(answer.vector, dtype="<f4")
@@ -305,19 +331,6 @@ class EmbeddingScheduler:
         if len(self._query_vectors) > CACHED_QUERIES:
             self._query_vectors.popitem(last=False)
         return vector
-
-    async def rerank(self, query: str, passages: Sequence[str], timeout_s: float) -> Sequence[float]:
-        """How well each passage answers the query, in [0, 1], as one worker's reranker says.
-
-        Raises:
-            EmbeddingUnavailable: there is no reranker yet, or it has not answered within `timeout_s`, or could not.
-        """
-        asked = partial(RerankPassages, query=query, passages=tuple(passages), answer_by=time.time() + timeout_s)
-        first = self.workers[:1]  # always the same one: each that is asked loads the model
-        answer = await self._questions.ask(asked, PassagesReranked, first, timeout_s)
-        if len(answer.scores) != len(passages) or not all(0.0 <= score <= 1.0 for score in answer.scores):
-            raise EmbeddingUnavailable("the reranker's answer does not fit the question")
-        return answer.scores
 
     async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
@@ -341,7 +354,7 @@ class EmbeddingScheduler:
 
     @contextlib.contextmanager
     def _waiting_for(self, job: Job) -> Iterator[asyncio.Future[str | None]]:
-        """What is said of a job next: None when its vectors are kept, or else why it has none."""
+        """The next news of a job: None when its vectors are kept, or else why it has none."""
         news: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(job, [])
         waiters.append(news)
@@ -353,15 +366,16 @@ class EmbeddingScheduler:
                 self._waiters.pop(job, None)
 
     def is_embedded(self, records: EmbeddedTexts, number: int) -> bool:
-        """Whether a memory has vectors that can be searched now."""
+        """True if a memory has vectors that can be searched now."""
         key = self.answering.key
-        return key is not None and records.is_embedded(key, number)
+        return key is not None and is_embedded(records, key, number)
 
     def hear(self, worker: Peer, message: WorkerMessage) -> None:
-        """What a worker says."""
+        """Take in a worker's message."""
         self._attended_at = self._clock()
         match message:
             case WorkerReady():
+                self._expected_until = -math.inf
                 self._failures.pop(worker.incarnation, None)
                 self._welcome(worker, message)
             case WorkerFailed():
@@ -370,12 +384,12 @@ class EmbeddingScheduler:
             case WorkerLeaving():
                 self._failures.pop(worker.incarnation, None)
                 self._lose(worker)
-            case QueryEmbedded() | PassagesReranked():
+            case QueryEmbedded():
                 self._questions.answered(worker, message)
             case PassagesEmbedded() | JobFailed():
                 work = self._work_of(worker)
                 if work is None:
-                    asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
+                    self._send(worker, WhoAreYou())
                 elif isinstance(message, PassagesEmbedded):
                     self._vectors_came(work, worker, message)
                 else:
@@ -385,10 +399,55 @@ class EmbeddingScheduler:
         """A process of the runtime has died. If it was a worker, its jobs go to another."""
         if gone.role == "embedder":
             self._attended_at = self._clock()
+            self._expected_until = max(self._expected_until, self._clock() + UNATTENDED_S)  # it is started again
         for worker in self.workers:
             if worker.incarnation == gone.incarnation:
                 self._lose(worker, died=True)
         self._failures.pop(gone.incarnation, None)
+
+    def lose(self, worker: Peer) -> None:
+        """A worker on another host is gone, or not believed any more. Its jobs go to another."""
+        self._lose(worker)
+        self._failures.pop(worker.incarnation, None)
+        self._note_answering()
+        self._handing.set()
+
+    def _lose_liar(self, worker: Peer, reason: str) -> None:
+        logger.error("a worker is not believed any more", extra={"worker": worker.name, "reason": reason})
+        self.lose(worker)
+
+    def identity_of(self, choice: ModelChoice) -> ModelIdentity | None:
+        """The model of a choice, if a worker has said what it is."""
+        return next((work.identity for work in self._works if work.choice == choice), None)
+
+    def workers_here(self, identity: ModelIdentity) -> list[Peer]:
+        """The workers of this host with that model."""
+        return [
+            each for work in self._works if work.identity == identity for each in work.queue.workers if not each.key
+        ]
+
+    def better_choice(self, worker: Peer, choice: ModelChoice) -> ModelChoice | None:
+        """The model that a worker on another host should have instead of that of its choice; None: it is right.
+
+        Most of the work is the chosen model's; another that is needed keeps a worker.
+        """
+        if choice not in self.needed:
+            return self._state.chosen
+        others = (each for work in self._works if work.choice == choice for each in work.queue.workers)
+        has_others = any(each != worker for each in others)
+        return self._state.chosen if choice != self._state.chosen and has_others else None
+
+    async def ask(self, worker: Peer, text: str, timeout_s: float) -> QueryEmbedded:
+        """One worker's answer to a question. Raises `EmbeddingUnavailable`."""
+        return await self._questions.ask(text, [worker], timeout_s)
+
+    def trial_of(self, identity: ModelIdentity) -> bytes | None:
+        """A model's vector of the text that workers on other hosts are tried with, if it is known."""
+        return next((each.trial for each in self._state.known if each.identity == identity), b"") or None
+
+    def note_trial(self, choice: ModelChoice, identity: ModelIdentity, vector: bytes) -> None:
+        """Keep a model's vector of that text."""
+        self._decide(self._state.tried(choice, identity, vector))
 
     def _work_of(self, worker: Peer) -> ModelWork | None:
         return next((work for work in self._works if work.queue.knows(worker)), None)
@@ -400,10 +459,11 @@ class EmbeddingScheduler:
             return
         for job_id in work.queue.held_by(worker):
             work.digests.pop(job_id, None)
+            work.lengths.pop(job_id, None)
         if died:
             for job in work.queue.worker_died(worker):
                 logger.error("a memory ends its embedders", extra={"file": job[0], "number": job[1]})
-                work.dead_letters.add(job, DEADLY, now=self._clock(), deadly=True)
+                work.dead_letters.add(job, DEADLY, work.arrivals, now=self._clock(), deadly=True)
                 self._tell(job, DEADLY)
         else:
             work.queue.worker_gone(worker)
@@ -412,11 +472,17 @@ class EmbeddingScheduler:
 
     def _vectors_came(self, work: ModelWork, worker: Peer, message: PassagesEmbedded) -> None:
         identity = work.identity
+        if not work.queue.holds(worker, message.job_id):
+            return  # another's job, or none: what that one's answer is compared with stays as it is
+        if worker.key and (reason := _untruth(message, identity, work.lengths.get(message.job_id))) is not None:
+            self.on_untruth(worker, reason)
+            return
         if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
             self._job_failed(work, worker, message.job_id, "the worker's answer does not fit its model")
             return
         job = work.queue.finish(worker, message.job_id, self._clock())
         digest = work.digests.pop(message.job_id, b"")
+        work.lengths.pop(message.job_id, None)
         if job is not None:
             self._finished.append(_Finished(job, message, work, digest))
             work.unsaved[job] += 1
@@ -435,8 +501,8 @@ class EmbeddingScheduler:
         if state is not self._state:
             self._decide(state)
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
-        self._index.note_scale(ready.identity.key, ready.scale)
-        work.queue.worker_ready(worker, ready.credit)
+        self._index.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
+        work.queue.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
         work.arrivals += 1
         self._note_answering()
         self._looking.set()
@@ -468,7 +534,7 @@ class EmbeddingScheduler:
         self._deciding.set()
 
     def _may_take_over(self, work: ModelWork) -> bool:
-        """Whether all vectors of the chosen model are there and in the index, and a worker for questions as well."""
+        """True if all vectors of the chosen model are there and in the index, and a worker for questions as well."""
         is_next = work.choice == self._state.chosen and not self._is_active(work) and work in self._works
         return is_next and work.queue.has_workers and work.is_whole and self._index.is_whole(work.key)
 
@@ -489,7 +555,7 @@ class EmbeddingScheduler:
             self._deciding.clear()
             state = self._state
             try:
-                await self._committer.run(partial(self._files.catalog.note_models, state.written()))
+                await self._committer.run(CATALOG, partial(self._files.catalog.note_models, state.written()))
                 identities = [work.identity for work in self._works]
                 if state is self._state and self.all_files_open and state.active and None not in identities:
                     await self._prune([identity.key for identity in identities if identity is not None])
@@ -505,7 +571,7 @@ class EmbeddingScheduler:
             pruned = PRUNE_BATCH
             while pruned >= PRUNE_BATCH and not self._deciding.is_set():
                 await anyio.sleep(self._gate.hold_s(now := time.monotonic(), now))
-                pruned = await self._committer.run(partial(records.prune_models, kept, PRUNE_BATCH))
+                pruned = await self._committer.run(records.name, partial(records.prune_models, kept, PRUNE_BATCH))
         if not self._deciding.is_set():
             self._index.prune()
 
@@ -518,26 +584,29 @@ class EmbeddingScheduler:
     async def _enqueue_missing(self, work: ModelWork, records: EmbeddedTexts) -> None:
         try:
             # On the writer's thread: what has vectors there by now is still among the unsaved here.
-            missing = await self._committer.run(partial(records.pending, work.key))
+            missing = await self._committer.run(records.name, partial(records.pending, work.key))
         except RemembrancerError as error:
             logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
             return
         now, jobs = self._clock(), [(records.name, number) for number in missing]
         work.queue.enqueue_missing(
-            job for job in jobs if job not in work.unsaved and work.dead_letters.try_again(job, now)
+            job for job in jobs if job not in work.unsaved and work.dead_letters.try_again(job, work.arrivals, now)
         )
         self._handing.set()
 
     def _job_failed(self, work: ModelWork, worker: Peer, job_id: int, reason: str) -> None:
+        if not work.queue.holds(worker, job_id):
+            return
         failed = work.queue.fail(worker, job_id, self._clock())
         work.digests.pop(job_id, None)
+        work.lengths.pop(job_id, None)
         self._handing.set()
         if failed is None:
             return
         (name, number), final = failed
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if final:
-            work.dead_letters.add((name, number), reason, now=self._clock())
+            work.dead_letters.add((name, number), reason, work.arrivals, now=self._clock())
             self._tell((name, number), reason)
 
     async def _hand_out(self) -> None:
@@ -558,7 +627,9 @@ class EmbeddingScheduler:
         for worker, leases in work.queue.hand_out(sizes, self._clock(), hand_bytes).items():
             jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases)
             work.digests.update((job.job_id, digest_of(job.text)) for job in jobs)
-            if not await self._send(worker, EmbedPassages(jobs)):
+            if worker.key:
+                work.lengths.update((job.job_id, len(job.text)) for job in jobs)
+            if not self._send(worker, EmbedPassages(jobs)):
                 self._lose(worker)
 
     async def _let_clients_pass(self) -> int | None:
@@ -582,6 +653,7 @@ class EmbeddingScheduler:
             batch, self._finished = self._finished[:SAVE_BATCH], self._finished[SAVE_BATCH:]
             if not self._finished:
                 self._saving.clear()
+            put_off = 0
             for name, work in dict.fromkeys((each.job[0], each.work) for each in batch):
                 finished = [each for each in batch if each.job[0] == name and each.work is work]
                 try:
@@ -590,9 +662,11 @@ class EmbeddingScheduler:
                     logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
                     self._finished.extend(finished)
                     self._saving.set()
-                    await anyio.sleep(RETRY_S)
+                    put_off += len(finished)
                 else:
                     work.unsaved -= Counter(each.job for each in finished)
+            if put_off == len(batch):  # what comes for other files is not held up by these
+                await anyio.sleep(RETRY_S)
             self._look_whether_whole()
 
     async def _save_file(self, name: str, work: ModelWork, finished: list[_Finished]) -> None:
@@ -604,7 +678,7 @@ class EmbeddingScheduler:
             EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
             for job, message, _, digest in finished
         ]
-        saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
+        saved = await self._committer.run(name, lambda: records.save_embeddings(identity.key, embedded))
         self._index.add(name, identity.key, saved)
         work.embedded += len(embedded) - len(saved.outdated)
         for memory in embedded:
@@ -619,8 +693,8 @@ class EmbeddingScheduler:
         for name in dict.fromkeys(name for name, _ in jobs):
             records, numbers = self._files.embedded_file(name), [number for file, number in jobs if file == name]
             try:
-                read = asyncio.get_running_loop().run_in_executor
-                found = {} if records is None else await read(self._threads, records.texts, numbers)
+                read = partial(self._readers.read, name)
+                found = {} if records is None else await read(partial(records.texts, numbers))
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
                 continue
@@ -639,39 +713,53 @@ def vectors_of(data: bytes, dimensions: int) -> Vectors:
 
 
 def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
-    """Whether `data` is `count` vectors of finite float32 values, and not none."""
+    """True if `data` is `count` vectors of finite float32 values, and not none."""
     if not count or len(data) != 4 * count * dimensions:
         return False
     return bool(np.isfinite(np.frombuffer(data, dtype="<f4")).all())
 
 
-Question = EmbedQuery | RerankPassages
-Answer = TypeVar("Answer", QueryEmbedded, PassagesReranked)
+def are_unit_vectors(data: bytes, count: int, dimensions: int) -> bool:
+    """As `vectors_fit`, and each is of length 1: a longer one would seem to be near everything."""
+    if not vectors_fit(data, count, dimensions):
+        return False
+    return bool((np.abs(np.linalg.norm(vectors_of(data, dimensions), axis=1) - 1) < LENGTH_TOLERANCE).all())
+
+
+def _untruth(message: PassagesEmbedded, identity: ModelIdentity | None, length: int | None) -> str | None:
+    """The fault in an answer that no honest worker makes; None: there is none, or nobody asked for it (`length` is of
+    the text that was asked about)."""
+    if identity is None or length is None:
+        return None
+    if not are_unit_vectors(message.vectors, len(message.passages), identity.dimensions):
+        return "an answer was no vectors of its model: their number, dimensions or lengths are wrong"
+    starts = [each.start for each in message.passages]
+    if starts != sorted(set(starts)) or any(not 0 <= each.start <= each.end <= length for each in message.passages):
+        return "an answer was of passages that its text does not have"
+    return None
 
 
 class WorkerQuestions:
     """Questions to the workers that somebody waits for. `send` sends to a worker; False: it is gone."""
 
-    def __init__(self, send: Callable[[Peer, ToWorker], Awaitable[bool]], first_id: int) -> None:
+    def __init__(self, send: Callable[[Peer, ToWorker], bool], first_id: int) -> None:
         self._send = send
-        self._waiting: dict[int, tuple[Peer, asyncio.Future[Any]]] = {}
+        self._waiting: dict[int, tuple[Peer, asyncio.Future[QueryEmbedded]]] = {}
         self._ids = itertools.count(first_id)
 
-    async def ask(
-        self, question: Callable[[int], Question], answer: type[Answer], workers: Sequence[Peer], timeout_s: float
-    ) -> Answer:
-        """What the first of `workers` that can be reached answers to the question, which is made with its id.
+    async def ask(self, text: str, workers: Sequence[Peer], timeout_s: float) -> QueryEmbedded:
+        """The answer of the first of `workers` that can be reached to a question.
 
         Raises:
             EmbeddingUnavailable: none can be reached, none answered within `timeout_s`, or the answer is an error.
         """
-        asked = question(next(self._ids))
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        asked = EmbedQuery(next(self._ids), text)
+        future: asyncio.Future[QueryEmbedded] = asyncio.get_running_loop().create_future()
         try:
             with anyio.fail_after(timeout_s):
                 for worker in workers:
                     self._waiting[asked.query_id] = (worker, future)
-                    if await self._send(worker, asked):
+                    if self._send(worker, asked):
                         break
                 else:
                     raise EmbeddingUnavailable("no embedding worker can be reached")
@@ -680,11 +768,11 @@ class WorkerQuestions:
             raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
         finally:
             self._waiting.pop(asked.query_id, None)
-        if not isinstance(found, answer) or found.error is not None:
-            raise EmbeddingUnavailable(getattr(found, "error", None) or "a worker's answer does not fit the question")
+        if found.error is not None:
+            raise EmbeddingUnavailable(found.error)
         return found
 
-    def answered(self, worker: Peer, answer: QueryEmbedded | PassagesReranked) -> None:
+    def answered(self, worker: Peer, answer: QueryEmbedded) -> None:
         """A worker's answer. One that nobody waits for any more is dropped."""
         asked, future = self._waiting.get(answer.query_id, (None, None))
         if future is not None and not future.done() and asked == worker:

@@ -9,6 +9,7 @@ All upkeep runs on one thread of its own. Whatever the index does, the records a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
@@ -24,6 +25,7 @@ from remembrancer.actors.store.records.contract import EmbeddedTexts, SavedEmbed
 from remembrancer.actors.store.vectors.passage_index import (
     Collection,
     ExactCollection,
+    IndexAway,
     IndexLost,
     PassageIndex,
     VectorIndex,
@@ -34,7 +36,7 @@ from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 CHECK_INTERVAL_S: Final = 2.0
-"""How often the folder is looked at: a deleted one is noticed and made again so soon."""
+"""The time between two looks at the folder: a deleted one is noticed and made again so soon."""
 LAST_FLUSH_S: Final = 0.5
 """A stop is granted little more than a second, and thousands of passages may take longer than that."""
 NOTED_EVERY: Final = 64
@@ -43,6 +45,8 @@ LARGE_FILES_HELD: Final = 10
 """Files of the largest size that is held in memory, and as many smaller ones as are no more together."""
 RETRY_S: Final = 2.0
 """Before an index is made again that could not be: a full disk, say."""
+REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Before a server that was away is tried again, by how often it was; the last one stays."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -93,6 +97,10 @@ class IndexManager:
         self._noting = asyncio.Lock()
         self._closing = False
         self._trouble = False
+        self._left: set[str] = set()
+        """Collections of files that are in memory now: from when they were larger there may be some."""
+        self._times_away = 0
+        self._reach_at = 0.0
         self.error: str | None = None
         self._counted: object = None
         self._not_before = 0.0
@@ -100,7 +108,7 @@ class IndexManager:
         """Passages in the records and in the index, as counted last."""
 
     def is_whole(self, model: str | None) -> bool:
-        """Whether every open file can be searched whole by that model's vectors."""
+        """True if every open file can be searched whole by that model's vectors."""
         return all(file.attached for file in self._files.values() if file.model == model)
 
     def searchable(self, name: str, model: str | None = None) -> PassageIndex | None:
@@ -121,8 +129,11 @@ class IndexManager:
                 logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
             self._wake.set()
 
-    def note_scale(self, model: str, scale: CosineScale) -> None:
-        """What the cosines of a model say, as a worker that has it has found."""
+    def note_scale(self, model: str, scale: CosineScale, *, keeps: bool = False) -> None:
+        """Keep the scale of a model's cosines, as a worker that has the model found it. `keeps`: one that is known
+        counts more."""
+        if keeps:
+            scale = self._scales.get(model, scale)
         self._scales[model] = scale
         for file in self._files.values():
             if file.model == model:
@@ -258,6 +269,7 @@ class IndexManager:
         self._thread.shutdown(wait=False)
 
     async def _tend(self) -> None:
+        away: IndexAway | None = None
         is_intact = self._index is None or await self._on_thread(self._index.is_intact)
         if not is_intact or any(file.lost for file in self._files.values()):
             why = "cannot be searched" if is_intact else "has vanished from the disk"
@@ -271,11 +283,36 @@ class IndexManager:
             except RemembrancerError as error:
                 logger.warning("a file waits", extra={"file": file.records.name, "reason": error.message})
                 self._trouble = True
-        if self._unpruned and self._index is not None:
-            self._unpruned = False
-            needed = tuple(f".{model}" for model in self._models)
-            await self._on_thread(partial(self._index.prune, lambda name: name.endswith(needed)))
-        self.error = None
+            except IndexAway as error:
+                away = error
+                await self._note_away(error)
+        try:
+            if self._left and self._index is not None:
+                await self._on_thread(self._drop_left)
+            if self._unpruned and self._index is not None:
+                needed = tuple(f".{model}" for model in self._models)
+                await self._on_thread(partial(self._index.prune, lambda name: name.endswith(needed)))
+                self._unpruned = False
+        except IndexAway as error:
+            away = error
+            await self._note_away(error)
+        if away is None:
+            self._times_away = 0
+        self.error = None if away is None else str(away)
+
+    async def _note_away(self, error: IndexAway) -> None:
+        """Do without the server's collections until it is tried again; nothing of them is thrown away."""
+        self._trouble = True
+        for file in self._files.values():
+            if not file.is_exact:
+                file.detach()
+        index, self._index = self._index, None
+        if index is not None or time.monotonic() >= self._reach_at:
+            logger.warning("the vectors of large files are away", extra={"reason": str(error)})
+            self._reach_at = time.monotonic() + REACH_AGAIN_S[min(self._times_away, len(REACH_AGAIN_S) - 1)]
+            self._times_away += 1
+        if index is not None:
+            await self._on_thread(index.close)
 
     async def _tend_file(self, file: PassageIndex) -> None:
         if not file.attached or (file.is_exact and file.size > self._exact_up_to):
@@ -297,14 +334,15 @@ class IndexManager:
                 threads or self._thread, lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory)
             )
             if links:
-                await self._committer.run(lambda: file.records.link_similar(links))
+                await self._committer.run(file.records.name, lambda: file.records.link_similar(links))
             await self._note_compared(file, NOTED_EVERY)
 
     async def _note_compared(self, file: PassageIndex, least: int) -> None:
         """Keep in the records how far comparing has come, if that is at least so many passages further."""
         compared = file.compared
         if file.noted is not None and file.records.links_duplicates and compared - file.noted >= least:
-            await self._committer.run(lambda: file.records.note_compared(file.model, compared))
+            note = partial(file.records.note_compared, file.model, compared)
+            await self._committer.run(file.records.name, note)
             file.noted = compared
 
     def _is_on_disk(self, file: PassageIndex) -> bool:
@@ -314,15 +352,30 @@ class IndexManager:
         """The collection for a file, in memory or on disk. On the upkeep's thread. Raises `IndexLost`."""
         held = sum(each.size for each in self._files.values() if each.is_exact and each is not file)
         is_small = 0 < self._exact_up_to >= file.size and held <= LARGE_FILES_HELD * self._exact_up_to
-        if self._index is None and (not is_small or self._folder.is_dir()):
+        if is_small:
+            self._left.add(name)
+            if self._index is not None or self._folder.is_dir():
+                with contextlib.suppress(IndexAway):  # it is done when the server is back
+                    self._drop_left()
+            return ExactCollection()
+        self._left.discard(name)
+        return self._opened().collection(name, self._models[file.model].dimensions)
+
+    def _opened(self) -> VectorIndex:
+        """The index beside memory. On the upkeep's thread. Raises `IndexAway`."""
+        if self._index is None:
+            if time.monotonic() < self._reach_at:
+                raise IndexAway(self.error or "the Chroma server was away a moment ago")
             self._index = self._open_index(self._folder)
             logger.info("the vector index is open")
-        if not is_small:
-            assert self._index is not None
-            return self._index.collection(name, self._models[file.model].dimensions)
-        if self._index is not None:
-            self._index.prune(lambda each: each != name)  # from when it was larger: nothing erased may stay there
-        return ExactCollection()
+        return self._index
+
+    def _drop_left(self) -> None:
+        """Delete the collections of files that are in memory now, from when they were larger: nothing erased may stay
+        there. On the upkeep's thread. Raises `IndexAway`."""
+        left = set(self._left)
+        self._opened().prune(lambda name: name not in left)
+        self._left -= left
 
     async def _begin_anew(self) -> None:
         for file in self._files.values():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -21,10 +22,13 @@ class KnownModel(msgspec.Struct, frozen=True):
 
     choice: ModelChoice
     identity: ModelIdentity
+    trial: bytes = b""
+    """Its vector of the text that workers on other hosts are tried with; empty: none has come yet."""
 
 
 class ModelState(msgspec.Struct, frozen=True):
-    """What has been decided. `configured` is what the settings said then: when they say something else, that counts.
+    """The decisions about models. `configured` is what the settings said then: when they say something else, that
+    counts.
 
     `chosen` makes the vectors from now on, and `active` answers until those are whole (None: there is none yet).
     `total` is how many texts the chosen one has to embed for that.
@@ -40,7 +44,7 @@ class ModelState(msgspec.Struct, frozen=True):
     def read(cls, written: bytes | None, configured: ModelChoice) -> ModelState:
         """As it is when a store starts with these settings, and finds what was `written` last."""
         try:
-            state = cls(configured, configured) if written is None else msgspec.msgpack.decode(written, type=cls)
+            state = cls(configured, configured) if written is None else _decode_state(written)
         except ValueError:  # of another release: the workers will say which models there are
             state = cls(configured, configured)
         return state.configured_as(configured)
@@ -63,8 +67,17 @@ class ModelState(msgspec.Struct, frozen=True):
 
     def introduced(self, known: KnownModel) -> ModelState:
         """A worker has said what a choice is."""
+        if any((each.choice, each.identity) == (known.choice, known.identity) for each in self.known):
+            return self
+        return self._with(known)
+
+    def tried(self, choice: ModelChoice, identity: ModelIdentity, trial: bytes) -> ModelState:
+        """A model's vector of the trial's text is known."""
+        return self._with(KnownModel(choice, identity, trial))
+
+    def _with(self, known: KnownModel) -> ModelState:
         others = tuple(each for each in self.known if each.choice != known.choice)
-        return self if known in self.known else msgspec.structs.replace(self, known=(*others, known))
+        return msgspec.structs.replace(self, known=(*others, known))
 
     def swapped(self) -> ModelState:
         """The chosen one answers from now on."""
@@ -83,9 +96,12 @@ class ModelState(msgspec.Struct, frozen=True):
         return found
 
 
+_decode_state: Final = msgspec.msgpack.Decoder(ModelState).decode
+
+
 @dataclass(slots=True, eq=False)
 class ModelWork:
-    """What is done for one model. `identity` is None until a worker has said what it is."""
+    """The work for one model. `identity` is None until a worker has said what it is."""
 
     choice: ModelChoice
     identity: ModelIdentity | None
@@ -97,8 +113,10 @@ class ModelWork:
     """Memories that have got their vectors since a model was chosen last."""
     digests: dict[int, bytes] = field(default_factory=dict)
     """By job id, of the texts that were handed out: what the vectors that come back are made of."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """By job id the characters of texts that were handed to other hosts: their passages lie within."""
     arrivals: int = 0
-    """How many workers have come with this model."""
+    """The number of workers that have come with this model."""
     counted_for: int = -1
     """At how many every file was looked through, last, for what has no vectors of this model."""
 
@@ -109,7 +127,7 @@ class ModelWork:
 
     @property
     def is_counted(self) -> bool:
-        """Whether it is known what has no vectors of this model."""
+        """True if it is known what has no vectors of this model."""
         return self.counted_for == self.arrivals
 
     @property
@@ -119,5 +137,5 @@ class ModelWork:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything has its vectors, or cannot have any."""
+        """True if everything has its vectors, or cannot have any."""
         return self.identity is not None and self.is_counted and not self.pending

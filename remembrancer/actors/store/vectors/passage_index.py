@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from remembrancer.actors.store.records.contract import (
     EmbeddedTexts,
@@ -41,6 +42,10 @@ class IndexLost(Exception):
     """A collection cannot be used: its files are damaged or gone. The index has to be made again."""
 
 
+class IndexAway(IndexLost):
+    """The server that has an index cannot be reached, or is in trouble. What it holds stays as it is."""
+
+
 class Collection(Protocol):
     """One collection of an index. Methods block; reads may run beside one write. Each may raise `IndexLost`."""
 
@@ -57,7 +62,7 @@ class Collection(Protocol):
         """Every passage's number, in any order."""
 
     def count(self) -> int:
-        """How many passages there are: much quicker than to have their numbers."""
+        """The number of passages: much quicker than to have their numbers."""
 
 
 class VectorIndex(Protocol):
@@ -70,13 +75,25 @@ class VectorIndex(Protocol):
         """Delete the collections whose names are not needed. Raises `IndexLost`."""
 
     def is_intact(self) -> bool:
-        """Whether what is on disk is still what was opened (its folder may have been deleted under us)."""
+        """True if what is on disk is still what was opened (its folder may have been deleted under us)."""
 
     def reset(self) -> None:
         """Throw everything away and begin with an empty index."""
 
     def close(self) -> None:
         """Close. May be called twice."""
+
+
+class _Held(NamedTuple):
+    """Passages in memory: the number, the memory and the ordinal of each (n, 3), and their vectors (n, dimensions)."""
+
+    keys: NDArray[np.int64]
+    rows: Vectors
+
+    def at(self, places: NDArray[Any]) -> PassageVectors:
+        """The passages at these places (or where a mask is true)."""
+        numbers, memories, ordinals = self.keys[places].T.tolist()
+        return PassageVectors(numbers, memories, ordinals, self.rows[places])
 
 
 class ExactCollection:
@@ -87,61 +104,72 @@ class ExactCollection:
     """
 
     def __init__(self) -> None:
-        self._held: tuple[list[int], Vectors] = [], np.zeros((0, 0), dtype=np.float32)
-        """The numbers, and rows with room for more: those that a number has are never written again. Replaced as one,
-        so that a search in another thread sees either."""
+        self._count = 0
+        self._room = _Held(np.zeros((0, 3), dtype=np.int64), np.zeros((0, 0), dtype=np.float32))
+        """Passages with room for more behind them; what is there is never written again."""
+        self._held = self._room
+        """The vectors that are searched. Replaced as one, so that a search in another thread sees either."""
 
     def upsert(self, passages: PassageVectors) -> None:
         if not passages.numbers:
             return
         self.delete(passages.numbers)
-        numbers, rows = self._held
-        count, needed = len(numbers), len(numbers) + len(passages.numbers)
-        if needed > len(rows):
-            grown = np.empty((max(needed, 2 * count), passages.vectors.shape[1]), dtype=np.float32)
+        count, needed = self._count, self._count + len(passages.numbers)
+        if needed > len(self._room.rows):
+            size = max(needed, 2 * count)
+            grown = _Held(np.zeros((size, 3), np.int64), np.empty((size, passages.vectors.shape[1]), np.float32))
             if count:
-                grown[:count] = rows[:count]
-            rows = grown
-        rows[count:needed] = passages.vectors
-        self._held = [*numbers, *passages.numbers], rows
+                grown.keys[:count], grown.rows[:count] = self._held
+            self._room = grown
+        self._room.rows[count:needed] = passages.vectors
+        columns = (passages.numbers, passages.memories, passages.ordinals)
+        for column, values in enumerate(columns):
+            self._room.keys[count:needed, column] = values or 0
+        self._count = needed
+        self._held = _Held(self._room.keys[:needed], self._room.rows[:needed])
 
     def delete(self, numbers: Sequence[int]) -> None:
-        held, rows = self._held
-        gone = set(numbers).intersection(held)
-        if gone:
-            kept = [place for place, number in enumerate(held) if number not in gone]
-            self._held = [held[place] for place in kept], rows[kept]
+        gone = np.isin(self._held.keys[:, 0], numbers)
+        if gone.any():
+            self._held = self._room = _Held(self._held.keys[~gone], self._held.rows[~gone])
+            self._count = len(self._held.rows)
 
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
         return search_exactly(self.snapshot(), queries, limit)
 
     def numbers(self) -> list[int]:
-        return list(self._held[0])
+        numbers: list[int] = self._held.keys[:, 0].tolist()
+        return numbers
 
     def count(self) -> int:
-        return len(self._held[0])
+        return len(self._held.rows)
 
     def first(self, count: int) -> PassageVectors:
-        """The `count` passages that have been here longest, without what they belong to."""
-        numbers, vectors = self.snapshot()
-        return PassageVectors(numbers[:count], [], [], vectors[:count])
+        """The `count` passages that have been here longest."""
+        held = self._held
+        return held.at(np.arange(min(count, len(held.rows))))
 
-    def snapshot(self) -> tuple[list[int], Vectors]:
-        """What is here now: the numbers, and the vectors (passages, dimensions). Neither is changed any more."""
-        numbers, rows = self._held
-        return numbers, rows[: len(numbers)]
+    def of(self, column: int, values: Sequence[int]) -> PassageVectors:
+        """The passages with these numbers (column 0), or of these memories (column 1)."""
+        held = self._held
+        return held.at(np.flatnonzero(np.isin(held.keys[:, column], list(values))))
+
+    def snapshot(self) -> tuple[NDArray[np.int64], Vectors]:
+        """The present numbers and vectors (passages, dimensions). Neither is changed any more."""
+        held = self._held
+        return held.keys[:, 0], held.rows
 
 
-def search_exactly(snapshot: tuple[Sequence[int], Vectors], queries: Vectors, limit: int) -> list[list[VectorHit]]:
+def search_exactly(snapshot: tuple[NDArray[np.int64], Vectors], queries: Vectors, limit: int) -> list[list[VectorHit]]:
     """As `Collection.search`, from any thread. Of equal passages those that came first stand first."""
     numbers, matrix = snapshot
     found: list[list[VectorHit]] = []
-    for cosines in queries @ matrix.T if numbers else ():
+    for cosines in queries @ matrix.T if len(numbers) else ():
         places = np.arange(len(cosines))
         if limit < len(cosines):  # to sort thousands for the sake of some takes longer than to compare them
             places = np.flatnonzero(cosines >= np.partition(cosines, -limit)[-limit])
         nearest = places[np.argsort(-cosines[places], kind="stable")[:limit]]
-        found.append([VectorHit(numbers[place], float(cosines[place])) for place in nearest])
+        found.append(list(map(VectorHit, numbers[nearest].tolist(), cosines[nearest].tolist())))
     return found or [[] for _ in queries]
 
 
@@ -182,9 +210,9 @@ class PassageIndex:
         self.records = records
         self.model = model
         self.scale = scale
-        """What the cosines of the model say."""
+        """The scale of the model's cosines."""
         self.is_active = True
-        """Whether near-duplicates are looked for by the vectors of this model."""
+        """True if near-duplicates are looked for by the vectors of this model."""
         self._collection: Collection | None = None
         self._all_are_newest = not records.passages(PassageFilter(model, vectors=False, limit=1)).numbers
         self._collection_is_filled = False
@@ -201,24 +229,24 @@ class PassageIndex:
 
     @property
     def ready(self) -> bool:
-        """Whether every passage of the records can be found."""
+        """True if every passage of the records can be found."""
         return self._collection is not None or self._all_are_newest
 
     @property
     def attached(self) -> bool:
-        """Whether there is a collection to move passages into."""
+        """True if there is a collection to move passages into."""
         return self._collection is not None
 
     @property
     def size(self) -> int:
-        """How many passages can be found, and those of the records while there is no collection."""
+        """The number of passages that can be found, and of those of the records while there is no collection."""
         if self._collection is None:
             return self.count()[0]
         return self._collection.count() + self._newest.count()
 
     @property
     def is_exact(self) -> bool:
-        """Whether all passages are compared one by one, in memory."""
+        """True if all passages are compared one by one, in memory."""
         return isinstance(self._collection, ExactCollection)
 
     @property
@@ -229,17 +257,17 @@ class PassageIndex:
 
     @property
     def lost(self) -> bool:
-        """Whether a search has failed: the collection has to be made again."""
+        """True if a search has failed: the collection has to be made again."""
         return self._lost
 
     @property
     def must_flush(self) -> bool:
-        """Whether the newest have become too many."""
+        """True if the newest have become too many."""
         return self._newest.count() >= MAX_NEWEST
 
     @property
     def has_work(self) -> bool:
-        """Whether a flush would do something."""
+        """True if a flush would do something."""
         return bool(self._newest.count() or self._unchecked or self._replaced)
 
     def add(self, saved: SavedEmbeddings) -> None:
@@ -269,6 +297,31 @@ class PassageIndex:
         if self.scale == CALIBRATED:
             return hits
         return [msgspec.structs.replace(hit, cosine=on_the_scale(hit.cosine, self.scale)) for hit in hits]
+
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        """The passages of these memories: from memory where all passages are there, else from the records."""
+        found = self._in_memory(1, memories)
+        return self.records.passages(PassageFilter(self.model, memories)) if found is None else found
+
+    def _in_memory(self, column: int, values: Sequence[int]) -> PassageVectors | None:
+        """The passages with these numbers (0) or of these memories (1); None where not all passages are in memory."""
+        collection = self._collection
+        if not isinstance(collection, ExactCollection):
+            return None
+        with self._lock:
+            moved, newest, replaced = collection.of(column, values), self._newest.of(column, values), self._replaced
+            out = set(newest.numbers) | replaced  # one that is being moved stands in both for a moment
+        if not out:
+            return moved
+        kept = [place for place, number in enumerate(moved.numbers) if number not in out]
+        new = [place for place, number in enumerate(newest.numbers) if number not in replaced]
+        rows = [part.vectors[places] for part, places in ((moved, kept), (newest, new)) if places]
+        return PassageVectors(
+            [moved.numbers[place] for place in kept] + [newest.numbers[place] for place in new],
+            [moved.memories[place] for place in kept] + [newest.memories[place] for place in new],
+            [moved.ordinals[place] for place in kept] + [newest.ordinals[place] for place in new],
+            np.concatenate(rows) if rows else np.zeros((0, 0), dtype=np.float32),
+        )
 
     def reconcile(self, collection: Collection) -> int:
         """Bring `collection` into agreement with the records, then search it. Returns how many passages differed.
@@ -302,7 +355,7 @@ class PassageIndex:
         return len(surplus) + len(missing)
 
     def count(self) -> tuple[int, int]:
-        """How many passages there are in the records, and in the collection. Raises `IndexLost`."""
+        """The number of passages in the records, and in the collection. Raises `IndexLost`."""
         recorded = len(self.records.passages(PassageFilter(self.model, vectors=False)).numbers)
         return recorded, self._collection.count() if self._collection is not None else 0
 
@@ -346,7 +399,12 @@ class PassageIndex:
             self._unchecked = [each for each in self._unchecked if each.memory not in taken]
         if not chosen:
             return []
-        hits_of_each = self.search_each(np.vstack([each.vector for each in chosen]), 6)
+        try:
+            hits_of_each = self.search_each(np.vstack([each.vector for each in chosen]), 6)
+        except IndexLost:
+            with self._lock:
+                self._unchecked = chosen + self._unchecked
+            raise
         return [
             NearDuplicate(
                 later=max(each.memory, hit.memory),
@@ -367,6 +425,10 @@ class PassageIndex:
         collection = self._collection if self._collection_is_filled else None
         try:
             indexed = [[]] * len(queries) if collection is None else collection.search(queries, limit + len(replaced))
+        except IndexAway:
+            if collection is self._collection:
+                self._collection = None  # words answer, until it was reached and compared again
+            raise
         except IndexLost:
             self._lost = collection is self._collection
             raise
@@ -375,7 +437,8 @@ class PassageIndex:
         )  # as it stood before: what has moved meanwhile is in the index by now
         merged = [_merge(left, right, replaced, limit) for left, right in zip(exact, indexed, strict=True)]
         seen = list({hit.passage for hits in merged for hit in hits})
-        found = self.records.passages(PassageFilter(numbers=seen, vectors=False))
+        known = self._in_memory(0, seen)
+        found = self.records.passages(PassageFilter(numbers=seen, vectors=False)) if known is None else known
         owners = dict(zip(found.numbers, zip(found.memories, found.ordinals, strict=True), strict=True))
         return [
             [PassageHit(hit.passage, *owners[hit.passage], hit.cosine) for hit in hits if hit.passage in owners]
@@ -394,7 +457,7 @@ class PassageIndex:
 
     @property
     def _compares(self) -> bool:
-        """Whether near-duplicates are looked for in this file, by this model's vectors."""
+        """True if near-duplicates are looked for in this file, by this model's vectors."""
         return self.is_active and self.records.links_duplicates
 
     def _leave_unchecked(self, passages: PassageVectors) -> None:

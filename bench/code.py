@@ -1,0 +1,184 @@
+"""Measure how well code is found: `python -m bench.code QUESTIONS PACKAGES [--words] [--json]`.
+
+NDCG@10 over files, each found with its best chunk; beside it BM25 of SQLite, the default model's vectors, and the two
+fused, over the same chunks. PACKAGES is a folder in which the packages of the questions lie unpacked, each under its
+name (`aiohttp/` or `aiohttp-3.13.3/`). `--words` leaves the vectors out, which take minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.baselines import PassageVectors, WordIndex, fused
+from bench.measures import measure
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.code.index import CodeIndex
+from remembrancer.code.segments import Segment, read_segment
+from remembrancer.code.tree import Tree
+from remembrancer.config.settings import Settings
+
+DEPTH: Final = 10
+CANDIDATES: Final = 200
+"""Chunks of a baseline, of which each file counts with its best."""
+THREADS: Final = 2
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A question, and the files that answer it: below the package's directory."""
+
+    query: str
+    relevant: list[str]
+    secondary: list[str] = []
+
+
+class Package(msgspec.Struct, frozen=True):
+    """A package, and where in it is what is asked about."""
+
+    name: str
+    questions: list[Question]
+    version: str = ""
+    root: str = ""
+
+
+class Data(msgspec.Struct, frozen=True):
+    """A file of questions."""
+
+    packages: list[Package]
+
+
+class Figures:
+    """The figures of some systems, question by question, and how long ours took."""
+
+    def __init__(self) -> None:
+        self.ndcg: dict[str, list[float]] = defaultdict(list)
+        self.first: dict[str, list[float]] = defaultdict(list)
+        self.query_s: list[float] = []
+        self.lines = 0
+        self.indexed_s = 0.0
+
+    def note(self, system: str, ranked: Sequence[str], question: Question) -> None:
+        """Take in the answer of a system."""
+        measured = measure(ranked, {*question.relevant, *question.secondary})
+        self.ndcg[system].append(measured["NDCG@10"])
+        self.first[system].append(measured["any@1"])
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures as they are printed."""
+        return {
+            "questions": len(self.query_s),
+            "systems": {
+                system: {
+                    "NDCG@10": round(statistics.mean(ndcg), 4),
+                    "hit@1": round(statistics.mean(self.first[system]), 4),
+                }
+                for system, ndcg in self.ndcg.items()
+            },
+            "query_ms_p50": round(1000 * statistics.median(self.query_s), 2),
+            "lines": self.lines,
+            "indexed_s": round(self.indexed_s, 2),
+        }
+
+
+def find_package(folder: Path, package: Package) -> Path:
+    """The place of a package in a folder: the directory that has the file of its first question.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    wanted = package.questions[0].relevant[0]
+    name = package.name.rpartition("/")[2]
+    named = [folder / name, folder / f"{name}-{package.version}", *sorted(folder.glob(f"*{name}*"))]
+    for base in (place for each in named for place in (each, *sorted(each.glob("*/")), *sorted(each.glob("*/*/")))):
+        if (base / wanted).is_file():
+            return base
+    raise FileNotFoundError(f"{folder} has no directory of {package.name} with {wanted} in it")
+
+
+def ask_all(package: Package, base: Path, database: Path, engine: Engine | None, figures: Figures) -> None:
+    """Index a package, and note the answers of every system to its questions."""
+    began = time.perf_counter()
+    tree = Tree(str(base / package.root))
+    segment = read_segment(tree.root, list(tree.files()), frozenset())
+    index = CodeIndex(database, "make")
+    index.take(segment)
+    figures.indexed_s += time.perf_counter() - began
+    prefix = Path(package.root)
+    files, texts = zip(*_texts_of(segment), strict=True)
+    figures.lines += sum(text.count("\n") + 1 for text in texts)
+    words = WordIndex(texts)
+    vectors = None if engine is None else _embedded(texts, files, engine)
+    for question in package.questions:
+        began = time.perf_counter()
+        found = index.search(question.query, DEPTH)
+        figures.query_s.append(time.perf_counter() - began)
+        figures.note("remembrancer", [(prefix / each.path).as_posix() for each in found], question)
+        rankings = {"bm25": words.rank(question.query, CANDIDATES)}
+        if engine is not None and vectors is not None:
+            rankings["vectors"] = vectors.rank(engine.embed_questions([question.query])[0], CANDIDATES)
+            rankings["rrf"] = fused([rankings["bm25"], rankings["vectors"]], CANDIDATES)
+        for system, places in rankings.items():
+            ranked = dict.fromkeys((prefix / files[place]).as_posix() for place in places)
+            figures.note(system, list(ranked)[:DEPTH], question)
+    index.close()
+    words.close()
+
+
+def _texts_of(segment: Segment) -> Iterator[tuple[str, str]]:
+    for file in segment.files:
+        for chunk in file.chunks:
+            yield file.path, zlib.decompress(chunk.text).decode()
+
+
+def _embedded(texts: Sequence[str], files: Sequence[str], engine: Engine) -> PassageVectors:
+    """The vectors of chunks, each with its path above it; the model reads as much of one as fits its window."""
+    shown = [f"{file}\n{text[:2000]}" for file, text in zip(files, texts, strict=True)]
+    by_length = sorted(range(len(shown)), key=lambda place: len(shown[place]))
+    rows = np.zeros((len(shown), engine.identity.dimensions), np.float32)
+    for start in range(0, len(shown), 32):
+        places = by_length[start : start + 32]
+        rows[places] = engine.embed_passages([shown[place] for place in places])
+    return PassageVectors(rows, np.arange(len(shown)), len(shown))
+
+
+def main() -> None:
+    """Measure, and print a table or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("questions", type=Path)
+    parser.add_argument("packages", type=Path)
+    parser.add_argument("--words", action="store_true", help="no vectors")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    data = msgspec.json.decode(given.questions.read_bytes(), type=Data)
+    engine = None if given.words else load_engine(Settings(), THREADS)
+    figures = Figures()
+    with tempfile.TemporaryDirectory() as folder:
+        for place, package in enumerate(data.packages):
+            base = find_package(given.packages, package)
+            ask_all(package, base, Path(folder, f"{place}.db"), engine, figures)
+    measured = figures.as_json()
+    if given.json:
+        print(json.dumps(measured))
+        return
+    table = Table("system", "NDCG@10", "hit@1", title=f"{measured['questions']} questions")
+    for system, values in measured["systems"].items():
+        table.add_row(system, *(f"{value:.3f}" for value in values.values()))
+    Console().print(table, {name: measured[name] for name in ("query_ms_p50", "lines", "indexed_s")})
+
+
+if __name__ == "__main__":
+    main()

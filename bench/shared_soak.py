@@ -1,0 +1,1118 @@
+"""A shared lane while everything breaks: `python -m bench.soak --journal [postgresql] [--operations N]`.
+
+Three NATS servers, or a PostgreSQL database, and four hosts: store processes with homes of their own, each reaching
+the servers over links of its own, their clocks ten minutes apart. They share a project and what is the user's, and each
+has a consolidator, which works there while its host has the lease. Sessions of each host change memories at random,
+their own and each other's, take in the same export, have runs carried out and undone, erase, and leave what is shared
+and join it again, while stores, consolidators and servers are killed or paused, links are cut, hold back what is sent
+or answered, or are slow, a database ends its connections, and members are let in and removed, so that the key changes.
+What is not answered, or may be tried again, a session sends again under the same id, as the write queue does.
+
+At the end every host's lanes have the same rows to the last byte, each acknowledged operation is there once, what was
+refused left nothing, no history has a gap, nothing erased is there, and no server lets in who was removed. What the
+sessions ask for and what breaks when follows from the seed; how that falls together does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
+from remembrancer.actors.consolidator.maintenance import maintain
+from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
+from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.store.shared_lane import FORMAT
+from remembrancer.config.settings import Settings
+from remembrancer.journal.sealing import Sealed
+from remembrancer.journal.server_config import Address
+from remembrancer.journal.sharing import Membership, Sharing, is_database, read_invitation
+from remembrancer.protocol.consolidation import Maintained, MaintainJob
+from remembrancer.protocol.control import PeerGone, Ready
+from remembrancer.protocol.errors import JournalAway, JournalRefused
+from remembrancer.protocol.ids import derive_memory_id, new_ulid
+from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import NoteAccess, Recall, Refused
+from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
+from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.sharing import (
+    DescribeLanes,
+    LaneLeft,
+    LanesDescribed,
+    LeaveLane,
+    ProjectShared,
+    ShareProject,
+)
+from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.wire import Envelope, ToGateway, to_gateway
+from remembrancer.protocol.writes import (
+    Applied,
+    BatchApplied,
+    Change,
+    EntityRef,
+    EraseMemory,
+    ForgetMemory,
+    HistoryEntry,
+    ImportMemory,
+    InvalidateMemory,
+    LinkRef,
+    Operation,
+    PortableMemory,
+    ProjectRef,
+    PromoteMemory,
+    RestoreMemory,
+    Snapshot,
+    StoreMemory,
+    Submit,
+    SubmitBatch,
+    TagMemory,
+    UpdateMemory,
+    memory_id_of,
+)
+from tests.actors.store_process import Launcher
+from tests.conftest import DISK, ROOT_OF_FILES
+from tests.forked import ForkedProcess, run_actor
+from tests.lane_dump import dump_of
+from tests.links import Link
+from tests.nats_servers import Started
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
+from tests.postgres_servers import PostgresServer
+
+SERVERS: Final = 3
+HOSTS: Final = 4
+APART_S: Final = 600.0
+"""The clock of each host is ahead of the one before by so much."""
+ANSWER_S: Final = 5.0
+"""An operation without an answer is sent again after this time."""
+HANGS_S: Final = 10 * PATIENCE_S
+"""An operation that is not answered by then hangs: as long as everything breaks, one may wait for minutes."""
+AGAIN_S: Final = 0.1
+BATCH: Final = 12
+EXPORTED: Final = 12
+"""Memories of the export that every session takes in, one by one."""
+EXPORTED_AT: Final = 1.7e9
+UNDONE: Final = 0.3
+"""The share of what consolidators have done in the project's lane that is undone at once."""
+CONTENDED: Final = 0.15
+"""The share of changes that are about one of a few memories, which all hosts change all the time."""
+LOOPBACK: Final = "127.0.0.1"
+
+T = TypeVar("T")
+
+
+class SharedSoak(msgspec.Struct):
+    """The figures of a run, and what was found wrong."""
+
+    seed: int
+    hosts: int = HOSTS
+    operations: int = 0
+    acknowledged: int = 0
+    replayed: int = 0
+    refused: dict[str, int] = {}
+    changes: dict[str, int] = {}
+    """The operations that were acknowledged, by what they change."""
+    sent_again: dict[str, int] = {}
+    faults: dict[str, int] = {}
+    entries: int = 0
+    memories: int = 0
+    versions: int = 0
+    snapshots_taken: int = 0
+    worked: dict[str, int] = {}
+    """The number of times that a host's consolidator has maintained what is shared."""
+    runs: int = 0
+    """The runs that this has made."""
+    removed: int = 0
+    """Members that were let in and removed."""
+    settled_s: float = 0.0
+    took_s: float = 0.0
+    kept: str | None = None
+    """The homes, where something was found wrong."""
+    wrong: list[str] = []
+
+    def fault(self, text: str) -> None:
+        self.wrong.append(text)
+
+
+# Hosts
+
+
+def run_store(ahead_s: float, every: int, newest_format: int) -> None:
+    """Run a store whose clock is ahead, which writes a snapshot of a lane after so many entries, and which knows the
+    entries of releases up to that format."""
+    from remembrancer.actors.store import job_finder, lane_snapshots, shared_lane, shared_lanes
+
+    now = time.time
+    time.time = lambda: now() + ahead_s
+    lane_snapshots.LaneSnapshots = partial(lane_snapshots.LaneSnapshots, every=every)  # type: ignore[misc,assignment]
+    shared_lane.FORMAT = newest_format  # type: ignore[misc]
+    shared_lanes.TOLD_S = min(shared_lanes.TOLD_S, every / 100)  # type: ignore[misc]
+    shared_lanes.LEASE_S = min(shared_lanes.LEASE_S, every / 100)  # type: ignore[misc]
+    job_finder.RENEW_S = min(job_finder.RENEW_S, every / 400)  # type: ignore[misc]
+    job_finder.LOOK_S = min(job_finder.LOOK_S, every / 500)  # type: ignore[misc]
+    job_finder.MAINTENANCE_S = min(job_finder.MAINTENANCE_S, every / 50)  # type: ignore[misc]
+    run_actor("store")
+
+
+class _Ahead(Speaker):
+    """Says by a clock that is ahead when its messages expire."""
+
+    def __init__(self, name: str, incarnation: str, ahead_s: float) -> None:
+        super().__init__(name, incarnation)
+        self._ahead_s = ahead_s
+
+    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
+        told_s = None if timeout_s is None else timeout_s + self._ahead_s
+        return super().envelope(timeout_s=told_s, in_reply_to=in_reply_to)
+
+
+class Host:
+    """A home with a project, and its store, which is killed and started again."""
+
+    def __init__(self, number: int, home: Path, every: int) -> None:
+        self.number, self.home = number, home
+        self.project = ProjectRef(f"p_{number:012x}", f"/work/host-{number}")
+        self.ahead_s = APART_S * number
+        self.links: list[Link] = []
+        self.lane = self.users_lane = ""
+        self.asked_again: list[str] = []
+        """Why `answer` has asked again, each time."""
+        self.newest_format = FORMAT
+        """The release: up to which format it knows entries."""
+        self._every = every
+        self._launcher = Launcher(home)
+        self._dealer: Dealer[ToGateway] = Dealer(
+            RuntimePaths(home).store_endpoint, _Ahead("gateway", new_ulid(), self.ahead_s), to_gateway
+        )
+        self._process: ForkedProcess | None = None
+        self._is_ready = False
+        self.spec = LaunchSpec(
+            "store", "store", "", str(home), Settings(consolidation_threshold=every // 10), threads=1
+        )
+        self.consolidator = Consolidator(self)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """The store and the sockets of its peers."""
+        paths = RuntimePaths(self.home)
+        for directory in (paths.run, paths.logs):
+            directory.mkdir(mode=0o700)
+        async with self._launcher, self._dealer:
+            try:
+                await self.start()
+                yield
+            finally:
+                await self.consolidator.kill()
+                await self.kill()
+
+    async def start(self) -> None:
+        """Start the store, and wait until it is ready."""
+        self.spec = msgspec.structs.replace(self.spec, incarnation=new_ulid())
+        self._process = ForkedProcess(run_store, self.ahead_s, self._every, self.newest_format)
+        self._process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
+        await self._launcher.expect(Ready)
+        self._is_ready = True
+
+    async def kill(self) -> None:
+        """`kill -9`, unless that is done."""
+        process, self._process, self._is_ready = self._process, None, False
+        if process is not None:
+            process.kill()
+            await asyncio.to_thread(process.wait, PATIENCE_S)
+            process.stdin.close()
+
+    async def tell(self, message: PeerGone) -> None:
+        """Tell the store what its launcher has to say, if it runs."""
+        if self._is_ready:
+            await self._launcher.tell(self, message)
+
+    def pause(self, *, go_on: bool = False) -> None:
+        """Stop the store where it is, or have it go on."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT if go_on else signal.SIGSTOP)
+
+    async def ask(self, request: object, answer_s: float = PATIENCE_S) -> ToGateway:
+        """The store's answer. Raises one of `AWAY` if there is none."""
+        if not self._dealer.connected:
+            await self._dealer.wait_connected(answer_s)
+        return await self._dealer.request(request, timeout_s=answer_s)
+
+    async def answer(self, request: object) -> ToGateway:
+        """As `ask`, of somebody who asks again where that is said to help."""
+        async with asyncio.timeout(HANGS_S):
+            while True:
+                try:
+                    answer = await self.ask(request)
+                except AWAY as error:
+                    why = error.code
+                else:
+                    if not (isinstance(answer, Refused) and answer.retry_possible):
+                        return answer
+                    why = answer.code
+                self.asked_again.append(why)
+                await asyncio.sleep(AGAIN_S)
+
+    def time(self) -> float:
+        """The time by this host's clock."""
+        return time.time() + self.ahead_s
+
+    def databases(self, lane: str) -> list[Path]:
+        """The files that have memories, the lane's first, then those of other lanes."""
+        first = RuntimePaths(self.home).lane_database(lane)
+        others = [path for path in self.home.glob("lanes/*.db") if path != first]
+        return [first, *others, *self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
+
+
+class Consolidator:
+    """The consolidator of a host: a task that is cancelled wherever it stands, as what it does bears."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._incarnation = ""
+        self._working: asyncio.Task[None] | None = None
+
+    def start(self, soak: SharedSoak, dice: random.Random) -> None:
+        """Begin to work. Some of what it has done in the project's lane it undoes."""
+        self._incarnation = new_ulid()
+        self._working = asyncio.create_task(self._work(soak, dice))
+
+    async def kill(self) -> None:
+        """End it, unless that is done. The store hears that from its launcher."""
+        working, self._working = self._working, None
+        if working is not None:
+            working.cancel()
+            with suppress(asyncio.CancelledError):
+                await working
+            await self._host.tell(PeerGone("consolidator", self._incarnation))
+
+    async def _work(self, soak: SharedSoak, dice: random.Random) -> None:
+        host = self._host
+
+        async def maintain_and_undo(
+            job: MaintainJob, store: StoreConnection, settings: Settings, clock: Clock
+        ) -> Maintained:
+            result = await maintain(job, store, settings, clock)
+            if job.lane_time is not None:
+                name = f"host {host.number}"
+                soak.worked[name] = soak.worked.get(name, 0) + 1
+                for run_id in result.run_ids:
+                    soak.runs += 1
+                    if dice.random() < UNDONE:
+                        undo = UndoRun(run_id, "project", if_there=True)
+                        await store.submit(Operation(f"undo-{run_id}", host.project, "", host.time(), undo))
+            return result
+
+        speaker = _Ahead("consolidator", self._incarnation, host.ahead_s)
+        async with StoreConnection(RuntimePaths(host.home).store_endpoint, speaker) as store:
+            await JobLoop(store, {**HANDLERS, MaintainJob: maintain_and_undo}, host.spec.settings, host.time).run()
+
+
+# Sessions
+
+
+class LeaveAndJoin(NamedTuple):
+    """Have the host's project, or its user, share no more, and then share again with all that is there. A host does so
+    while others wait for their answers."""
+
+    is_users: bool = False
+
+
+Deed = Change | LeaveAndJoin
+
+
+def plan(seed: int, host: int, session: int, count: int, sessions: int, *, users_share: bool) -> list[Deed]:
+    """The changes that a session asks for, one after the other.
+
+    It knows by their numbers the memories that others store, whether they are there yet or not.
+    """
+    dice = random.Random(f"{seed} {host} {session}")
+    name = session_id(host, session)
+    deeds: list[Deed] = []
+    stored, runs = 0, 0
+
+    def some() -> str:
+        if dice.random() < CONTENDED:
+            return memory_id(dice.randrange(HOSTS), 0, 0)
+        at = (host, session) if dice.random() < 0.4 else (dice.randrange(HOSTS), dice.randrange(sessions))
+        return memory_id(*at, dice.randrange(max(1, stored)))
+
+    def own() -> str:
+        return memory_id(host, session, dice.randrange(max(1, stored)))
+
+    def store() -> Change:
+        nonlocal stored
+        stored += 1
+        text = f"note {host} {session} {stored} about a lamp"
+        if dice.random() < 0.1:  # some are the same, and some are copies for the consolidator to find
+            text = f"fact {dice.randrange(9)} {dice.choice(['burns oil', 'burns Oil.'])}"
+        scope: Scope = dice.choices(("session", "user", "project"), (20, 15, 65))[0]
+        links = (some(),) if dice.random() < 0.2 else ()
+        return StoreMemory(
+            memory_id=memory_id(host, session, stored - 1),
+            content=text,
+            type=dice.choice(["episodic", "semantic", "procedural"]),
+            scope=scope,
+            session_id=name,
+            importance=round(dice.random(), 3),
+            tags=(f"tag-{dice.randrange(5)}",),
+            related_entities=(EntityRef(f"Part{dice.randrange(9)}", "component", "is about"),),
+            supersedes=some() if dice.random() < 0.05 else None,
+            related=links,
+        )
+
+    def update() -> Change:
+        return UpdateMemory(
+            some(),
+            content=f"changed {host} {session} {len(deeds)}",
+            importance=round(dice.random(), 3),
+            add_entities=(EntityRef(f"Part{dice.randrange(9)}", "component", "is about"),),
+            add_links=(LinkRef("supports", some(), 0.5),) if dice.random() < 0.2 else (),
+        )
+
+    def promote() -> Change:
+        taken_in = exported(dice.randrange(EXPORTED), name).id
+        promoted, is_far = taken_in if dice.random() < 0.4 else own(), users_share and dice.random() < 0.25
+        return PromoteMemory(promoted, "user" if is_far else "project")
+
+    def apply_run() -> Change:
+        nonlocal runs
+        runs += 1
+        run, part = f"run-{host}-{session}-{(runs + 1) // 2}", (runs + 1) % 2  # each has two parts
+        made, sources = f"mem_{host}_{session}_{run}-{part}", [own(), own()]
+        return ApplyRun(
+            run,
+            "project",
+            "consolidation",
+            "summarize_cluster",
+            (
+                AddMemory(NewMemory(made, f"what {run} has found, part {part}", "fact", "session", name)),
+                *(ReviseMemory(each, "summarized", tags=(f"{run}-{part}-{at}",)) for at, each in enumerate(sources)),
+                AddLink(made, sources[0], "derived_from"),
+            ),
+            part=part,
+        )
+
+    def undo_run() -> Change:
+        return UndoRun(f"run-{host}-{session}-{dice.randrange((runs + 1) // 2 + 1)}", "project")
+
+    made: dict[Callable[[], Deed], int] = {
+        store: 300,
+        update: 180,
+        lambda: TagMemory(some(), (f"tag-{host}-{session}-{len(deeds)}",), (f"tag-{dice.randrange(5)}",)): 140,
+        lambda: ForgetMemory(some(), "of no use"): 80,
+        lambda: RestoreMemory(some(), dice.choice([None, None, 1, 2])): 80,
+        lambda: InvalidateMemory(some(), "it moved", dice.choice([None, some()])): 40,
+        promote: 90,
+        lambda: EraseMemory(some()): 30,
+        lambda: StartSession(name): 30,
+        lambda: EndSession(name): 30,
+        lambda: ImportMemory(exported(dice.randrange(EXPORTED), name)): 50,
+        apply_run: 30,
+        undo_run: 15,
+    }
+    leaves = {dice.randrange(2 * count): LeaveAndJoin()}
+    if users_share:
+        leaves[dice.randrange(4 * count)] = LeaveAndJoin(is_users=True)
+    for number in range(count):
+        (deed,) = dice.choices(list(made), list(made.values()))
+        deeds.append(leaves.get(number) or deed())
+    return deeds
+
+
+def exported(number: int, session: str) -> PortableMemory:
+    """A memory of the export: every third one belongs to the session that takes it in, wherever that is."""
+    scope: Scope = "project" if number % 3 else "session"
+    belongs = session if scope == "session" else "session:exported"
+    contents = [f"exported {number}, as it was {when}, about a lamp" for when in ("first", "then", "at last")]
+    records = [
+        Snapshot(content=content, type="semantic", scope=scope, session_id=belongs)
+        for content in contents[: 1 + number % 3]
+    ]
+    history = tuple(
+        HistoryEntry(at, "stored", EXPORTED_AT + at, "session:exported", f"exported-{number}-{at}", record)
+        for at, record in enumerate(records, start=1)
+    )
+    return PortableMemory(
+        id=f"mem_x_{number:05}",
+        created_at=history[0].changed_at,
+        updated_at=history[-1].changed_at,
+        version=len(history),
+        history=history,
+        **records[-1].recorded(),
+    )
+
+
+def session_id(host: int, session: int) -> str:
+    """The id of a session."""
+    return f"session:{host}-{session}"
+
+
+def memory_id(host: int, session: int, number: int) -> str:
+    """The id of a memory that a session stores, counted from 0. No id is the beginning of another, as in practice."""
+    return f"mem_{host}_{session}_{number:05}"
+
+
+class Answered(NamedTuple):
+    """An operation of a host, and its reply: None if it was refused."""
+
+    operation: Operation
+    reply: Applied | None
+
+
+class Session:
+    """Sends a host's store one operation after the other, each until it is answered."""
+
+    def __init__(self, number: int, host: Host, soak: SharedSoak, deeds: Sequence[Deed], seed: int) -> None:
+        self._host, self._soak, self._deeds = host, soak, deeds
+        self._id = session_id(host.number, number)
+        self._dice = random.Random(f"{seed} {self._id}")
+        self.answered: list[Answered] = []
+
+    async def work(self, pause_s: float) -> None:
+        """Have all changes made."""
+        waiting = list(enumerate(self._deeds))
+        while waiting:
+            count = self._dice.randint(2, BATCH) if self._dice.random() < 0.1 else 1
+            some, waiting = waiting[:count], waiting[count:]
+            operations = [
+                Operation(f"op-{self._id}-{number}", self._host.project, self._id, self._host.time(), deed)
+                for number, deed in some
+                if not isinstance(deed, LeaveAndJoin)
+            ]
+            for _, deed in some:
+                if isinstance(deed, LeaveAndJoin):
+                    await self._leave_and_join(is_users=deed.is_users)
+            if len(operations) > 1:
+                operations = await self._send_together(operations)
+            for operation in operations:
+                self._note(operation, await self._send(operation))
+            if self._dice.random() < 0.3:
+                await self._read()
+            await asyncio.sleep(self._dice.uniform(0, 2 * pause_s))
+
+    async def _leave_and_join(self, *, is_users: bool) -> None:
+        """Go on alone for a moment, and join again. Meanwhile the host's sessions change what is its own now."""
+        project, lane = (None, self._host.users_lane) if is_users else (self._host.project, self._host.lane)
+        left = await self._ask_alone(LeaveLane(project))
+        if not isinstance(left, LaneLeft):
+            assert isinstance(left, Refused), left
+            assert left.code == "invalid_input", left  # it has left already
+        await asyncio.sleep(self._dice.uniform(0, ANSWER_S / 10))
+        joined = await self._ask_alone(ShareProject(project, lane))
+        assert isinstance(joined, ProjectShared), joined
+        self._soak.operations += 1
+        name = f"{LeaveAndJoin.__name__}{' (user)' if is_users else ''}"
+        self._soak.changes[name] = self._soak.changes.get(name, 0) + 1
+
+    async def _ask_alone(self, request: object) -> ToGateway:
+        """The answer to a request that a person makes again until it is answered, while other sessions go on."""
+        async with asyncio.timeout(HANGS_S):
+            while True:
+                try:
+                    answer = await self._host.ask(request)
+                except AWAY as error:
+                    self._again(error.code)
+                else:
+                    if not (isinstance(answer, Refused) and answer.retry_possible):
+                        return answer
+                    self._again(answer.code)
+                await asyncio.sleep(self._dice.uniform(0.02, 0.2))
+
+    async def _send(self, operation: Operation) -> Applied | Refused:
+        async with asyncio.timeout(HANGS_S):
+            while True:
+                try:
+                    answer = await self._host.ask(Submit(operation), ANSWER_S)
+                except AWAY as error:
+                    self._again(error.code)
+                else:
+                    assert isinstance(answer, Applied | Refused), answer
+                    if isinstance(answer, Applied) or not answer.retry_possible:
+                        return answer
+                    self._again(answer.code)
+                await asyncio.sleep(self._dice.uniform(0.02, 0.2))
+
+    async def _send_together(self, operations: list[Operation]) -> list[Operation]:
+        """Send operations as the write queue does; those that are not answered by it."""
+        try:
+            answer = await self._host.ask(SubmitBatch(tuple(operations)), ANSWER_S)
+        except AWAY as error:
+            self._again(error.code)
+            return operations
+        if not isinstance(answer, BatchApplied):
+            return operations
+        refused = {each.operation_id: each for each in answer.rejected}
+        for operation in operations:
+            if operation.operation_id in refused:
+                why = refused[operation.operation_id]
+                self._note(operation, Refused(why.code, why.message))
+        return [each for each in operations if each.operation_id not in refused]  # the answers of others are wanted too
+
+    def _again(self, code: str) -> None:
+        self._soak.sent_again[code] = self._soak.sent_again.get(code, 0) + 1
+
+    def _note(self, operation: Operation, answer: Applied | Refused) -> None:
+        self._soak.operations += 1
+        if isinstance(answer, Applied):
+            self._soak.acknowledged += 1
+            kind = type(operation.change).__name__
+            self._soak.changes[kind] = self._soak.changes.get(kind, 0) + 1
+            self._soak.replayed += answer.replayed
+            self.answered.append(Answered(operation, answer))
+            return
+        self._soak.refused[answer.code] = self._soak.refused.get(answer.code, 0) + 1
+        self.answered.append(Answered(operation, None))
+        if answer.code not in RIGHTLY:
+            self._soak.fault(f"{operation.change} was refused: {answer.code}: {answer.message}")
+
+    async def _read(self) -> None:
+        project = self._host.project
+        with suppress(*AWAY):
+            if self._dice.random() < 0.5:
+                await self._host.ask(Recall(self._id, project=project, query="the lamp", strategy="keyword"), ANSWER_S)
+            else:
+                shown = [each.operation.change for each in self.answered[-3:]]
+                ids = tuple(known for change in shown if (known := memory_id_of(change)) is not None)
+                await self._host.ask(NoteAccess(project, self._id, ids, ids[:1]), ANSWER_S)
+
+
+RIGHTLY: Final = frozenset({"not_found", "memory_not_found", "invalid_input", "conflict"})
+"""The refusals of what was asked for at random: of a memory that is not there, or was forgotten or erased."""
+
+
+# Faults
+
+
+class Fault(NamedTuple):
+    """Something that breaks after a pause, for a time."""
+
+    name: str
+    after_s: float
+    lasts_s: float
+    host: int
+    server: int
+
+
+OF_STORES: Final = ("kill a store", "pause a store", "kill all stores")
+OF_SERVERS: Final = ("kill a server", "pause a server")
+OF_LINKS: Final = (
+    "cut a host off",
+    "cut a link",
+    "hold a host's links",
+    "hold a host's answers",
+    "slow a host's links",
+)
+REMOVE: Final = "remove a member"
+OF_CONSOLIDATORS: Final = "kill a consolidator"
+OF_A_DATABASE: Final = "end all connections"
+"""As its administrator does, and what stands before a server that is moved."""
+FAULTS: Final = (*OF_STORES, *OF_SERVERS, *OF_LINKS)
+OF_THE_LONG_FORM: Final = (OF_CONSOLIDATORS, REMOVE)
+
+
+def faults(seed: int, weather: Weather, *, by_database: bool) -> Iterator[Fault]:
+    """The faults in their order: each once, and again from the beginning in another order."""
+    dice = random.Random(f"{seed} faults")
+    names = FAULTS if weather.many is not None else (*FAULTS, *OF_THE_LONG_FORM)
+    if by_database:
+        names = (*names, OF_A_DATABASE)
+    while True:
+        for name in dice.sample(names, len(names)):
+            yield Fault(
+                name,
+                dice.uniform(0, 2 * weather.pace_s),
+                dice.uniform(0.1, weather.longest_s),
+                dice.randrange(HOSTS),
+                dice.randrange(SERVERS),
+            )
+
+
+class World:
+    """The servers and the hosts."""
+
+    def __init__(
+        self,
+        directory: Path,
+        soak: SharedSoak,
+        every: int,
+        *,
+        hosts: int = HOSTS,
+        servers: int = SERVERS,
+        seed: int | None = None,
+        by_database: bool = False,
+    ) -> None:
+        """`seed`: the users share as well, and consolidators work. `by_database`: by one PostgreSQL server."""
+        self._seed = seed
+        self._soak = soak
+        self.directory = directory
+        self._by_database = by_database
+        self._ports = [] if by_database else [free_port() for _ in range(servers)]
+        self.hosts = [Host(number, directory / f"h{number}", every) for number in range(hosts)]
+        self.servers: list[Started | PostgresServer] = []
+        self.lane = ""
+        self.users_lane = ""
+        """The lane that the users of all hosts share; "" if there is none."""
+        self._removed: list[Membership] = []
+        self._busy: set[str] = set()
+        """The hosts and servers that a fault has in its hands."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Everything is up, and every host shares its project."""
+        sharing = Sharing(self.hosts[0].home)
+        for host in self.hosts:
+            host.home.mkdir(mode=0o700)
+        async with AsyncExitStack() as stack:
+            urls = await (self._start_database(stack) if self._by_database else self._start_servers(stack, sharing))
+            begun = [await self._begun(sharing, urls)]
+            self.lane = begun[0].lane
+            if self._seed is not None:
+                begun.append(await sharing.new_lane("own", "h0", is_users=True))
+                self.users_lane = begun[1].lane
+            for host in self.hosts:
+                host.links = [Link(port) for port in self._ports]
+                ports = [await stack.enter_async_context(link.listening()) for link in host.links]
+                for first in begun:
+                    member = first
+                    if host is not self.hosts[0]:
+                        member = read_invitation(await sharing.invite(first.lane, f"h{host.number}"))
+                    Sharing(host.home).keep(by_way_of(member, ports))
+            for host in self.hosts:
+                host.lane, host.users_lane = self.lane, self.users_lane
+                await stack.enter_async_context(host.running())
+            for host in self.hosts:
+                for first in begun:
+                    share = ShareProject(None if first.is_users else host.project, first.lane)
+                    shared = await host.answer(share)
+                    assert isinstance(shared, ProjectShared), shared
+                self._consolidate(host)
+            yield
+
+    def _consolidate(self, host: Host) -> None:
+        if self._seed is not None:
+            host.consolidator.start(self._soak, random.Random(f"{self._seed} consolidator {host.number}"))
+
+    async def _start_servers(self, stack: AsyncExitStack, sharing: Sharing) -> list[str]:
+        """Three NATS servers, as a home configures them: it knows them already."""
+        addresses = [Address(LOOPBACK, port) for port in self._ports]
+        for (name, files), address in zip(sharing.configure(addresses).items(), addresses, strict=True):
+            of_server = self.directory / name
+            of_server.mkdir()
+            for file, text in files.items():
+                (of_server / file).write_text(text)
+            server = Started(of_server, f"{LOOPBACK}:{address.port}")
+            await asyncio.to_thread(stack.enter_context, server)
+            self.servers.append(server)
+        return []
+
+    async def _start_database(self, stack: AsyncExitStack) -> list[str]:
+        """A PostgreSQL server: its address."""
+        server = await asyncio.to_thread(PostgresServer, root=self.directory.parent)
+        await asyncio.to_thread(stack.enter_context, server)
+        self.servers.append(server)
+        self._ports.append(server.port)
+        return [server.url]
+
+    async def _begun(self, sharing: Sharing, urls: Sequence[str]) -> Membership:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    await sharing.start(urls)
+                    return await sharing.new_lane("soak", "h0")
+                except JournalAway:  # the servers have not agreed on a leader yet
+                    await asyncio.sleep(0.05)
+
+    async def break_things(self, seed: int, weather: Weather) -> None:
+        """Let faults happen, several at a time where they last: so many, or until this is cancelled."""
+        under_way: set[asyncio.Task[None]] = set()
+        try:
+            for fault in itertools.islice(faults(seed, weather, by_database=self._by_database), weather.many):
+                await asyncio.sleep(fault.after_s)
+                task = asyncio.create_task(self._happen(fault))
+                under_way.add(task)
+                for done in [each for each in under_way if each.done()]:
+                    under_way.discard(done)
+                    done.result()
+        finally:
+            await asyncio.gather(*under_way)
+
+    async def _happen(self, fault: Fault) -> None:
+        name, host, server = fault.name, self.hosts[fault.host], self.servers[fault.server % len(self.servers)]
+        hosts = self.hosts if name == "kill all stores" else [host]
+        part = "links" if name in OF_LINKS else "consolidator" if name == OF_CONSOLIDATORS else "store"
+        taken = {f"{part} {each.number}" for each in hosts}
+        if name in (*OF_SERVERS, OF_A_DATABASE, REMOVE):
+            taken = {name if name == REMOVE else "servers"}
+        if taken & self._busy:
+            return
+        self._busy |= taken
+        self._soak.faults[name] = self._soak.faults.get(name, 0) + 1
+        try:
+            await self._break(name, hosts, server, fault)
+        finally:
+            self._busy -= taken
+
+    async def _break(self, name: str, hosts: Sequence[Host], server: Started | PostgresServer, fault: Fault) -> None:
+        (host, *_), lasts = hosts, partial(asyncio.sleep, fault.lasts_s)
+        links = [host.links[fault.server % len(host.links)]] if name == "cut a link" else host.links
+        match name:
+            case "kill a store" | "kill all stores":
+                await asyncio.gather(*(each.kill() for each in hosts))
+                await asyncio.gather(*(each.start() for each in hosts))
+            case "kill a consolidator":
+                await host.consolidator.kill()
+                await lasts()
+                self._consolidate(host)
+            case "remove a member":
+                await self._let_in_and_remove(f"guest-{self._soak.removed}")
+            case "pause a store":
+                host.pause()
+                await lasts()
+                host.pause(go_on=True)
+            case "kill a server":
+                await asyncio.to_thread(server.kill)
+                await lasts()
+                await asyncio.to_thread(server.start)
+            case "pause a server":
+                server.pause()
+                await lasts()
+                server.go_on()
+            case "end all connections":
+                assert isinstance(server, PostgresServer)
+                await asyncio.to_thread(server.end_connections)
+            case _:
+                for link in links:
+                    if name.startswith("cut"):
+                        link.cut()
+                    elif name.startswith("hold"):
+                        link.hold(answers_alone=name.endswith("answers"))
+                    else:
+                        link.slow()
+                await lasts()
+                for link in links:
+                    link.open()
+
+    async def _let_in_and_remove(self, member: str) -> None:
+        """Which changes the key of the lane, as soon as the servers can be reached."""
+        sharing = Sharing(self.hosts[0].home)
+        guest = read_invitation(await _until_there(partial(sharing.invite, self.lane, member)))
+        await _until_there(partial(sharing.remove, self.lane, member))
+        self._removed.append(guest)
+        self._soak.removed += 1
+
+    async def _check_removed(self) -> None:
+        """No server lets in who was removed, by which it may not hear at once."""
+        for guest in self._removed:
+            for port in self._ports:
+                journal = Sharing(self.hosts[0].home).open(by_way_of(guest, [port]))
+                try:
+                    async with asyncio.timeout(PATIENCE_S):
+                        while not await _is_refused(journal, self.lane):  # noqa: ASYNC110 - it tells nobody
+                            await asyncio.sleep(0.05)
+                except TimeoutError:
+                    self._soak.fault(f"{guest.member} was removed, and the server at {port} lets it in")
+                finally:
+                    await journal.aclose()
+
+    async def settle(self) -> None:
+        """Return when every host has applied all that any host has, and no store runs any more.
+
+        Raises `TimeoutError` if that does not come about.
+        """
+        await asyncio.gather(*(host.consolidator.kill() for host in self.hosts))
+        async with asyncio.timeout(PATIENCE_S):
+            await self.until_alike()
+            while not self._end_if_alike():
+                await self.until_alike()
+        await asyncio.gather(*(host.kill() for host in self.hosts))
+        await self._check_removed()
+
+    async def until_alike(self) -> None:
+        """Return when every host has applied all that any host has. Raises `TimeoutError`."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not await self._is_alike():  # noqa: ASYNC110 - they tell nobody
+                await asyncio.sleep(0.05)
+
+    async def _is_alike(self) -> bool:
+        positions = set[tuple[str, int]]()
+        for host in self.hosts:
+            try:
+                described = await host.ask(DescribeLanes(), ANSWER_S)
+            except AWAY:
+                return False
+            assert isinstance(described, LanesDescribed), described
+            for state in described.lanes:
+                if state.code not in (None, JournalAway.code):
+                    self._soak.fault(f"host {host.number} has stopped: {state.problem}")
+                    raise TimeoutError
+                positions.add((state.lane, state.position))
+                if state.behind or state.problem:
+                    return False
+        return len(positions) == len(self._lanes)
+
+    @property
+    def _lanes(self) -> list[str]:
+        return [self.lane, self.users_lane] if self.users_lane else [self.lane]
+
+    def _end_if_alike(self) -> bool:
+        """Pause all stores. If one has passed on meanwhile how often its memories were shown, they go on."""
+        for host in self.hosts:
+            host.pause()
+        positions = set[tuple[str, int]]()
+        for host, lane in itertools.product(self.hosts, self._lanes):
+            with closing(sqlite3.connect(host.databases(lane)[0])) as file:
+                positions.update((lane, row[0]) for row in file.execute("SELECT position FROM lane"))
+        is_alike = len(positions) == len(self._lanes)
+        if not is_alike:
+            for host in self.hosts:
+                host.pause(go_on=True)
+        return is_alike
+
+    def compare(self, sessions: Sequence[tuple[Host, Session]]) -> None:
+        """Hold the files to each other, and to what was acknowledged."""
+        for lane in self._lanes:
+            dumps = [dump_of(host.databases(lane)[0]) for host in self.hosts]
+            for number, dump in enumerate(dumps[1:], start=1):
+                differing = [(ours, theirs) for ours, theirs in itertools.zip_longest(dumps[0], dump) if ours != theirs]
+                for ours, theirs in differing[:3]:
+                    self._soak.fault(f"hosts 0 and {number} differ in {len(differing)} rows: {ours} is {theirs}")
+            with closing(sqlite3.connect(self.hosts[0].databases(lane)[0])) as file:
+                self._soak.entries += file.execute("SELECT position FROM lane").fetchone()[0]
+                self._soak.memories += file.execute("SELECT count(*) FROM memories").fetchone()[0]
+                self._soak.versions += file.execute("SELECT count(*) FROM history").fetchone()[0]
+                self._compare_histories(file)
+        for host in self.hosts:
+            self._compare_answers(
+                host, [each for owner, session in sessions if owner is host for each in session.answered]
+            )
+            self._soak.snapshots_taken += (
+                (RuntimePaths(host.home).logs / "store.log").read_text().count("a snapshot was taken")
+            )
+
+    def _compare_histories(self, file: sqlite3.Connection) -> None:
+        versions: dict[str, list[int]] = {}
+        for known, version in file.execute("SELECT memory_id, version FROM history ORDER BY memory_id, version"):
+            versions.setdefault(known, []).append(version)
+        for known, version in file.execute("SELECT id, version FROM memories"):
+            there = versions.pop(known, [])
+            # Of one that came from a session those versions are not here which it had there.
+            if not there or there != list(range(there[0], version + 1)):
+                self._soak.fault(f"{known} is at version {version}, and its history has {there}")
+        for (known,) in file.execute("SELECT id FROM memories JOIN erased ON memory_id = id"):
+            self._soak.fault(f"{known} was erased, and is there")
+        for known, there in versions.items():
+            self._soak.fault(f"{known} is not there, and its history has {there}")
+        for known, version in file.execute(
+            """SELECT memory_id, version FROM (SELECT memory_id, version, changed_at,
+               lag(changed_at) OVER (PARTITION BY memory_id ORDER BY version) AS before FROM history)
+               WHERE changed_at < before"""
+        ):
+            self._soak.fault(f"version {version} of {known} is older than the one before it")
+
+    def _compare_answers(self, host: Host, answered: Sequence[Answered]) -> None:
+        """Each acknowledged operation of a host is there, and has one version; what was refused has none."""
+        applied: Counter[str] = Counter()
+        versions: Counter[tuple[str, str]] = Counter()
+        own: Counter[tuple[str, str]] = Counter()
+        """Of the time before a memory was given to the project by its session: that stays with the host."""
+        erased: set[str] = set()
+        ids: dict[str, str] = {}
+        """The id of each memory that is there, by that and by the others under which it is found."""
+        memories: dict[str, float] = {}
+        """The time at which each of those in a lane was made, by its id."""
+        for path in host.databases(self.lane):
+            with closing(sqlite3.connect(path)) as file:
+                applied.update(row[0] for row in file.execute("SELECT operation_id FROM applied_operations"))
+                erased.update(row[0] for row in file.execute("SELECT memory_id FROM erased"))
+                ids |= file.execute("SELECT alias, id FROM aliases JOIN memories ON number = memory").fetchall()
+                ids |= file.execute("SELECT id, id FROM memories").fetchall()
+                is_lane = path.parent.name == "lanes"
+                history = Counter(file.execute("SELECT memory_id, operation_id FROM history").fetchall())
+                if is_lane:
+                    versions |= history  # what was promoted while this host was by itself is in two of them
+                    memories |= file.execute("SELECT id, created_at FROM memories").fetchall()
+                else:
+                    own |= history
+        places: dict[str, set[str]] = {}
+        """The memories that an operation has made a version of. What a host that had left has changed may be there
+        under another id, beside what the others have."""
+        for place, name in (*versions, *own):
+            places.setdefault(name, set()).add(place)
+        in_project = {
+            known
+            for operation, reply in answered
+            if reply is not None and isinstance(operation.change, StoreMemory) and operation.change.scope != "session"
+            if (known := getattr(reply.result, "memory_id", None)) in memories
+        }
+        for operation, reply in answered:
+            known, name = memory_id_of(operation.change), operation.operation_id
+            count = versions[known or "", name] or own[known or "", name]
+            if reply is None:
+                if name in places:
+                    self._soak.fault(f"{name} was refused, and has changed {known}")
+            elif not applied[name] and erased.isdisjoint((known, getattr(reply.result, "memory_id", None))):
+                # With a memory the answers about it are erased, by whichever id it was asked for.
+                self._soak.fault(f"{name} was acknowledged, and is nowhere: {operation.change}")
+            elif count > 1 or (
+                # What a host by itself has erased, the others still have: of that time there is nothing. What it has
+                # changed without another text came back under an id apart, and was stored again: no version has it.
+                known is not None
+                and known in in_project - erased
+                and _makes_a_version(operation, reply)
+                and name not in places
+                and not any(
+                    apart in erased or ids.get(apart, apart) != apart
+                    for each in applied
+                    for apart in [derive_memory_id(f"{known} {each}", memories[known])]
+                )
+            ):
+                self._soak.fault(f"{name} was acknowledged, and has {count} versions of {known}: {operation.change}")
+            if reply is not None and isinstance(reply.result, RunResult):
+                said = Counter(ids[each] for each in _made_by(operation, reply.result) if each in ids)
+                for each, count in said.items():
+                    there = versions[each, name] or own[each, name]
+                    is_elsewhere = each in erased or places.get(name, set()) - said.keys()
+                    if there > count or (there < count and not is_elsewhere):
+                        self._soak.fault(f"{name} says to have made {count} versions of {each}, and has {there}")
+
+
+def _made_by(operation: Operation, result: RunResult) -> list[str]:
+    """The memories that a part of a run says to have made or revised, once for each time."""
+    assert isinstance(operation.change, ApplyRun)
+    made = [
+        (edit.memory.id if isinstance(edit, AddMemory) else edit.memory_id, type(edit).__name__)
+        for edit in operation.change.edits
+        if isinstance(edit, AddMemory | ReviseMemory)
+    ]
+    for skipped in result.skipped:
+        if (skipped.memory_id, skipped.edit) in made:
+            made.remove((skipped.memory_id, skipped.edit))
+    return [memory_id for memory_id, _ in made]
+
+
+def _makes_a_version(operation: Operation, reply: Applied) -> bool:
+    match operation.change:
+        case StoreMemory(memory_id=known, scope="project" | "user"):
+            return getattr(reply.result, "memory_id", None) == known and not getattr(reply.result, "already_known", 0)
+        case UpdateMemory():
+            return bool(getattr(reply.result, "updated_fields", ()))
+        case TagMemory():
+            return True  # each has a tag that nobody else gives
+        case _:
+            return False
+
+
+class Weather(NamedTuple):
+    """The pace of a soak: the pause between two changes of a session and between two faults, on average, the longest
+    time that a fault lasts, and how many there are. None is the long form: until the sessions have ended, with
+    consolidators, users who share as well, and members that are removed."""
+
+    pause_s: float
+    pace_s: float
+    longest_s: float
+    many: int | None = None
+
+
+async def run_long(
+    seed: int, operations: int, sessions: int, pace_s: float, *, by_database: bool = False
+) -> SharedSoak:
+    """The long form: faults as long as the sessions work, some of them longer than the journal is waited for."""
+    weather = Weather(0.05, pace_s, 8.0)
+    return await run(seed, operations, sessions, weather, every=500, root=DISK, by_database=by_database)
+
+
+def by_way_of(member: Membership, ports: Sequence[int]) -> Membership:
+    """A membership whose servers are reached at these ports of this machine."""
+    urls = tuple(f"nats://{LOOPBACK}:{port}" for port in ports)
+    if is_database(member.server.urls):
+        parts, (port,) = urlsplit(member.server.urls[0]), ports
+        urls = (parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:{port}").geturl(),)
+    return msgspec.structs.replace(member, server=msgspec.structs.replace(member.server, urls=urls))
+
+
+async def _until_there(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of servers, as soon as they can be reached."""
+    while True:
+        try:
+            return await ask()
+        except JournalAway:
+            await asyncio.sleep(0.05)
+
+
+async def _is_refused(journal: Sealed, lane: str) -> bool:
+    try:
+        await journal.head(lane)
+    except JournalRefused:
+        return True
+    except JournalAway:
+        return False
+    return False
+
+
+async def run(
+    seed: int,
+    operations: int,
+    sessions: int,
+    weather: Weather,
+    *,
+    every: int,
+    root: Path = ROOT_OF_FILES,
+    by_database: bool = False,
+) -> SharedSoak:
+    """One soak in homes of its own: so many `operations` of each host, by so many sessions; a snapshot after `every`
+    entries."""
+    soak, began = SharedSoak(seed), time.monotonic()
+    is_long, each_asks = weather.many is None, operations // sessions
+    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=root))
+    world = World(directory, soak, every, seed=seed if is_long else None, by_database=by_database)
+    try:
+        async with world.running():
+            crew = [
+                (host, Session(each, host, soak, asked, seed))
+                for host in world.hosts
+                for each in range(sessions)
+                for asked in [plan(seed, host.number, each, each_asks, sessions, users_share=is_long)]
+            ]
+            breaking = asyncio.create_task(world.break_things(seed, weather))
+            try:
+                await asyncio.gather(*(session.work(weather.pause_s) for _, session in crew))
+                if not is_long:
+                    await breaking
+            finally:
+                breaking.cancel()
+                with suppress(asyncio.CancelledError):
+                    await breaking
+            healed = time.monotonic()
+            try:
+                await world.settle()
+            except TimeoutError:
+                soak.fault("the hosts do not agree in time")
+            soak.settled_s = time.monotonic() - healed
+        world.compare(crew)
+    except BaseException:
+        print(f"what is left: {world.directory}", file=sys.stderr)
+        raise
+    if soak.wrong:
+        soak.kept = str(world.directory)
+    else:
+        shutil.rmtree(world.directory)
+    soak.took_s = time.monotonic() - began
+    return soak

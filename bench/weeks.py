@@ -1,0 +1,381 @@
+"""Weeks of use, played through real sessions.
+
+`python -m bench.weeks FILE… [--json] [--untold] [--in-process --kept DIRECTORY]`
+
+FILE is an invented week (`bench/data_forms.py`). Each session of the file is a stdio session that ends when the next
+one begins; what is `about_user` has the scope `user`. When the consolidator has dealt with all sessions, each question
+is one `recall_memories` in its project, a session for those that follow each other in a project. Four baselines answer
+over the same texts with the same model.
+
+With `--untold` what is about the user is stored in its project like everything else: then the promotions say how much
+of it is proposed to go to the user, and what goes there by itself.
+
+With `--in-process` the store's own recall is asked in one process: one project after the other, whose memories are all
+of the scope `project`, without sessions and without the consolidator. Its records are kept in a directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import json
+import re
+import sqlite3
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.answers import is_whole, told
+from bench.baselines import PassageVectors, WordIndex, fused, mean_ranking
+from bench.client import Json, StdioClient
+from bench.data_forms import Asked, Memory, Week, moment
+from bench.harness import Runtime, drained, runtime, wait_until
+from bench.in_process import Sets
+from bench.retrieval_run import ATTEMPTS, PAUSE_S, iso
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
+from remembrancer.memory.stop_words import stop_words_of
+from remembrancer.protocol.paths import RuntimePaths
+
+LIMIT: Final = 10
+GRACE_S: Final = 15
+"""A session that has gone for so long has ended; the least that the setting takes."""
+SETTLED_S: Final = 300.0
+PACKED: Final = 350
+"""Characters of a baseline's passage, at the most, where a sentence is not longer."""
+BINS: Final = 10
+OURS: Final = "remembrancer"
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A result: the ids in the file of what it is and stands for, and the probability that is shown with it."""
+
+    ids: frozenset[str]
+    probability: float | None = None
+
+
+Answered = tuple[Asked, Sequence[Shown]]
+
+
+class Played(msgspec.Struct):
+    """The outcome of a week."""
+
+    answers: dict[str, list[Answered]]
+    leaks: int = 0
+    promotions: dict[str, int] = {}
+    """The number of memories that went to the user's scope by themselves, of those that are about the user, and the
+    same of those that were proposed to go."""
+
+
+def figures_of(answers: Sequence[Answered]) -> dict[str, float | None]:
+    """The figures of a system, as `bench/weeks.py` prints them; shares are in per cent.
+
+    `stale first`: of the questions with a past state those where one came before every present one. `shown` and
+    `irrelevant` are of the questions that something answers.
+    """
+    real = [(asked, shown) for asked, shown in answers if asked.wanted]
+    ranks = [_ranks(shown, asked.wanted) for asked, shown in real]
+    changed = [
+        (min(_ranks(shown, asked.stale), default=LIMIT), min(_ranks(shown, asked.wanted), default=LIMIT))
+        for asked, shown in real
+        if asked.stale
+    ]
+    found = [
+        len(asked.wanted & frozenset().union(*(each.ids for each in shown))) / len(asked.wanted)
+        for asked, shown in real
+    ]
+    shown_in_all = sum(len(shown) for _, shown in real)
+    wrong = shown_in_all - sum(map(len, ranks))
+    return {
+        "questions": len(real),
+        "first": sum(0 in each for each in ranks),
+        "five": sum(min(each, default=LIMIT) < 5 for each in ranks),
+        "never": sum(not each for each in ranks),
+        "recall@10": round(100 * statistics.fmean(found), 1) if found else None,
+        "changed": len(changed),
+        "stale first": sum(stale < wanted for stale, wanted in changed),
+        "shown": shown_in_all,
+        "irrelevant": round(100 * wrong / shown_in_all, 1) if shown_in_all else None,
+        "unanswerable": len(answers) - len(real),
+        "empty for nothing": sum(not shown for asked, shown in answers if not asked.wanted),
+        "calibration error": calibration_error(answers),
+    }
+
+
+def _ranks(shown: Sequence[Shown], wanted: frozenset[str]) -> list[int]:
+    return [rank for rank, each in enumerate(shown) if each.ids & wanted]
+
+
+def calibration_error(answers: Iterable[Answered]) -> float | None:
+    """The expected calibration error of the probabilities shown, over ten bins of equal width (Naeini et al., 2015);
+    None where none is shown."""
+    bins: dict[int, list[tuple[float, bool]]] = {}
+    for asked, shown in answers:
+        for each in shown:
+            if each.probability is not None:
+                place = min(BINS - 1, int(each.probability * BINS))
+                bins.setdefault(place, []).append((each.probability, bool(each.ids & asked.wanted)))
+    if not bins:
+        return None
+    gaps = (abs(sum(probability - right for probability, right in each)) for each in bins.values())
+    return round(sum(gaps) / sum(map(len, bins.values())), 3)
+
+
+# --- The baselines.
+
+
+def packed(text: str) -> list[str]:
+    """The sentences of a text, so many together as `PACKED` characters hold."""
+    passages: list[str] = []
+    for sentence in filter(None, _SENTENCE_END.split(text)):
+        if passages and len(passages[-1]) + 1 + len(sentence) <= PACKED:
+            passages[-1] += f" {sentence}"
+        else:
+            passages.append(sentence)
+    return passages
+
+
+def baselines(week: Week, engine: Engine) -> dict[str, list[Answered]]:
+    """The rankings of the cosine of the best passage, of BM25, of their reciprocal ranks, and of the mean of both
+    scaled by their minimum and maximum, BM25 without stop words."""
+    found: dict[str, list[Answered]] = {"cosine": [], "bm25": [], "rrf": [], "mean": []}
+    for project in week.projects:
+        memories = week.seen_in(project)
+        words = WordIndex([each.text for each in memories])
+        passages = [(place, text) for place, each in enumerate(memories) for text in packed(each.text)]
+        owners = np.array([place for place, _ in passages], dtype=np.int64)
+        vectors = PassageVectors(engine.embed_passages([text for _, text in passages]), owners, len(memories))
+        for asked in week.asked_in(project):
+            vector = engine.embed_questions([asked.text])[0]
+            both = vectors.rank(vector), words.rank(asked.text)
+            by_words = words.scores(asked.text, len(memories), without=stop_words_of(asked.text))
+            rankings = (*both, fused(both), mean_ranking(vectors.cosines(vector), by_words))
+            for answers, ranking in zip(found.values(), rankings, strict=True):
+                answers.append((asked, [Shown(frozenset((memories[place].id,))) for place in ranking[:LIMIT]]))
+        words.close()
+    return found
+
+
+# --- The system, through real sessions.
+
+
+async def play(week: Week, *, untold: bool = False) -> Played:
+    """Store, let the sessions end, ask, and look at what was promoted and proposed.
+
+    Raises:
+        RuntimeError: something is not stored or not answered, however often it is tried.
+        TimeoutError: the vectors or the sessions' ends do not come.
+    """
+    ids: dict[str, set[str]] = {}
+    happened = week.happened()
+    stored: dict[str, str] = {}
+    async with runtime(session_grace_s=str(GRACE_S), idle_timeout_s="900") as running:
+        directories = {project: running.home / "projects-of-the-week" / project for project in week.projects}
+        for directory in directories.values():
+            (directory / ".git").mkdir(parents=True)
+            (directory / ".git" / "HEAD").touch()  # a root of its own, wherever the home may be
+        for (project, _), memories in itertools.groupby(week.memories, lambda each: (each.project, each.session)):
+            async with session_in(running, directories[project]) as client:
+                for each in memories:
+                    answer = await answered(
+                        client, "store_memory", **_arguments(each, happened[each.id], stored, untold=untold)
+                    )
+                    stored[each.id] = answer["memory_id"]
+                    ids.setdefault(answer["memory_id"], set()).add(each.id)
+        async with session_in(running, directories[week.projects[0]]) as client:
+            await wait_until(lambda: drained(client), SETTLED_S, 0.5)
+        await settle(running, directories.values())
+        answers: list[Answered] = []
+        for (project, day), questions in itertools.groupby(week.asked, lambda each: (each.project, each.day)):
+            async with session_in(running, directories[project]) as client:
+                for asked in questions:
+                    at = iso(moment(day))
+                    given = await answered(client, "recall_memories", query=asked.text, limit=LIMIT, reference_time=at)
+                    answers.append((asked, [_shown(each, ids) for each in given["memories"]]))
+        await settle(running, directories.values())
+        promotions = await promotions_of(running, week, directories, ids)
+    return Played({OURS: answers}, leaks_of(week, answers), promotions)
+
+
+def session_in(running: Runtime, directory: Path, **environ: str) -> StdioClient:
+    """A session in a directory of a week."""
+    return StdioClient(
+        running.home, cwd=directory, environ={**running.environ, "REMEMBRANCER_PROJECT": str(directory), **environ}
+    )
+
+
+def _arguments(memory: Memory, happened: float, stored: dict[str, str], *, untold: bool) -> Json:
+    """Those of `store_memory`. `untold`: nobody says what is the user's."""
+    arguments: Json = {
+        "content": memory.text,
+        "scope": "user" if memory.about_user and not untold else "project",
+        "occurred_at": iso(happened),
+    }
+    if (kind := memory.known_kind) is not None:
+        arguments["kind"] = kind
+    if memory.supersedes is not None:
+        arguments["supersedes"] = stored[memory.supersedes]
+    return arguments
+
+
+async def answered(client: StdioClient, tool: str, **arguments: Any) -> Json:
+    """The answer of a tool; again, some times, where it is not whole."""
+    answer: Json = {}
+    for attempt in range(ATTEMPTS):
+        if attempt:
+            await asyncio.sleep(PAUSE_S)
+        answer = await client.call_or_error(tool, **arguments)
+        if "memory_id" in answer or is_whole(answer):
+            return answer
+    raise RuntimeError(f"{tool} does not answer as it should: {told(answer)}")
+
+
+def _shown(memory: Json, ids: dict[str, set[str]]) -> Shown:
+    own = (memory["id"], *memory.get("stands_for", ()))
+    return Shown(frozenset().union(*(ids.get(each, ()) for each in own)), memory["relevance_score"])
+
+
+async def settle(running: Runtime, directories: Iterable[Path]) -> None:
+    """Wait until all sessions have ended and the consolidator has dealt with them."""
+    files = [RuntimePaths(running.home).project_database(project_of(each).id) for each in directories]
+
+    async def settled() -> bool:
+        for file in files:
+            if rows_of(file, "SELECT 1 FROM sessions WHERE status = 'active'"):
+                return False
+        return (await running.status())["consolidator"]["job"] is None
+
+    await wait_until(settled, SETTLED_S, 2.0)
+
+
+def rows_of(file: Path, question: str) -> list[Any]:
+    connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
+    try:
+        return connection.execute(question).fetchall()
+    finally:
+        connection.close()
+
+
+async def promotions_of(
+    running: Runtime, week: Week, directories: dict[str, Path], ids: dict[str, set[str]]
+) -> dict[str, int]:
+    """The entries in the logs of all files, and the proposals of the status."""
+    paths = RuntimePaths(running.home)
+    files = [paths.user_database, *(paths.project_database(project_of(each).id) for each in directories.values())]
+    logged = "SELECT memory_id FROM promotion_log WHERE to_scope = 'user'"
+    promoted = {memory_id for file in files if file.exists() for (memory_id,) in rows_of(file, logged)}
+    proposed: set[str] = set()
+    for directory in directories.values():
+        async with session_in(running, directory) as client:
+            proposed |= {each["memory_id"] for each in (await client.call("get_memory_status")).get("proposals", ())}
+    about_user = {each.id for each in week.memories if each.about_user}
+    return {
+        "promoted": len(promoted),
+        "rightly promoted": sum(bool(ids.get(each, set()) & about_user) for each in promoted),
+        "proposed": len(proposed),
+        "rightly proposed": sum(bool(ids.get(each, set()) & about_user) for each in proposed),
+    }
+
+
+def leaks_of(week: Week, answers: Iterable[Answered]) -> int:
+    """The number of results that are a memory of another project and not about the user."""
+    seen = {project: {each.id for each in week.seen_in(project)} for project in week.projects}
+    return sum(bool(each.ids) and not each.ids & seen[asked.project] for asked, shown in answers for each in shown)
+
+
+# --- The store's own recall, in one process.
+
+
+def ask_in_process(name: str, week: Week, kept: Path, engine: Engine) -> Played:
+    """Ask each project's records."""
+    answers: list[Answered] = []
+    haystacks = tuple(week.haystacks(name))
+    askings = Sets([], kept, haystacks={name: haystacks}, engine=engine).of(name)
+    for project, asking in zip(week.projects, askings, strict=True):
+        for asked, question in zip(week.asked_in(project), asking.haystack.questions, strict=True):
+            recalled = asyncio.run(asking.ask(question))
+            shown = [
+                Shown(frozenset(asking.labels[own] for own in (each.id, *each.stands_for)), each.scores.relevance)
+                for each in recalled
+            ]
+            answers.append((asked, shown))
+    return Played({OURS: answers})
+
+
+# --- Both.
+
+
+def report(played: dict[str, Played]) -> dict[str, Any]:
+    """The figures of each week, and of `all` where there are several."""
+    each_week = list(played.values())
+    if len(each_week) > 1:
+        systems, counted = each_week[0].answers, each_week[0].promotions
+        together = Played(
+            {system: [one for each in each_week for one in each.answers[system]] for system in systems},
+            sum(each.leaks for each in each_week),
+            {what: sum(each.promotions[what] for each in each_week) for what in counted},
+        )
+        played = {**played, "all": together}
+    return {
+        name: {
+            "systems": {system: figures_of(answers) for system, answers in each.answers.items()},
+            "leaks": each.leaks,
+            "to the user": each.promotions,
+        }
+        for name, each in played.items()
+    }
+
+
+def print_tables(reported: dict[str, Any]) -> None:
+    """For a person."""
+    console = Console(width=140)
+    for name, week in reported.items():
+        columns = next(iter(week["systems"].values()))
+        table = Table(name, *columns)
+        for system, figures in week["systems"].items():
+            table.add_row(system, *("–" if value is None else f"{value:g}" for value in figures.values()))
+        console.print(table)
+        console.print(f"given of another project: {week['leaks']}; to the user: {week['to the user']}")
+
+
+def main() -> int:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--untold", action="store_true", help="store what is about the user in its project")
+    parser.add_argument("--in-process", action="store_true", help="ask the store's own recall, without sessions")
+    parser.add_argument("--kept", type=Path, metavar="DIRECTORY", help="where --in-process keeps its records")
+    given = parser.parse_args()
+    if given.in_process != (given.kept is not None):
+        parser.error("--in-process and --kept go together")
+    engine = load_engine(Settings(), 2)
+    played: dict[str, Played] = {}
+    for file in given.files:
+        week = msgspec.json.decode(file.read_bytes(), type=Week)
+        played[file.stem] = (
+            ask_in_process(file.stem, week, given.kept, engine)
+            if given.in_process
+            else asyncio.run(play(week, untold=given.untold))
+        )
+        played[file.stem].answers |= baselines(week, engine)
+    reported = report(played)
+    if given.json:
+        print(json.dumps(reported, indent=2))
+    else:
+        print_tables(reported)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,126 @@
+"""Sessions of the SDK's own client with a runtime in a home of its own, for the examples."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from mcp import Client, StdioServerParameters
+from rich.console import Console
+from rich.markup import escape
+
+from remembrancer.protocol.errors import RemembrancerError
+
+PATIENCE_S: Final = 120.0
+
+Json = dict[str, Any]
+Part = Callable[[Path, Console], Awaitable[bool]]
+
+
+async def in_a_home_of_its_own(part: Part, console: Console) -> bool:
+    """Show a part; whether it went as promised. Its runtime is stopped and its home removed at the end."""
+    home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # a socket's path has to be short
+    try:
+        return await part(home, console)
+    except (RemembrancerError, ExceptionGroup) as error:  # a client's tasks wrap what is raised among them
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        console.print(f"[red]The demonstration cannot go on:[/] {escape(reason)}")
+        return False
+    finally:
+        with anyio.CancelScope(shield=True):
+            await command(home, "down")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+class Promises:
+    """The promises of a demonstration, each shown as it turns out."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self.broken: list[str] = []
+
+    def __call__(self, text: str, kept: bool) -> None:
+        """Show a promise, and whether it was kept."""
+        self._console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
+        if not kept:
+            self.broken.append(text)
+
+    def all_kept(self, then: str) -> bool:
+        """Show the account, and what a person does next; whether every promise was kept."""
+        if self.broken:
+            self._console.print(f"[red]{len(self.broken)} promises were not kept: {self.broken}")
+        else:
+            self._console.print(f"[green]Every promise was kept.[/] {then}")
+        return not self.broken
+
+
+def reason_of(error: RemembrancerError | ExceptionGroup[Exception]) -> str | None:
+    """An error of the system in words for a person; None: there is another among those of the group."""
+    if isinstance(error, RemembrancerError):
+        return error.message
+    known, others = error.split(RemembrancerError)
+    if known is None or others is not None:
+        return None
+    return reason_of(known.exceptions[0])
+
+
+def executable() -> str:
+    """The installed command beside this Python."""
+    return str(Path(sys.executable).with_name("remembrancer"))
+
+
+def server(home: Path, project: Path, **environ: str) -> StdioServerParameters:
+    """The command with which a client starts a session in a project."""
+    return StdioServerParameters(command=executable(), args=["mcp"], env={**_of(home), **environ}, cwd=project)
+
+
+async def call(client: Client, tool: str, /, **arguments: Any) -> Json:
+    """The structured answer of a tool, be it good or an error."""
+    result = await client.call_tool(tool, arguments)
+    content: Json = result.structured_content or {}
+    return content
+
+
+async def command(
+    home: Path, *arguments: str, directory: Path | None = None, stdin: str = "", **environ: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a `remembrancer` command on a home, with none of our settings but these."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
+    return await anyio.run_process(
+        [executable(), *arguments],
+        input=stdin.encode(),
+        env={**kept, **_of(home), **environ},
+        cwd=directory,
+        check=False,
+    )
+
+
+async def until(
+    condition: Callable[[], Awaitable[bool]], *, what: str = "the condition", within_s: float = PATIENCE_S
+) -> None:
+    """Ask again and again, as a client has to. Raises `TimeoutError`, with what was waited for, when patience ends."""
+    with anyio.move_on_after(within_s) as patience:
+        while not await condition():  # noqa: ASYNC110 - the other side of a protocol has no event of ours
+            await anyio.sleep(0.05)
+    if patience.cancelled_caught:
+        raise TimeoutError(f"{what} has not come about in {within_s:g} s")
+
+
+def _of(home: Path) -> dict[str, str]:
+    """The settings of a demonstration: one thread embeds and leaves the others free, and a machine that stands still
+    for seconds ends no call."""
+    return {
+        "REMEMBRANCER_HOME": str(home),
+        "REMEMBRANCER_EMBEDDER_THREADS": "1",
+        "REMEMBRANCER_CALL_BUDGET_S": "40",
+        "REMEMBRANCER_BRIDGE_BUDGET_S": "60",
+    }

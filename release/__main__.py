@@ -1,0 +1,250 @@
+"""Build what is published into `dist/` and check it: the wheel, the bundle for desktop clients, and `server.json`.
+
+Sources: the schema of the MCP registry of 2025-12-11 (https://static.modelcontextprotocol.io) and version 0.3 of the
+manifest of MCP bundles (https://github.com/modelcontextprotocol/mcpb).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import cache_from_source
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from release.home import make_homes
+from release.names import AUTHOR, REPOSITORY, SERVER_NAME, placeholders
+from remembrancer import __version__
+from remembrancer.toolsets.tools import load_tools
+
+ROOT: Final = Path(__file__).parents[1]
+DESCRIPTION: Final = "Long-term memory on your own machine: found by meaning and words, durable, undoable."
+SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
+IN_THE_WHEEL: Final = (
+    "remembrancer/py.typed",
+    "remembrancer/commands/clients.toml",
+    "remembrancer/claude_plugin/.claude-plugin/marketplace.json",
+    "remembrancer/claude_plugin/.mcp.json",
+    "remembrancer/claude_plugin/hooks/hooks.json",
+)
+WITH_VERSION: Final = (
+    "remembrancer/claude_plugin/.claude-plugin/plugin.json",
+    "remembrancer/actors/bridge/prepared_answers.json",
+)
+"""The files of the wheel that repeat the version, whose one source is `remembrancer/__init__.py`."""
+LONG_AGO: Final = (1980, 1, 1, 0, 0, 0)
+"""The time of every file in the bundle, so that one wheel makes one bundle."""
+
+
+class Argument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A word of the command line that a client starts."""
+
+    type: Literal["positional"]
+    value: str
+
+
+class Transport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The way in which a client speaks with what it started."""
+
+    type: Literal["stdio"]
+
+
+class Package(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """A package of `server.json`. For a bundle the registry wants the hash of its file."""
+
+    registry_type: Literal["pypi", "mcpb"]
+    identifier: str
+    transport: Transport
+    version: Annotated[str, Meta(pattern=r"^\d+\.\d+\.\d+[a-z0-9.-]*$")]
+    runtime_hint: str | None = None
+    package_arguments: tuple[Argument, ...] = ()
+    file_sha256: Annotated[str, Meta(pattern=r"^[a-f0-9]{64}$")] | None = msgspec.field(default=None, name="fileSha256")
+
+    def __post_init__(self) -> None:
+        if self.registry_type == "mcpb" and (self.file_sha256 is None or not self.identifier.endswith(".mcpb")):
+            raise ValueError("a bundle has the address of its file, and the hash")
+
+
+class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`server.json`, by every rule that its schema has for the fields that stand here and in the packages.
+
+    Fields that the schema knows and we do not use (remotes, repository, icons, variables …) are refused: the rules for
+    them are not here. The schema itself is in no package that could be installed, so it is not run.
+    """
+
+    schema: Literal["https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"] = msgspec.field(
+        name="$schema"
+    )
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+$", max_length=200)]
+    title: Annotated[str, Meta(min_length=1, max_length=100)]
+    description: Annotated[str, Meta(min_length=1, max_length=100)]
+    version: Annotated[str, Meta(max_length=255)]
+    packages: tuple[Package, ...]
+
+
+def main(argv: list[str]) -> int:
+    """Build and check everything; with `check` also that it may be published: no name in it is a placeholder. Or say of
+    the installed packages what weighs how much (`weights`), or make the home of this release for the tests of later
+    ones (`home`). Returns the exit status."""
+    if argv == ["home"]:
+        print(*make_homes(), sep="\n")
+        return 0
+    if argv == ["weights"]:
+        print(*(f"{files:8.1f} {bytecode:8.1f}  {name}" for name, files, bytecode in weights("remembrancer")), sep="\n")
+        return 0
+    if argv == ["check"] and (left := placeholders(ROOT)):
+        print(*left, "It cannot be published so: see release/names.py.", sep="\n")
+        return 1
+    out = ROOT / "dist"
+    wheel = build_wheel(out)
+    bundle = build_bundle(wheel, out / f"remembrancer-{__version__}.mcpb")
+    server = out / "server.json"
+    server.write_bytes(msgspec.json.format(msgspec.json.encode(make_server(bundle)), indent=2) + b"\n")
+    faults = check(wheel, bundle, server)
+    for line in faults or [str(path) for path in (wheel, bundle, server)]:
+        print(line)
+    return 1 if faults else 0
+
+
+def build_wheel(out: Path) -> Path:
+    """Build the wheel; returns its path."""
+    out.mkdir(exist_ok=True)
+    for old in out.glob("remembrancer-*"):
+        old.unlink()
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "wheel", "--no-deps"]
+    subprocess.run([*pip, "--wheel-dir", str(out), str(ROOT)], check=True)
+    (wheel,) = out.glob("remembrancer-*.whl")
+    return wheel
+
+
+def make_manifest() -> dict[str, Any]:
+    """The manifest of the bundle."""
+    tools = [{"name": tool.name, "description": tool.description} for tool in load_tools() if tool.toolset == "memory"]
+    return {
+        "manifest_version": "0.3",
+        "name": "remembrancer",
+        "display_name": "Remembrancer",
+        "version": __version__,
+        "description": DESCRIPTION,
+        "author": {"name": AUTHOR},
+        "license": "MIT",
+        "keywords": ["memory", "recall", "local-first"],
+        "server": {
+            "type": "python",
+            "entry_point": "server/main.py",
+            "mcp_config": {"command": "python3", "args": ["${__dirname}/server/main.py"], "env": {}},
+        },
+        "tools": tools,
+        "compatibility": {"platforms": ["linux", "darwin"], "runtimes": {"python": ">=3.11"}},
+    }
+
+
+def build_bundle(wheel: Path, bundle: Path) -> Path:
+    """Pack the bundle: its manifest, its program, and the wheel that it starts where nothing is installed."""
+    contents = {
+        "manifest.json": msgspec.json.format(msgspec.json.encode(make_manifest()), indent=2),
+        "server/main.py": (ROOT / "release" / "bundle_main.py").read_bytes(),
+        "LICENSE": (ROOT / "LICENSE").read_bytes(),
+        wheel.name: wheel.read_bytes(),
+    }
+    with zipfile.ZipFile(bundle, "w") as packed:
+        for name, content in contents.items():
+            packed.writestr(zipfile.ZipInfo(name, LONG_AGO), content, zipfile.ZIP_DEFLATED)
+    return bundle
+
+
+def make_server(bundle: Path) -> Server:
+    """The entry for the registry, with the hash of the bundle."""
+    stdio, starts = Transport("stdio"), (Argument("positional", "mcp"),)
+    return Server(
+        SCHEMA,
+        SERVER_NAME,
+        "Remembrancer",
+        DESCRIPTION,
+        __version__,
+        (
+            Package("pypi", "remembrancer", stdio, __version__, runtime_hint="uvx", package_arguments=starts),
+            Package(
+                "mcpb",
+                f"{REPOSITORY}/releases/download/v{__version__}/{bundle.name}",
+                stdio,
+                __version__,
+                file_sha256=hashlib.sha256(bundle.read_bytes()).hexdigest(),
+            ),
+        ),
+    )
+
+
+def weights(package: str) -> list[tuple[str, float, float]]:
+    """A package and what it needs, the heaviest first: MB of files, and of the bytecode made of them.
+
+    The last one is the sum. Measure in an environment in which nothing else is installed.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    wanted, seen = [(package, "")], set[tuple[str, str]]()
+    while wanted:
+        name, extra = wanted.pop()
+        name = canonicalize_name(name)
+        if (name, extra) in seen:
+            continue
+        seen.add((name, extra))
+        try:
+            installed = distribution(name)
+        except PackageNotFoundError:  # not for this platform
+            continue
+        files = {Path(str(installed.locate_file(file))) for file in installed.files or () if file.suffix != ".pyc"}
+        compiled = {Path(cache_from_source(str(path))) for path in files if path.suffix == ".py"}
+        found[name] = _megabytes(files), _megabytes(compiled)
+        for needed in map(Requirement, installed.requires or ()):
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                wanted += [(needed.name, each) for each in ("", *needed.extras)]
+    listed = sorted(((name, *sizes) for name, sizes in found.items()), key=lambda each: -each[1])
+    return [*listed, ("all of it", sum(each[1] for each in listed), sum(each[2] for each in listed))]
+
+
+def _megabytes(paths: Iterable[Path]) -> float:
+    return sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
+
+
+def check(wheel: Path, bundle: Path, server: Path) -> list[str]:
+    """The faults of what was built, a line each."""
+    faults: list[str] = []
+    try:
+        entry = msgspec.json.decode(server.read_bytes(), type=Server)
+        hashes = {package.file_sha256 for package in entry.packages if package.registry_type == "mcpb"}
+        if hashes != {hashlib.sha256(bundle.read_bytes()).hexdigest()}:
+            faults.append(f"{server}: its hash is not that of {bundle.name}")
+    except msgspec.ValidationError as error:
+        faults.append(f"{server}: {error}")
+    if f"mcp-name: {SERVER_NAME}" not in (ROOT / "README.md").read_text(encoding="utf-8"):
+        faults.append(f"README.md does not say 'mcp-name: {SERVER_NAME}', by which the registry knows the package")
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+        faults += [f"{wheel.name} lacks {name}" for name in (*IN_THE_WHEEL, *WITH_VERSION) if name not in names]
+        versions = {
+            name: re.search(rb'"version": "([^"]+)"', packed.read(name)) for name in WITH_VERSION if name in names
+        }
+    if wheel.name.split("-")[1] != __version__:
+        faults.append(f"{wheel.name} is not of {__version__}")
+    for name, found in versions.items():
+        if found is None or found[1].decode() != __version__:
+            faults.append(f"{name} in {wheel.name} does not say that it is of {__version__}")
+    with zipfile.ZipFile(bundle) as packed:
+        manifest = msgspec.json.decode(packed.read("manifest.json"))
+        if manifest["server"]["entry_point"] not in packed.namelist() or wheel.name not in packed.namelist():
+            faults.append(f"{bundle.name} lacks its program or its wheel")
+    return faults
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

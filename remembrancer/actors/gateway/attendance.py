@@ -1,0 +1,234 @@
+"""The beginnings and ends of sessions for the records, decided from the bridges that are connected.
+
+A session begins with its first bridge, once its project is known, and ends when its last one says that its client has
+gone. A bridge that is lost (killed, crashed) ends nothing: it, or another of the same session, may come again. What
+does not come again is missed by the store, which hears at each connection and every few seconds which sessions are
+connected.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+import anyio
+
+from remembrancer.actors.gateway.store_access import StoreAccess
+from remembrancer.protocol.consolidation import NotePresence
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.ids import derive_operation_id
+from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.wire import ToGateway
+from remembrancer.protocol.writes import Operation, ProjectRef
+from remembrancer.toolsets.service import Caller
+from remembrancer.toolsets.tools import Tool
+
+PRESENCE_S: Final = 5.0
+"""The time between two reports to the store of which sessions are connected; a session's grace time is several times as
+long."""
+FIRST_WAIT_S: Final = 10.0
+"""The time that the first session of a new gateway waits for a store that is still starting, before its start is
+queued; and any for a store that is restarted, before nothing is made ready for it."""
+
+logger = logging.getLogger(__name__)
+
+
+class Attendance:
+    """Which connections each session has. Pure; a connection is known by a key of its own."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, tuple[str, str]] = {}
+        self._connections: dict[tuple[str, str], set[str]] = {}
+        self._projects: dict[str, ProjectRef] = {}
+
+    def arrive(self, connection: str, project: ProjectRef, session_id: str) -> bool:
+        """A connection belongs to a session from now on. True if it is its first."""
+        place = (project.id, session_id)
+        self._places[connection] = place
+        self._projects.setdefault(project.id, ProjectRef(project.id, project.path))
+        there = self._connections.setdefault(place, set())
+        there.add(connection)
+        return len(there) == 1
+
+    def leave(self, connection: str, *, has_said_end: bool) -> bool:
+        """A connection is gone. True if its session has ended with it."""
+        place = self._places.pop(connection, None)
+        if place is None:
+            return False
+        there = self._connections[place]
+        there.discard(connection)
+        if there:
+            return False
+        del self._connections[place]
+        if not any(project_id == place[0] for project_id, _ in self._connections):
+            del self._projects[place[0]]
+        return has_said_end
+
+    def present(self) -> tuple[tuple[ProjectRef, str], ...]:
+        """The sessions that have a connection."""
+        return tuple((self._projects[project_id], session_id) for project_id, session_id in self._connections)
+
+
+class Conversation(Protocol):
+    """Whose the requests are, whatever brings them."""
+
+    key: str
+    tools: dict[str, Tool[Any]]
+    started_at: float
+    client: str | None
+    directory: str
+
+    @property
+    def has_said_end(self) -> bool:
+        """True if the client has gone for good."""
+
+    async def caller(self) -> Caller:
+        """Who calls."""
+        ...
+
+    def take_notices(self) -> list[Notice]:
+        """The notices that the session has not been told yet; each is taken once."""
+        ...
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Have a function called when the conversation is over."""
+        ...
+
+    def when_known(self, callback: Callable[[Caller], None]) -> None:
+        """Have a function called when the session's project is known, and again whenever it is another."""
+        ...
+
+
+class SessionRegistry:
+    """Tells the store of starts, ends and presence, in their order. `prepare` is called for each session that comes."""
+
+    def __init__(
+        self,
+        access: StoreAccess,
+        store: StoreClient[ToGateway],
+        prepare: Callable[[Caller], Awaitable[None]],
+    ) -> None:
+        self._access = access
+        self._store = store
+        self._prepare = prepare
+        self._attendance = Attendance()
+        self._callers: dict[str, Caller] = {}
+        self._waiting: deque[tuple[Operation | None, Caller | None]] = deque()
+        self._idle = True
+        self._changed = anyio.Event()
+        self._connection = anyio.Event()
+        self._patience = anyio.CancelScope()
+        """For the first answer of the store; none is left once the runtime stops."""
+        self._stopping = False
+
+    def attend(self, session: Conversation) -> None:
+        """A connection has come about: its session begins when its project is known."""
+        session.when_known(lambda caller: self._connected(session, caller))
+
+    def left(self, session: Conversation) -> None:
+        """A connection is gone."""
+        caller = self._callers.pop(session.key, None)
+        self._tell_presence()
+        if caller is not None and self._attendance.leave(session.key, has_said_end=session.has_said_end):
+            self._put(self._operation(session, caller, EndSession(caller.session_id)), None)
+
+    async def run(self) -> None:
+        """Tell what there is to tell. Ends when it is cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._note_presence)
+            while True:
+                if not self._waiting:
+                    self._idle = True
+                    self._announce()
+                    await self._changed.wait()
+                    continue
+                operation, newcomer = self._waiting.popleft()
+                if operation is not None:
+                    await self._submit(operation)
+                if newcomer is not None:
+                    tasks.start_soon(self._make_ready, newcomer)
+
+    async def drain(self) -> None:
+        """Return when every end so far has been told. A session whose start has not been begins with the next runtime,
+        if its client still wants something."""
+        self._stopping = True
+        self._patience.cancel()
+        while self._waiting or not self._idle:
+            await self._changed.wait()
+
+    def _connected(self, session: Conversation, caller: Caller) -> None:
+        before = self._callers.get(session.key)
+        if before is not None and before.project == caller.project:  # another worktree: its memory is the same
+            self._callers[session.key] = caller
+            self._tell_presence()
+            return
+        if before is not None and self._attendance.leave(session.key, has_said_end=True):  # it works elsewhere now
+            self._put(self._operation(session, before, EndSession(before.session_id)), None)
+        self._callers[session.key] = caller
+        is_first = self._attendance.arrive(session.key, caller.project, caller.session_id)
+        self._tell_presence()
+        start = StartSession(caller.session_id, session.client, session.directory)
+        self._put(self._operation(session, caller, start) if is_first else None, caller)
+
+    def _operation(self, session: Conversation, caller: Caller, change: StartSession | EndSession) -> Operation:
+        """A connection's key is its own, whatever gateway it is to: a bridge that comes again begins its session again,
+        which changes nothing for one that has not ended."""
+        which = "start" if isinstance(change, StartSession) else "end"
+        operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
+        return Operation(operation_id, caller.project, caller.session_id, time.time(), change)
+
+    def _put(self, operation: Operation | None, newcomer: Caller | None) -> None:
+        self._waiting.append((operation, newcomer))
+        self._idle = False
+        self._announce()
+
+    async def _submit(self, operation: Operation) -> None:
+        if not self._store.health.has_answered and not self._stopping:
+            with self._patience:
+                await self._store.wait_usable(FIRST_WAIT_S)
+            self._patience = anyio.CancelScope()
+        if self._stopping and isinstance(operation.change, StartSession):
+            return
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._access.apply(operation, time.time())
+        except RemembrancerError as error:
+            logger.warning(
+                "a session's start or end is not known to the store",
+                extra={"session": operation.session_id, "code": error.code, "reason": error.message},
+            )
+
+    async def _make_ready(self, caller: Caller) -> None:
+        """A fault of this costs the session's first question some time, and nobody anything else."""
+        try:
+            await self._store.wait_usable(FIRST_WAIT_S)
+            await self._prepare(caller)
+        except RemembrancerError as error:
+            logger.debug("nothing is ready", extra={"session": caller.session_id, "code": error.code})
+        except Exception:
+            logger.exception("a session's context could not be made ready", extra={"session": caller.session_id})
+
+    async def _note_presence(self) -> None:
+        was_present = False
+        while True:
+            connected, present = self._connection, self._attendance.present()
+            if present or was_present:
+                was_present = bool(present)
+                directories = {(caller.project, caller.directory): None for caller in self._callers.values()}
+                if self._store.health.usable:
+                    self._store.tell(NotePresence(present, tuple(directories)))
+            with anyio.move_on_after(PRESENCE_S):
+                await connected.wait()
+
+    def _tell_presence(self) -> None:
+        self._connection.set()
+        self._connection = anyio.Event()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

@@ -1,0 +1,587 @@
+"""MCP conversations over the gateway's Unix socket. A bridge connects, says hello and gets a session: messages in,
+messages out, and whose memory they are about."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+import anyio.to_thread
+import mcp_types as mcp
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from remembrancer import __version__
+from remembrancer.actors.gateway.attendance import Conversation, SessionRegistry
+from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, directory_of, read_hello, setting_warnings
+from remembrancer.actors.gateway.recognition import Recognition
+from remembrancer.config.project import project_of, working_tree_of
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.gateway_link import (
+    BYE,
+    CONTROL,
+    END,
+    INVALID,
+    INVALID_REQUEST,
+    MAX_HELLO_BYTES,
+    MAX_LINE_BYTES,
+    MAX_STAMP_BYTES,
+    PARSE_ERROR,
+    REFUSED,
+    WELCOME,
+    id_of_cut,
+    id_of_unread,
+    split_stamp,
+)
+from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
+from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.service import Caller
+from remembrancer.toolsets.tools import Result, Tool, choose_tools, instructions_of
+
+CALL: Final = "tools/call"
+STREAM: Final = "subscriptions/listen"
+"""A request that is answered when the client wants no more: nobody waits for that."""
+ROOTS_WAIT_S: Final = 1.0
+"""The time that a tool call waits for the client to say which directories it works on."""
+FOUND_OUT_S: Final = 0.5
+"""The time that the first one waits for what its answer is to say of the session."""
+MAX_IN_FLIGHT: Final = 512
+"""Requests of one session that are worked on at once; more wait on its connection."""
+MAX_VALUES: Final = 300_000
+"""Values in one message, counted by what separates them: more would keep every session waiting for seconds."""
+OUTBOX_MESSAGES: Final = 64
+HIGH_WATER_BYTES: Final = 1024 * 1024
+"""Unsent bytes from which on a sender waits."""
+HELLO_WAIT_S: Final = 5.0
+BACKLOG: Final = 256
+MAX_SESSIONS: Final = 512
+MAX_CLIENT_NAME: Final = 100
+CUT_BYTES: Final = 4096
+"""So much of the beginning and of the end of a message is looked at for its id when it is not read."""
+
+_json = msgspec.json.Encoder()
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
+
+    session: Conversation
+    received_at: float
+    trace: Trace = NO_TRACE
+
+
+CallTool = Callable[[RequestContext, "int | str", str, dict[str, Any]], Awaitable[Result]]
+"""Answers a call: whose, its id, the tool's name, the arguments."""
+
+
+def request_context(ctx: ServerRequestContext[Any, Any]) -> RequestContext:
+    """The context of the request that a handler answers: every one has it from its session."""
+    request: Any = ctx.request
+    context = request if isinstance(request, RequestContext) else request.scope["remembrancer"]
+    assert isinstance(context, RequestContext)
+    return context
+
+
+class Session:
+    """Use `serve` once. `tools` are the ones that the session has; `notices` go with its first answer."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        key: str,
+        tools: dict[str, Tool[Any]],
+        notices: list[Notice],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        traces: Traces,
+    ) -> None:
+        self.hello = hello
+        self.key = key
+        """Names this connection; no other ever has the same."""
+        self.tools = tools
+        self.has_said_end = False
+        """True if the client has gone for good: a connection that breaks without this may come again."""
+        self._reader = reader
+        self._writer = writer
+        self._notices = notices
+        self._traces = traces
+        self._traced: dict[int | str, Trace] = {}
+        """The calls of tools that have no answer yet."""
+        self.started_at = time.time()
+        """The time at which the connection came about (seconds since the epoch)."""
+        self.client: str | None = None
+        """The client's name for itself, once it has given one."""
+        self.directory = hello.directory
+        """The root of the working tree that the session works in, once its project is known."""
+        self._tasks: anyio.abc.TaskGroup
+        self._at_end: list[Callable[[], None]] = []
+        self._when_known: list[Callable[[Caller], None]] = []
+        self._roots_request = f"remembrancer-roots-{key}"
+        self._roots_known = anyio.Event()
+        self._expects_roots = False
+        self._awaits_roots = False
+        """True if the client has been asked for its roots and has not answered yet."""
+        self._roots: list[str] = []
+        self._caller: Caller | None = None
+        self._found_out = anyio.Event()
+        self._found_out.set()
+        self._found_out_by = 0.0
+        """The time until which a call waits for what is found out."""
+        self._in_flight: set[int | str] = set()
+        self._calls: dict[int | str, anyio.CancelScope] = {}
+        """The calls of tools that are answered without the SDK."""
+        self._handshake: int | str | None = None
+        self._has_plain_calls = False
+        """True if the client has agreed on a protocol that begins with a handshake, and says nothing in each call."""
+        self._streams: set[int | str] = set()
+        self._fewer = anyio.Event()
+        self._is_full = False
+        """True if no more is read until something has its answer."""
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Have a function called when the conversation is over."""
+        self._at_end.append(callback)
+
+    def when_known(self, callback: Callable[[Caller], None]) -> None:
+        """Have a function called when the session's project is known, and again whenever it is another."""
+        self._when_known.append(callback)
+
+    def find_out(self, work: Callable[[], Awaitable[Notice | None]]) -> None:
+        """Have found out what the session is to be told: by its next answer, if that is known in a moment."""
+        found_out = self._found_out = anyio.Event()
+        self._found_out_by = anyio.current_time() + FOUND_OUT_S
+
+        async def run() -> None:
+            try:
+                notice = await work()
+                if notice is not None:
+                    self._notices.append(notice)
+            finally:
+                found_out.set()
+
+        self._tasks.start_soon(run)
+
+    async def serve(self, server: Server[Any], call_tool: CallTool) -> None:
+        """Serve until the connection ends. Writes that were begun are finished."""
+        self._call_tool = call_tool
+        inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._send_messages, outbox_receive)
+                tasks.start_soon(self._receive_messages, inbox_send)
+                options = server.create_initialization_options()
+                options.instructions = instructions_of(self.tools)
+                await server.run(inbox, outbox, options)
+                self._reader.feed_eof()  # nobody listens any more
+                for scope in self._calls.values():
+                    scope.cancel()
+        finally:
+            for callback in self._at_end:
+                callback()
+
+    def say_goodbye(self, reason: str) -> None:
+        """Tell the bridge that the runtime stops in good order."""
+        self._writer.write(BYE + reason.encode() + b"\n")
+
+    @property
+    def is_idle(self) -> bool:
+        """True if every request has its answer, apart from streams of events."""
+        return self._in_flight <= self._streams
+
+    def take_notices(self) -> list[Notice]:
+        """The notices that the session has not been told yet; each is taken once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    async def caller(self) -> Caller:
+        """Who calls. Waits a moment for the client's roots, if it said that it has any."""
+        if self._caller is None:
+            if self._expects_roots:
+                with anyio.move_on_after(ROOTS_WAIT_S):
+                    await self._roots_known.wait()
+            await self._settle()
+        if not self._found_out.is_set():
+            with anyio.CancelScope(deadline=self._found_out_by):
+                await self._found_out.wait()
+        assert self._caller is not None
+        return self._caller
+
+    async def _settle(self) -> None:
+        """Find out which project the session works on, from what is known of its directory by now."""
+        roots = self._roots
+        directory = directory_of(self.hello, roots)
+        project = await anyio.to_thread.run_sync(project_of, directory)
+        tree = await anyio.to_thread.run_sync(working_tree_of, directory)
+        before = self._caller
+        known = ProjectRef(project.id, _as_text(project.path))
+        caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))
+        if roots is not self._roots or caller == before:
+            return
+        self._caller, self.directory = caller, caller.directory
+        if before is not None and before.project != known:
+            text = (
+                f"The client has named its directory late, or another one: from now on this session works in "
+                f"{known.path}. What it did until now belongs to {before.project.path}."
+            )
+            self._notices.append(Notice("project_changed", text))
+        for callback in self._when_known:
+            callback(self._caller)
+
+    # --- messages in ---
+
+    async def _receive_messages(self, inbox: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        """Lines of the bridge: a stamp of time before each message, and lines for control."""
+        async with inbox:
+            while True:
+                try:
+                    line = await self._reader.readuntil(b"\n")
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    return
+                except asyncio.LimitOverrunError:
+                    logger.warning("a line is too long")
+                    return
+                if line.startswith(CONTROL):
+                    self.has_said_end = self.has_said_end or line.rstrip() == END
+                    continue
+                message = self._parse(line)
+                try:
+                    if message is not None:
+                        await inbox.send(message)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+                while len(self._in_flight) - len(self._streams) >= MAX_IN_FLIGHT:
+                    self._is_full = True
+                    await self._fewer.wait()
+                self._is_full = False
+
+    def _parse(self, line: bytes) -> SessionMessage | None:
+        """The message, with what has to travel beside it; None when it is not for the server."""
+        read_at = time.monotonic()
+        try:
+            sent_ms, text = split_stamp(line)
+        except ValueError:
+            logger.warning("a line without a stamp was dropped")
+            return None
+        if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
+            head, tail = text[:CUT_BYTES], text[-CUT_BYTES:]
+            self._refuse(id_of_cut(head, tail), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
+            return None
+        try:
+            message = _decode(text)
+        except (ValueError, RecursionError) as error:
+            request_id = id_of_unread(text)
+            known = None if request_id in self._in_flight else request_id
+            self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
+            return None
+        metadata = ServerMessageMetadata(request_context=RequestContext(self, sent_ms / 1000))
+        match message:
+            case mcp.JSONRPCRequest(id=request_id):
+                if request_id in self._in_flight:
+                    self._refuse(None, INVALID_REQUEST, f"the id {request_id!r} has no answer yet")
+                    return None
+                self._note_request(message)
+                trace = NO_TRACE
+                if message.method == CALL:
+                    trace = self._traced[request_id] = self._traces.begin(CALL)
+                    trace.under_way_s = max(0.0, time.time() - sent_ms / 1000 - (time.monotonic() - read_at))
+                    trace.mark("call read", read_at)
+                context = RequestContext(self, sent_ms / 1000, trace)
+                if message.method == CALL and self._has_plain_calls and is_plain(message.params):
+                    self._tasks.start_soon(self._call, message, context)
+                    return None
+                metadata.request_context = context
+                metadata.on_request_unanswered = self._forget(request_id)
+            case mcp.JSONRPCNotification(
+                method="notifications/cancelled", params={"requestId": int() | str() as asked}
+            ) if asked in self._calls:
+                self._calls[asked].cancel()
+                return None
+            case mcp.JSONRPCResponse(id=self._roots_request, result=result):
+                self._take_roots(result)
+                return None
+            case mcp.JSONRPCError(id=self._roots_request):
+                self._take_roots({})
+                return None
+            case mcp.JSONRPCNotification(method="notifications/initialized" | "notifications/roots/list_changed") if (
+                self._expects_roots
+            ):
+                request = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
+                self._awaits_roots = True
+                self._writer.write(_json.encode(request) + b"\n")
+            case mcp.JSONRPCNotification(method="notifications/initialized"):
+                self._tasks.start_soon(self.caller)
+        return SessionMessage(message, metadata)
+
+    def _note_request(self, request: mcp.JSONRPCRequest) -> None:
+        self._in_flight.add(request.id)
+        if request.method == STREAM:
+            self._streams.add(request.id)
+        if self.client is None:
+            self.client = _client_name(request)
+        if request.method == "initialize":
+            self._handshake = request.id
+            capabilities = (request.params or {}).get("capabilities")
+            self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
+
+    async def _call(self, request: mcp.JSONRPCRequest, context: RequestContext) -> None:
+        """Answer a call of a tool. Through the SDK's server it would take as long again as all the rest of it."""
+        params = request.params or {}
+        with anyio.CancelScope() as self._calls[request.id]:
+            result = await self._call_tool(context, request.id, params["name"], params.get("arguments") or {})
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a write is finished all the same, and nobody told of it
+            line = await result.response(request.id)
+            self._answered(request.id)
+            self._writer.write(line + b"\n")
+            self._traced.pop(request.id, NO_TRACE).end("answer written")
+            with suppress(ConnectionError):
+                await self._drain()
+        if self._calls.pop(request.id).cancelled_caught:
+            await self._forget(request.id)()
+
+    def _take_roots(self, result: dict[str, Any]) -> None:
+        if not self._awaits_roots:
+            return
+        self._awaits_roots = False
+        roots = result.get("roots")
+        if isinstance(roots, list):
+            uris = [root.get("uri") for root in roots if isinstance(root, dict)]
+            self._roots = [uri for uri in uris if isinstance(uri, str)]
+        self._roots_known.set()
+        # Not before: a project that is settled without the roots would be the wrong one. A call waits only so long.
+        self._tasks.start_soon(self._settle)
+
+    def _forget(self, request_id: int | str) -> Callable[[], Any]:
+        async def forget() -> None:
+            self._answered(request_id)
+            self._traced.pop(request_id, NO_TRACE).end("not answered")
+
+        return forget
+
+    def _answered(self, request_id: int | str | None) -> None:
+        if request_id is not None:
+            self._in_flight.discard(request_id)
+            self._streams.discard(request_id)
+            if self._is_full:
+                self._fewer.set()
+                self._fewer = anyio.Event()
+
+    # --- messages out ---
+
+    async def _send_messages(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Together, all that wait."""
+        async with outbox:
+            async for first in outbox:
+                waiting = outbox.statistics().current_buffer_used
+                messages = [first.message, *(outbox.receive_nowait().message for _ in range(waiting))]
+                self._writer.write(b"\n".join([*(self._dump(message) for message in messages), b""]))
+                for message in messages:
+                    if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError) and message.id is not None:
+                        self._traced.pop(message.id, NO_TRACE).end("answer written")
+                try:
+                    await self._drain()
+                except ConnectionError:
+                    return
+
+    async def _drain(self) -> None:
+        """Wait while too much is unsent. Raises `ConnectionError` when the connection has ended."""
+        if self._writer.transport.get_write_buffer_size() > HIGH_WATER_BYTES:
+            await self._writer.drain()
+
+    def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
+        if isinstance(message, mcp.JSONRPCResponse):
+            self._answered(message.id)
+            if message.id == self._handshake:
+                self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
+            return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
+        if isinstance(message, mcp.JSONRPCError):
+            self._answered(message.id)
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+    def _refuse(self, request_id: int | str | None, code: int, text: str) -> None:
+        error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
+        self._writer.write(_json.encode(error) + b"\n")
+
+
+def _decode(text: bytes) -> mcp.JSONRPCMessage:
+    """A JSON-RPC message. Half characters are let through: whoever checks a field can name it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValidationError:
+        return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
+
+
+def is_plain(params: dict[str, Any] | None) -> bool:
+    """True if a call is of the usual form. What is not is left to the SDK, which says what is wrong with it."""
+    if params is None or not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
+        return False
+    return isinstance(params.get("arguments", {}), dict) and isinstance(params.get("_meta", {}), dict)
+
+
+def _client_name(request: mcp.JSONRPCRequest) -> str | None:
+    """The name that the client gives itself in a request: in its handshake, or (2026-07-28) in the envelope of each."""
+    params = request.params or {}
+    envelope = params.get("_meta")
+    info = params.get("clientInfo")
+    if info is None and isinstance(envelope, dict):
+        info = envelope.get(mcp.CLIENT_INFO_META_KEY)
+    name = info.get("name") if isinstance(info, dict) else None
+    return _as_text(" ".join(name.split()))[:MAX_CLIENT_NAME] or None if isinstance(name, str) else None
+
+
+def _as_text(text: str) -> str:
+    """A text that can travel in a message: half characters, which a path may have, are shown as question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+class Listener:
+    """Serves sessions on a socket from `open` until `aclose`."""
+
+    def __init__(
+        self,
+        path: Path,
+        incarnation: str,
+        server: Server[Any],
+        call_tool: CallTool,
+        tools: Sequence[Tool[Any]],
+        settings: Settings,
+        registry: SessionRegistry,
+        recognition: Recognition,
+        tasks: anyio.abc.TaskGroup,
+        traces: Traces,
+        notices: Callable[[], list[Notice]] = list,
+    ) -> None:
+        self._path = path
+        self._incarnation = incarnation
+        self._server = server
+        self._call_tool = call_tool
+        self._tools = tools
+        self._settings = settings
+        self._registry = registry
+        self._recognition = recognition
+        self._tasks = tasks
+        self._traces = traces
+        self._notices = notices
+        self._numbers = itertools.count(1)
+        self._socket: asyncio.Server | None = None
+        self._sessions: set[Session] = set()
+
+    @property
+    def sessions(self) -> int:
+        """The number of bridges that have said hello and are there."""
+        return len(self._sessions)
+
+    async def open(self) -> None:
+        """Listen. A socket that a dead gateway left is replaced: whoever holds the gateway's lock owns the path."""
+        self._path.unlink(missing_ok=True)
+        limit = MAX_LINE_BYTES + MAX_STAMP_BYTES
+        self._socket = await asyncio.start_unix_server(self._accept, self._path, limit=limit, backlog=BACKLOG)
+        self._path.chmod(0o600)
+
+    async def drain(self, reason: str | None) -> None:
+        """Take no more connections, wait until every request has its answer, and tell the bridges why it ends.
+
+        `reason` None: they are not told.
+        """
+        self._stop_listening()
+        while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller
+            await anyio.sleep(0.01)
+        if reason is not None:
+            for session in self._sessions:
+                session.say_goodbye(reason)
+
+    def _stop_listening(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close()
+            self._path.unlink(missing_ok=True)
+
+    async def aclose(self) -> None:
+        """Stop listening. May be called twice; sessions end with the task group that they run in."""
+        self._stop_listening()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.start_soon(self._serve, reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection. Whatever goes wrong in it ends it alone."""
+        try:
+            hello = await self._greet(reader, writer)
+            if hello is not None:
+                await self._converse(hello, reader, writer)
+        except (ConnectionError, TimeoutError) as error:
+            logger.debug("a connection ended early", extra={"reason": str(error)})
+        except Exception:
+            logger.exception("a session crashed")
+        finally:
+            writer.close()
+            with suppress(ConnectionError), anyio.move_on_after(0.5, shield=True):
+                await writer.wait_closed()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello | None:
+        """Read the hello and answer it; None when this bridge cannot be served."""
+        try:
+            with anyio.fail_after(HELLO_WAIT_S):
+                line = await reader.readuntil(b"\n")
+            if len(line) > MAX_HELLO_BYTES:
+                raise InvalidInput(f"a hello may have {MAX_HELLO_BYTES} bytes at most")
+            if len(self._sessions) >= MAX_SESSIONS:
+                raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
+            hello = read_hello(line)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return None
+        except RemembrancerError as error:
+            logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})
+            reason = " ".join(error.message.split()).encode("utf-8", "replace") + b"\n"
+            if error.field is not None:
+                writer.write(INVALID + reason)
+            writer.write(REFUSED + reason)
+            return None
+        welcome = {"version": __version__, "incarnation": self._incarnation}
+        writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
+        return hello
+
+    async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tools, notices = choose_tools(self._tools, hello.environment.get(TOOLSETS_VARIABLE))
+        notices += [*setting_warnings(hello.environment, self._settings), *self._notices()]
+        for notice in notices:
+            logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
+        key = f"{self._incarnation}-{next(self._numbers)}"
+        session = Session(hello, key, tools, notices, reader, writer, self._traces)
+        self._sessions.add(session)
+        if not hello.passing:
+            self._registry.attend(session)
+            session.when_known(lambda caller: session.find_out(partial(self._recognition.former_place, caller)))
+        logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
+        try:
+            await session.serve(self._server, self._call_tool)
+        finally:
+            self._sessions.discard(session)
+            self._registry.left(session)
+            logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})

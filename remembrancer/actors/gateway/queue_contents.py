@@ -1,0 +1,70 @@
+"""The contents of the write queue, read and copied by who does not own it, whether the gateway runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from remembrancer.actors.gateway.write_queue import NOTES, SCHEMA
+from remembrancer.actors.snapshots import Copied, Snapshot, copy_snapshot, take_snapshot
+
+COUNTED: Final = {"queued": "SELECT count(*) FROM queued", "rejected": "SELECT count(*) FROM rejected"}
+
+
+class QueuedWrite(NamedTuple):
+    """A write that waits, or was refused with that `code` and `message`. `operation` is encoded."""
+
+    operation_id: str
+    lane: str
+    memory_id: str
+    operation: bytes
+    queued_at: float
+    code: str | None = None
+    message: str | None = None
+
+
+class QueueContents(NamedTuple):
+    """All of a queue, the oldest first."""
+
+    queued: list[QueuedWrite]
+    refused: list[QueuedWrite]
+
+    def waiting_for(self, project_id: str) -> int:
+        """The number of writes that wait for a project's file, or for its notes."""
+        return sum(write.lane in (project_id, project_id + NOTES) for write in self.queued)
+
+
+@contextmanager
+def _snapshot(path: Path, *, leaves_no_log: bool = False) -> Iterator[Snapshot | None]:
+    """The queue as of one moment; None where there is none, or nothing in it yet."""
+    if not path.exists() and not path.is_symlink():
+        yield None
+        return
+    file = take_snapshot(path, SCHEMA, leaves_no_log=leaves_no_log)
+    try:
+        yield file if file.version > 0 else None
+    finally:
+        file.connection.close()
+
+
+def read_queue(path: Path) -> QueueContents:
+    """The writes that wait, and those that were refused.
+
+    Raises:
+        SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: it cannot be read.
+    """
+    columns = "SELECT operation_id, lane, memory_id, operation, queued_at"
+    with _snapshot(path, leaves_no_log=True) as file:
+        if file is None:
+            return QueueContents([], [])
+        queued = file.rows(f"{columns} FROM queued ORDER BY queued_at")
+        refused = file.rows(f"{columns}, code, message FROM rejected ORDER BY queued_at")
+    return QueueContents([QueuedWrite(*row) for row in queued], [QueuedWrite(*row) for row in refused])
+
+
+def copy_queue(path: Path, target: Path) -> tuple[Copied, int] | None:
+    """Copy the queue, and check the copy; with the version of its schema. None: there is nothing to copy."""
+    with _snapshot(path) as file:
+        return None if file is None else (copy_snapshot(file, target, COUNTED), file.version)

@@ -1,0 +1,112 @@
+"""A repository that was moved is recognised by its first commit, and its session told how it finds its memories again.
+
+Nothing is moved by itself: another clone of the same repository has the same first commit, and a path that is gone may
+come back with its disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.projects import ProjectRecognised, RecogniseProject
+from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.store_client import StoreClient
+from remembrancer.protocol.wire import ToGateway
+from remembrancer.toolsets.service import Caller
+
+GIT_S: Final = 10.0
+"""The time that git may take: it walks the whole history, of a large repository for seconds."""
+REAP_S: Final = 1.0
+STORE_WAIT_S: Final = 10.0
+ANSWER_S: Final = 5.0
+LONGEST_HASH: Final = 64
+_QUIET: Final = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+"""Nothing is fetched, whatever the configuration of the repository says."""
+
+logger = logging.getLogger(__name__)
+
+
+class Recognition:
+    """Finds out where the projects of sessions were before. One for a gateway."""
+
+    def __init__(self, store: StoreClient[ToGateway]) -> None:
+        self._store = store
+        self._first_commits: dict[str, str] = {}
+        """By project. It never changes, unless history is written anew."""
+
+    async def former_place(self, caller: Caller) -> Notice | None:
+        """The notice that the project of a session lay elsewhere before; None: it did not, as far as is known."""
+        project = caller.project
+        commit = self._first_commits.get(project.id) or await first_commit(Path(project.path))
+        if commit is None or not await self._store.wait_usable(STORE_WAIT_S):
+            return None
+        self._first_commits[project.id] = commit
+        try:
+            answer = await self._store.request(RecogniseProject(project, commit), ANSWER_S, is_long=True)
+        except RemembrancerError as error:
+            logger.debug("a project was not recognised", extra={"project": project.id, "code": error.code})
+            return None
+        if not isinstance(answer, ProjectRecognised) or not answer.former:
+            return None
+        commands = [
+            f"remembrancer projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
+            f"({each.memories} memories)"
+            for each in answer.former
+        ]
+        text = (
+            "This repository seems to have been moved: it has the first commit of one that is not where it was, and "
+            "whose memories are not found here. If it is the same, this brings them here: " + ", or ".join(commands)
+        )
+        return Notice("project_moved", text)
+
+
+async def first_commit(git_directory: Path) -> str | None:
+    """The hash of the oldest commit that the history of a repository begins with.
+
+    None: it is none or not this user's, has no commit, there is no git, or it does not say in time.
+    """
+    if not await anyio.to_thread.run_sync(_is_own_repository, git_directory, abandon_on_cancel=True):
+        return None
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | _QUIET
+    command = ("git", f"--git-dir={git_directory}", "rev-list", "--max-parents=0", "--reverse", "HEAD")
+    quiet = asyncio.subprocess.DEVNULL
+    try:
+        git = await asyncio.create_subprocess_exec(
+            *command, cwd="/", env=environ, stdin=quiet, stderr=quiet, stdout=asyncio.subprocess.PIPE
+        )
+    except OSError:
+        return None
+    assert git.stdout is not None
+    said = b""
+    try:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GIT_S):
+                said = await git.stdout.readline()
+    finally:
+        with suppress(ProcessLookupError):
+            git.kill()  # it may have more to say
+        with anyio.move_on_after(REAP_S, shield=True):  # not longer: on a disk that hangs nothing can be killed
+            await git.wait()
+    commit = said.decode("ascii", "replace").strip()
+    return commit if commit.isalnum() and len(commit) <= LONGEST_HASH else None
+
+
+def _is_own_repository(directory: Path) -> bool:
+    try:
+        return (directory / "HEAD").is_file() and directory.stat().st_uid == os.getuid()
+    except (OSError, ValueError):
+        return False
+
+
+def _tree_of(path: str) -> str:
+    return path.removesuffix("/.git")

@@ -1,0 +1,256 @@
+"""Trees of code: compared with their indexes, read where they have changed, and watched.
+
+The indexer writes the index of each tree itself, and the store reads it. What is decided from is the disk, and what the
+index says that it has: to be killed in the middle costs nothing but the time to look again.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+from watchfiles import Change, awatch
+
+from remembrancer.actors.indexer.code_reading import CodeReaders
+from remembrancer.actors.indexer.watching import RETRY_S, UNWATCHED_LOOK_S, portions
+from remembrancer.code.index import CodeIndex
+from remembrancer.code.languages import language_of
+from remembrancer.code.segments import Segment
+from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.code import AwaitCodeWork, CodeTree, CodeWork
+from remembrancer.protocol.paths import delete_database
+
+READERS: Final = 2
+"""Processes that read code at once."""
+UNDER_WAY: Final = 2 * READERS
+"""Portions of files that are read, or wait to be taken in."""
+BATCH_FILES: Final = 200
+BATCH_BYTES: Final = 1024 * 1024
+LEAST_BYTES: Final = 256 * 1024
+"""Files, and bytes of them, that are read and taken in at once: so many that all readers end at about the same time."""
+POLL_S: Final = 10.0
+"""The time that a question for work stays open."""
+STEP_MS: Final = 150
+GROUPED_MS: Final = 1000
+"""Files are read when nothing has changed for the former, or after the latter."""
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """The questions to the store."""
+
+    async def await_news(self, question: Callable[[], object], timeout_s: float, *kinds: type[T]) -> T:
+        """The answer to a question that stays open."""
+
+
+class CodeTrees:
+    """Keeps the indexes of all trees in use. Use `run` as a task."""
+
+    def __init__(self, store: Store, settings: Settings, readers: CodeReaders | None = None) -> None:
+        self._store = store
+        self._settings = settings
+        self._readers = readers or CodeReaders(max(1, min(READERS, os.cpu_count() or 1)))
+        self._indexers: dict[str, tuple[TreeIndexer, anyio.CancelScope]] = {}
+        """By the file of the index: two projects may have one tree."""
+        self._seen = -1
+
+    async def run(self) -> None:
+        """Index what the store says, until cancelled."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                while True:
+                    work = await self._store.await_news(lambda: AwaitCodeWork(self._seen), POLL_S, CodeWork)
+                    self._seen = work.revision
+                    self._take_up(work.trees, tasks)
+                    await self._readers.end_idle()
+        finally:
+            await self._readers.aclose()
+
+    @property
+    def syncs(self) -> int:
+        """The number of times that trees were compared with their indexes to the end."""
+        return sum(indexer.syncs for indexer, _ in self._indexers.values())
+
+    @property
+    def trees(self) -> list[CodeTree]:
+        """The trees that are being kept."""
+        return [indexer.tree for indexer, _ in self._indexers.values()]
+
+    def forget(self) -> None:
+        """The store is another one: its revisions mean nothing."""
+        self._seen = -1
+
+    def _take_up(self, trees: Sequence[CodeTree], tasks: anyio.abc.TaskGroup) -> None:
+        wanted = {tree.database: tree for tree in trees}
+        for database, (indexer, scope) in list(self._indexers.items()):
+            tree = wanted.get(database)
+            if tree is None or (tree.root, tree.watch) != (indexer.tree.root, indexer.tree.watch):
+                scope.cancel()
+                del self._indexers[database]
+            elif tree.asked != indexer.tree.asked:
+                indexer.ask(tree)
+        for tree in trees:
+            if tree.database not in self._indexers:
+                indexer = TreeIndexer(tree, self._readers, self._settings)
+                self._indexers[tree.database] = indexer, anyio.CancelScope()
+                tasks.start_soon(self._work_on, *self._indexers[tree.database])
+
+    async def _work_on(self, indexer: TreeIndexer, scope: anyio.CancelScope) -> None:
+        with scope:
+            await indexer.run()
+
+
+class TreeIndexer:
+    """Keeps the index of one tree. Use `run` as a task."""
+
+    def __init__(self, tree: CodeTree, readers: CodeReaders, settings: Settings) -> None:
+        self.tree = tree
+        self._readers = readers
+        self._files = Tree(tree.root, settings.code_exclude)
+        self._wake = anyio.Event()
+        self._watching = False
+        self.syncs = 0
+
+    def ask(self, tree: CodeTree) -> None:
+        """Somebody has asked for the tree again."""
+        self.tree = tree
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Read the tree now, and whenever it has changed, until cancelled or its index is deleted."""
+        async with anyio.create_task_group() as tasks:
+            if self.tree.watch:
+                tasks.start_soon(self._watch)
+            while True:
+                self._wake = anyio.Event()
+                again_s = await self._tolerantly()
+                if not await anyio.Path(self.tree.database).exists():
+                    tasks.cancel_scope.cancel()
+                with anyio.move_on_after(again_s):
+                    await self._wake.wait()
+
+    async def _tolerantly(self) -> float | None:
+        """Compare the tree with its index; after how many seconds that is due again, whatever happens."""
+        path = Path(self.tree.database)
+        try:
+            with closing(await anyio.to_thread.run_sync(CodeIndex, path, "write")) as index:
+                await self._sync(index)
+                self.syncs += 1
+        except (sqlite3.Error, OSError, MemoryError) as error:
+            is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+            logger.warning("code was not indexed", extra={"root": self.tree.root, "reason": str(error)})
+            if is_damage and await anyio.Path(path).exists():
+                await anyio.to_thread.run_sync(_make_anew, path)
+            return RETRY_S
+        return UNWATCHED_LOOK_S if self.tree.watch and not self._watching else None
+
+    async def _sync(self, index: CodeIndex) -> None:
+        def look() -> tuple[list[SourceFile], list[str], int]:
+            """The files that have changed, those that are there no more, and the number of all that are."""
+            known, changed, total = index.known(), list[SourceFile](), 0
+            for file in self._files.files():
+                total += 1
+                if known.pop(file.path, None) != (file.mtime_ns, file.size):
+                    changed.append(file)
+            return changed, list(known), total
+
+        if not await anyio.to_thread.run_sync(os.path.isdir, self.tree.root):
+            await self._note(index, status="failed", error="the directory is not there")
+            return
+        changed, removed, total = await anyio.to_thread.run_sync(look)
+        about = await anyio.to_thread.run_sync(index.about)
+        skipped = msgspec.json.encode(dict(sorted(self._files.skipped.items()))).decode()
+        if changed or removed or about.get("status") != "ready":
+            started_at = time.time()
+            await self._note(index, status="indexing", total_files=total, started_at=started_at, error="")
+            lock, few = anyio.Lock(), anyio.Semaphore(UNDER_WAY)
+            try:
+                async with anyio.create_task_group() as tasks:
+                    for batch in _batches(changed):
+                        await few.acquire()
+                        tasks.start_soon(self._take_in, index, batch, lock, few)
+            except ExceptionGroup as group:
+                raise group.exceptions[0] from None
+            for start in range(0, len(removed), BATCH_FILES):
+                gone = removed[start : start + BATCH_FILES]
+                await anyio.to_thread.run_sync(index.take, Segment(), gone)
+            await anyio.to_thread.run_sync(index.compact)
+            await anyio.to_thread.run_sync(index.checkpoint)
+            await self._note(
+                index, status="ready", total_files=total, completed_at=time.time(), error="", skipped=skipped
+            )
+        elif about.get("skipped") != skipped:
+            await self._note(index, skipped=skipped)
+
+    async def _take_in(
+        self, index: CodeIndex, batch: Sequence[SourceFile], lock: anyio.Lock, few: anyio.Semaphore
+    ) -> None:
+        async with lock:
+            known = await anyio.to_thread.run_sync(index.digests, [file.path for file in batch])
+        segment = await self._readers.read(self._files.root, batch, known)
+        async with lock:
+            await anyio.to_thread.run_sync(index.take, segment)
+        few.release()
+
+    async def _note(self, index: CodeIndex, **about: object) -> None:
+        await anyio.to_thread.run_sync(partial(index.note, **about))
+
+    async def _watch(self) -> None:
+        """Wake the indexer when a file has changed that may be read, and where the system cannot tell, say so."""
+        root = self._files.root
+
+        def is_wanted(_: Change, path: str) -> bool:
+            parts = Path(os.path.relpath(path, root)).parts
+            if any(part.startswith(".") or part in FOREIGN for part in parts[:-1]):
+                return False
+            name = parts[-1]
+            return name in IGNORE_FILES or language_of(name) is not None or "." not in name
+
+        while True:
+            try:
+                self._watching = True
+                watched = awatch(
+                    root,
+                    watch_filter=is_wanted,
+                    debounce=GROUPED_MS,
+                    step=STEP_MS,
+                    rust_timeout=1000,
+                    yield_on_timeout=True,
+                )
+                is_first = True
+                async for told in watched:
+                    if told or is_first:  # what changed before it began nobody has told
+                        self._wake.set()
+                    is_first = False
+            except (OSError, RuntimeError) as error:
+                logger.info("no changes of code are told", extra={"root": root, "reason": str(error)})
+            self._watching = False
+            self._wake.set()
+            await anyio.sleep(UNWATCHED_LOOK_S)
+
+
+def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
+    """Files as they are read at once, by each reader about as many bytes."""
+    size = sum(file.size for file in files)
+    shares = READERS * math.ceil(size / (READERS * BATCH_BYTES))
+    return portions(files, lambda file: file.size, max(LEAST_BYTES, math.ceil(size / max(1, shares))), BATCH_FILES)
+
+
+def _make_anew(path: Path) -> None:
+    delete_database(path)
+    CodeIndex(path, "make").close()

@@ -1,0 +1,425 @@
+"""The launcher's shell: it carries out what `Supervision` decides, with real processes, sockets and time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.abc
+import msgspec
+import psutil
+
+from remembrancer.actors.launcher.children import Child, Command
+from remembrancer.actors.launcher.home import Record, RecordedProcess, creation_time, write_record
+from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
+from remembrancer.actors.launcher.supervision import Supervision, check_embedders
+from remembrancer.actors.shell import LaunchSpec
+from remembrancer.config.settings import Settings, secret_variables
+from remembrancer.protocol.control import (
+    Alive,
+    AskDown,
+    AskScale,
+    AskStatus,
+    AskTraces,
+    ChangeQueue,
+    CommandRefused,
+    ConsolidatorHealth,
+    EmbedderHealth,
+    GatewayHealth,
+    GoingDown,
+    IndexerHealth,
+    Ping,
+    Pong,
+    ProcessHealth,
+    ProcessStatus,
+    ProcessTraces,
+    QueueChanged,
+    Ready,
+    Role,
+    RuntimeStatus,
+    Scaled,
+    StartFailed,
+    StoreHealth,
+    TellTraces,
+    ToCommand,
+    ToLauncher,
+    TracesGathered,
+    TracesTold,
+)
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sockets import PULSE, Peer, Router, Speaker
+from remembrancer.protocol.tracing import TraceReport
+from remembrancer.protocol.wire import Envelope, to_launcher
+
+SOCKETS_LOOK_S: Final = 1.0
+"""The time between two looks for the sockets; at the second look without them, the runtime ends."""
+FRESH_ANSWERS_S: Final = 0.5
+QUEUE_CHANGED_S: Final = 2.0
+"""The time that the gateway has to change its queue, whose file another program may have locked for a moment."""
+Answer = Pong | TracesTold | QueueChanged | CommandRefused
+ANSWERS: Final[dict[type[Ping | TellTraces | ChangeQueue], tuple[type[Answer], ...]]] = {
+    Ping: (Pong,),
+    TellTraces: (TracesTold,),
+    ChangeQueue: (QueueChanged, CommandRefused),
+}
+"""The answers of an actor to each question of the launcher's."""
+"""The time that a command waits for what the processes say of themselves; then what is known must do."""
+
+logger = logging.getLogger(__name__)
+
+Event = Callable[[float], list[Instruction]]
+"""Something that happened: applied to the decisions, with the time, it gives what is to be done."""
+
+
+class Supervisor:
+    """One runtime, from its first process to its last. Runs once.
+
+    `first` holds processes that were started already, by name, and wait for their launch specification. `secrets` are
+    variables of which each embedder is given those that its engine needs, and nobody else any.
+    """
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        settings: Settings,
+        *,
+        command: Command,
+        environ: Mapping[str, str],
+        secrets: Mapping[str, str],
+        first: Mapping[str, Child],
+        for_sessions: bool = False,
+        no_token: bool = False,
+        on_change: Callable[[Changed], None] | None = None,
+    ) -> None:
+        self._paths = paths
+        self._settings = settings
+        self._command = command
+        self._environ = environ
+        self._secrets = secrets
+        self._first = dict(first)
+        self._no_token = no_token
+        self._on_change = on_change
+        self._started_at = time.monotonic()
+        self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
+        self._children: dict[str, Child] = {}
+        self._unrecorded = False
+        self._health: dict[str, ProcessHealth] = {}
+        self._asked: set[Answers] = set()
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._router: Router[ToLauncher] = Router(
+            paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
+        )
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    async def run(self, pending_signals: list[int]) -> str:
+        """Run until told to stop, and stop in order; returns the reason. Signals that came before are in the list."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+                loop.add_signal_handler(number, self._on_signal, number)
+        for noted in pending_signals:
+            self._on_signal(noted)
+        async with self._router, anyio.create_task_group() as self._tasks:
+            self._carry_out(self._core.begin(time.monotonic()))
+            self._tasks.start_soon(self._watch_sockets)
+            while not self._core.finished:
+                event = await self._next_event()
+                self._carry_out(event(time.monotonic()))
+            self._tasks.cancel_scope.cancel()
+        reason = self._core.stopping or ""
+        logger.info("stopped", extra={"reason": reason})
+        return reason
+
+    async def _watch_sockets(self) -> None:
+        """End the runtime when its sockets were deleted: it holds the home, and no new session can reach it."""
+        sockets = [Path(self._paths.control_endpoint.removeprefix("ipc://")), self._paths.gateway_socket]
+        seen = {path for path in sockets if os.path.lexists(path)}  # noqa: ASYNC240 - the launcher's own is bound
+        was_missing = False
+        while self._core.stopping is None:
+            await anyio.sleep(SOCKETS_LOOK_S)
+            there = {path for path in sockets if os.path.lexists(path)}  # noqa: ASYNC240 - no disk is waited for
+            is_gateway_ready = any(
+                process.role == "gateway" and process.state == "ready" for process in self._core.processes
+            )
+            is_missing = bool((seen if is_gateway_ready else seen - {self._paths.gateway_socket}) - there)
+            if is_missing and was_missing:
+                reason = f"its sockets in {self._paths.run} are gone"
+                self._events.put_nowait(functools.partial(self._core.stop, reason))
+                return
+            was_missing, seen = is_missing, seen | there
+
+    async def _next_event(self) -> Event:
+        if self._events.empty():
+            with anyio.move_on_after(max(0.0, self._core.next_at - time.monotonic())):
+                return await self._events.get()
+            return self._core.tick
+        return self._events.get_nowait()
+
+    def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Start():
+                    self._start(instruction)
+                case Tell(name=name, incarnation=incarnation, message=message):
+                    self._router.send(_peer(name, incarnation), message)
+                    if isinstance(message, Ping):
+                        self._router.send(_peer(name, incarnation, PULSE), message)
+                case Signal(name=name, signal=which):
+                    self._children[name].send_signal(which)
+                case Changed():
+                    self._announce(instruction)
+        if self._unrecorded:
+            self._unrecorded = False
+            self._record()
+
+    def _start(self, order: Start) -> None:
+        exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
+        if order.role in ("embedder", "consolidator", "indexer"):
+            self._health.pop(order.name, None)  # of the store and the gateway, what they last said is better than none
+        settings = self._settings
+        if order.model is not None:
+            settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
+        spec = LaunchSpec(
+            role=order.role,
+            name=order.name,
+            incarnation=order.incarnation,
+            home=str(self._paths.home),
+            settings=settings,
+            threads=order.threads,
+            no_token=self._no_token,
+        )
+        try:
+            child = self._first.pop(order.name, None) or Child.start(
+                order.name,
+                self._command(order.role),
+                self._paths,
+                self._environ,
+                self._secrets_for(settings.engine) if order.role == "embedder" else None,
+            )
+        except OSError as error:
+            logger.error("cannot start a process", extra={"child": order.name, "reason": str(error)})
+            self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
+            return
+        child.tell(msgspec.json.encode(spec))
+        self._children[order.name] = child
+        self._unrecorded = True
+        loop = asyncio.get_running_loop()
+
+        def on_exit(status: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child any more
+                loop.call_soon_threadsafe(self._on_exit, child, status, exited)
+
+        child.watch(on_exit)
+
+    def _secrets_for(self, engine: str) -> dict[str, str]:
+        wanted = secret_variables(self._settings, engine)
+        return {name: value for name, value in self._secrets.items() if name in wanted}
+
+    def _on_exit(self, child: Child, status: int, exited: Callable[[int, float], list[Instruction]]) -> None:
+        logger.info("process ended", extra={"child": child.name, "child_pid": child.pid, "status": status})
+        if self._children.get(child.name) is child:
+            del self._children[child.name]
+            self._unrecorded = True
+        self._events.put_nowait(functools.partial(exited, status))
+
+    def _record(self) -> None:
+        children = []
+        for child in self._children.values():
+            child.created_at = child.created_at or creation_time(child.pid)
+            if child.created_at is not None:
+                children.append(RecordedProcess(child.name, child.pid, child.created_at))
+        try:
+            write_record(self._paths, Record(os.getpid(), tuple(children)))
+        except OSError as error:  # a full disk must not end the runtime; children leave without a record, too
+            logger.warning("the record of the runtime was not written", extra={"reason": str(error)})
+
+    def _announce(self, change: Changed) -> None:
+        logger.log(
+            logging.WARNING if change.error else logging.INFO,
+            "process %s",
+            change.state,
+            extra={"child": change.name, "after_s": round(change.after_s, 3), "reason": change.error},
+        )
+        if self._on_change is not None:
+            self._on_change(change)
+
+    def _on_signal(self, number: int) -> None:
+        if self._core.stopping is not None:
+            for child in self._children.values():
+                child.send_signal("KILL")
+            return
+        self._events.put_nowait(functools.partial(self._core.stop, signal.Signals(number).name))
+
+    def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
+        actor = (peer.name, peer.incarnation)
+        match message:
+            case Ready():
+                self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
+            case StartFailed(code=code, message=text):
+                self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
+            case Pong(health=health):
+                if self._core.is_current(*actor):
+                    if health is not None:
+                        self._health[peer.name] = health
+                    self._note_answer(peer.name, message)
+                self._events.put_nowait(functools.partial(self._core.on_pong, *actor, health))
+            case Alive():
+                self._events.put_nowait(functools.partial(self._core.on_alive, *actor))
+            case TracesTold() | QueueChanged() | CommandRefused():
+                if self._core.is_current(*actor):
+                    self._note_answer(peer.name, message)
+            case AskTraces(trace=trace):
+                self._answer_soon(peer, envelope, self._gather_traces(trace))
+            case ChangeQueue():
+                self._answer_soon(peer, envelope, self._change_queue(message))
+            case AskStatus():
+                self._answer_soon(peer, envelope, self._status())
+            case AskScale(embedders=embedders):
+                self._router.send(peer, self._scale(embedders), in_reply_to=envelope.message_id)
+            case AskDown(reason=reason):
+                self._events.put_nowait(functools.partial(self._core.stop, reason))
+                self._router.send(peer, GoingDown(os.getpid()), in_reply_to=envelope.message_id)
+
+    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[ToCommand]) -> None:
+        async def work() -> None:
+            self._router.send(peer, await answer, in_reply_to=envelope.message_id)
+
+        assert self._tasks is not None
+        self._tasks.start_soon(work)
+
+    def _scale(self, embedders: int) -> ToCommand:
+        if self._core.stopping is not None:
+            return CommandRefused("stopping", "the runtime is going down")
+        try:
+            check_embedders(embedders)
+        except InvalidInput as error:
+            return CommandRefused(error.code, error.message)
+        self._events.put_nowait(functools.partial(self._core.scale, embedders))
+        return Scaled(embedders)
+
+    def _note_answer(self, name: str, answer: Answer) -> None:
+        for answers in self._asked:
+            answers.note(name, answer)
+
+    async def _ask_the_ready(
+        self, question: Ping | TellTraces | ChangeQueue, role: Role | None = None, within_s: float = FRESH_ANSWERS_S
+    ) -> Answers:
+        """Ask each process that is ready (of one role, if it is named), and wait a moment for the answers."""
+        ready = [process for process in self._core.processes if process.state == "ready"]
+        ready = [process for process in ready if role in (None, process.role)]
+        answers = Answers(ANSWERS[type(question)], [process.name for process in ready])
+        self._asked.add(answers)
+        try:
+            for process in ready:
+                self._router.send(_peer(process.name, process.incarnation), question)
+            await answers.wait(within_s)
+        finally:
+            self._asked.discard(answers)
+        return answers
+
+    async def _change_queue(self, change: ChangeQueue) -> ToCommand:
+        return (await self._ask_the_ready(change, "gateway", QUEUE_CHANGED_S)).queue_changed()
+
+    async def _gather_traces(self, trace: str) -> ToCommand:
+        return (await self._ask_the_ready(TellTraces(trace))).traces()
+
+    async def _status(self) -> ToCommand:
+        await self._ask_the_ready(Ping())
+        now = time.monotonic()
+        launcher = ProcessStatus(
+            role="launcher",
+            name="launcher",
+            pid=os.getpid(),
+            state="ready",
+            restarts=0,
+            uptime_s=now - self._started_at,
+            rss_bytes=resident_bytes(os.getpid()),
+        )
+        gateway, store = self._health.get("gateway"), self._health.get("store")
+        consolidator, indexer = self._health.get("consolidator"), self._health.get("indexer")
+        return RuntimeStatus(
+            home=str(self._paths.home),
+            processes=(launcher, *(self._process_status(process, now) for process in self._core.processes)),
+            gateway=gateway if isinstance(gateway, GatewayHealth) else None,
+            store=store if isinstance(store, StoreHealth) else None,
+            consolidator=consolidator if isinstance(consolidator, ConsolidatorHealth) else None,
+            indexer=indexer if isinstance(indexer, IndexerHealth) else None,
+            is_resting=self._core.is_resting,
+        )
+
+    def _process_status(self, process: Lifecycle, now: float) -> ProcessStatus:
+        state, error, child = process.state, process.error, self._children.get(process.name)
+        health = self._health.get(process.name)
+        if state == "ready" and isinstance(health, EmbedderHealth) and health.error:
+            state, error = "degraded", health.error
+        return ProcessStatus(
+            role=process.role,
+            name=process.name,
+            pid=child.pid if child else 0,
+            state=state,
+            restarts=process.restarts,
+            uptime_s=now - process.started_at if child else 0.0,
+            rss_bytes=resident_bytes(child.pid) if child else 0,
+            error=error,
+        )
+
+
+class Answers:
+    """The answers to one question (of these types), from the processes that were asked."""
+
+    def __init__(self, kinds: tuple[type[Answer], ...], asked: list[str]) -> None:
+        self._kinds = kinds
+        self._asked = asked
+        self._given: dict[str, Answer] = {}
+        self._whole = anyio.Event()
+
+    def note(self, name: str, answer: Answer) -> None:
+        """A process has said something."""
+        if name in self._asked and isinstance(answer, self._kinds):
+            self._given[name] = answer
+            if len(self._given) == len(self._asked):
+                self._whole.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until all have answered, or the time is over."""
+        with anyio.move_on_after(timeout_s if self._asked else 0):
+            await self._whole.wait()
+
+    def queue_changed(self) -> QueueChanged | CommandRefused:
+        """The answer of the process that has the write queue."""
+        for answer in self._given.values():
+            if isinstance(answer, QueueChanged | CommandRefused):
+                return answer
+        return CommandRefused("memory_unavailable", "the gateway does not answer: try again in a moment")
+
+    def traces(self) -> TracesGathered:
+        """The traces that were told, and who did not tell any."""
+        reports: dict[str, tuple[TraceReport, ...]] = {
+            name: answer.traces for name, answer in self._given.items() if isinstance(answer, TracesTold)
+        }
+        told = tuple(ProcessTraces(name, reports[name]) for name in self._asked if name in reports)
+        return TracesGathered(told, tuple(name for name in self._asked if name not in reports))
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process; 0 when it has gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _peer(name: str, incarnation: str, part: str = "") -> Peer:
+    """The address of that process, or of a part of it: a `Dealer` chooses this routing id."""
+    return Peer(f"{name}/{incarnation}{part}".encode(), name, incarnation)

@@ -1,0 +1,205 @@
+"""A database read as of one moment, and never changed: by a process that does not own it, whoever writes it meanwhile.
+
+The moment is a read transaction (https://sqlite.org/wal.html), which nobody who writes waits for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from remembrancer.actors.migrations import Schema, write_copy
+from remembrancer.protocol.errors import (
+    FileLocked,
+    FileUnusable,
+    RecordsUnusable,
+    RemembrancerError,
+    disk_full,
+    is_disk_full,
+)
+from remembrancer.protocol.paths import look_at
+
+BUSY_S: Final = 2.0
+BUSY_MOMENT_S: Final = 10.0
+"""The time that a database may be busy while it is only looked at, and while a moment is taken of it."""
+STEPS_BETWEEN_LOOKS: Final = 100_000
+DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""SQLite's errors for a file that is damaged for certain."""
+PRIMARY_CODE: Final = 0xFF
+
+
+class Snapshot(NamedTuple):
+    """A connection that reads a database as of one moment, and the version of its schema; 0: it is empty yet."""
+
+    path: Path
+    connection: sqlite3.Connection
+    version: int
+
+    def rows(self, query: str, values: tuple[object, ...] = ()) -> list[Any]:
+        """All rows of a query. Raises the error of `unreadable`."""
+        try:
+            return self.connection.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise unreadable(self.path, error) from error
+
+
+def unreadable(path: Path, error: sqlite3.Error) -> RemembrancerError:
+    """The error for a database that is damaged, locked, or cannot be opened."""
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return FileLocked(f"another program has locked {path}: end what it does there")
+    if code not in DAMAGE and is_disk_full(path):
+        return disk_full(f"{path} cannot be read now ({error}): make room and try again", path)
+    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
+
+
+def lane_position(path: Path) -> int | None:
+    """The position up to which a shared lane's file is applied; None if that cannot be read."""
+    if not path.exists():
+        return None
+    with suppress(sqlite3.Error, OSError), opened(path) as connection:
+        return int(connection.execute("SELECT position FROM lane").fetchone()[0])
+    return None
+
+
+@contextmanager
+def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write. After `limit_s` a statement is interrupted (`sqlite3.OperationalError`).
+
+    A file in WAL mode that nobody has open is opened as immutable: SQLite would leave an empty log beside it else.
+
+    Raises:
+        sqlite3.Error: from here, and from what is done with the connection.
+    """
+    look = look_at(path, "file", os.R_OK)
+    if look.problem is not None:  # SQLite would wait for who writes into a pipe
+        raise sqlite3.OperationalError(look.problem)
+    address = _address(path, immutable=_is_at_rest(path))
+    with closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
+        if limit_s is not None:
+            give_up_at = time.monotonic() + limit_s
+            connection.set_progress_handler(lambda: time.monotonic() > give_up_at, STEPS_BETWEEN_LOOKS)
+        yield connection
+
+
+def take_snapshot(path: Path, schema: Schema, *, leaves_no_log: bool = False) -> Snapshot:
+    """A database as of now; its connection is the caller's to close.
+
+    One that nobody has open gets an empty log beside it, or (`leaves_no_log`) is read as if nobody opened it meanwhile.
+    On a disk that cannot be written SQLite finds no room for the log that it reads by: the file is all there is then.
+
+    Raises:
+        SchemaTooNew, SchemaTooOld: another release wrote it.
+        RecordsUnusable: it cannot be read.
+        FileLocked: another program has it locked.
+    """
+    look = look_at(path, "file", os.R_OK)
+    if look.problem is not None:
+        raise RecordsUnusable(look.problem)
+    try:
+        try:
+            return _begun(path, schema, immutable=leaves_no_log and _is_at_rest(path))
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
+                with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as killed:
+                    killed.execute("PRAGMA user_version")  # takes back what was begun when its making was killed
+                return _begun(path, schema, immutable=False)
+            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(path):
+                raise
+            return _begun(path, schema, immutable=True)
+    except sqlite3.DatabaseError as error:
+        raise unreadable(path, error) from error
+
+
+def _begun(path: Path, schema: Schema, *, immutable: bool) -> Snapshot:
+    """A database with a transaction in it, whose moment is that of its first read."""
+    address = _address(path, immutable=immutable)
+    connection = sqlite3.connect(
+        address, uri=True, timeout=BUSY_MOMENT_S, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        schema.refuse(path, version)
+    except BaseException:
+        connection.close()
+        raise
+    return Snapshot(path, connection, version)
+
+
+def _is_at_rest(path: Path) -> bool:
+    """True if all of a database is in the file itself, and nobody has it open: a log says otherwise."""
+    log = path.with_name(path.name + "-wal")
+    return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
+
+
+def _address(path: Path, *, immutable: bool) -> str:
+    """The URI that opens a database for reading. `immutable`: without a log or a lock, while nobody writes."""
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+
+
+def sqlite_version() -> tuple[str, bool]:
+    """The version of SQLite, and whether it has full-text search."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        has_fts5 = ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
+    return sqlite3.sqlite_version, has_fts5
+
+
+# --- whole copies ---
+
+
+class Copied(NamedTuple):
+    """The copy of a database: its digest, its size, and the answers to the questions that count what is in it."""
+
+    sha256: str
+    size_bytes: int
+    counts: dict[str, int]
+
+
+def copy_snapshot(snapshot: Snapshot, target: Path, counted: Mapping[str, str]) -> Copied:
+    """Copy a database, and check the copy. `counted`: a query a name.
+
+    Raises:
+        RecordsUnusable: it is damaged.
+        FileUnusable: the copy cannot be written.
+    """
+    try:
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_copy(snapshot.connection, target)
+        with closing(sqlite3.connect(target)) as copy:
+            counts = {name: copy.execute(query).fetchone()[0] for name, query in counted.items()}
+        with target.open("rb") as written:
+            digest = hashlib.file_digest(written, "sha256").hexdigest()
+        return Copied(digest, target.stat().st_size, counts)
+    except sqlite3.Error as error:
+        raise unreadable(snapshot.path, error) from error
+    except OSError as error:
+        raise FileUnusable(f"{target} cannot be written: {error.strerror or error}") from error
+
+
+def check_copy(path: Path, version: int) -> str:
+    """Check a database that nobody has open: `ok`, or the reason why it is none of that version of its schema."""
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            its = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        return str(error)
+    return found if found != "ok" or its == version else f"its version is {its} and not {version}"
+
+
+def fold_log(path: Path, schema: Schema) -> None:
+    """Move a database's write-ahead log into it, so that the file alone is whole. What is damaged stays as it is.
+
+    For one that nobody has open.
+    """
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        if connection.execute("PRAGMA user_version").fetchone()[0] <= schema.latest:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

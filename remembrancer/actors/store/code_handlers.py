@@ -1,0 +1,543 @@
+"""Answers clients about trees of code. Which trees there are is kept here, and what is in them by the indexer.
+
+A project's trees are listed in a file beside its records, and each has an index of its own next to that: written by the
+indexer alone, read here alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import anyio
+import msgspec
+
+from remembrancer.actors.store.code_anchors import ProjectAnchors
+from remembrancer.actors.store.listed_files import compared
+from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.readers import Readers
+from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
+from remembrancer.code.anchors import described
+from remembrancer.code.index import CodeIndex
+from remembrancer.memory.names import name_key
+from remembrancer.memory.text import shown
+from remembrancer.protocol.code import (
+    AboutCode,
+    AwaitCodeWork,
+    CodeChunk,
+    CodeDescription,
+    CodeFound,
+    CodeTree,
+    CodeWork,
+    DeleteCode,
+    DescribeCode,
+    IndexCode,
+    ListCodeFiles,
+    ListStale,
+    SearchCode,
+    StaleListed,
+    StaleMemory,
+    TreeDescription,
+)
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
+from remembrancer.protocol.files import FilesListed, ListedFile
+from remembrancer.protocol.paths import RuntimePaths, delete_database, write_whole
+from remembrancer.protocol.reads import Filters, Notice, Recalled
+from remembrancer.protocol.writes import ProjectRef
+
+IN_USE_S: Final = 120.0
+"""For so long after it was asked for, a tree is indexed although no session is in its project."""
+DEFAULT_DEADLINE_S: Final = 10.0
+ANSWER_MARGIN_S: Final = 0.2
+MOST_BESIDE: Final = 3
+"""Memories that are shown beside a chunk."""
+_decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
+LANE: Final = "code"
+"""The name of the threads that read the indexes of code, of all projects."""
+
+T = TypeVar("T")
+
+
+class InBackground(Protocol):
+    """Does work on the thread for what no client waits for."""
+
+    async def __call__(self, work: Callable[[], T], /) -> T: ...
+
+
+logger = logging.getLogger(__name__)
+
+
+class CodeHandlers:
+    """Belongs to one event loop; `readers` do the reads."""
+
+    def __init__(
+        self, paths: RuntimePaths, files: MemoryFiles, readers: Readers, gate: LoadGate, in_background: InBackground
+    ) -> None:
+        self._paths = paths
+        self._files = files
+        self._readers = readers
+        self._gate = gate
+        self._in_background = in_background
+        self._anchors: dict[str, ProjectAnchors] = {}
+        """Of the projects in use that have trees."""
+        self._looking = anyio.Lock()
+        self._listing = anyio.Lock()
+        """Held while a tree comes to a project's list, or goes from it."""
+        self._trees: dict[str, dict[str, CodeTree]] = {}
+        """By project and id, of the projects that were asked for."""
+        self._open: dict[str, _OpenIndex] = {}
+        self._asked_at: dict[str, float] = {}
+        self._work = CodeWork(0)
+        self._news = anyio.Event()
+        self._draining = False
+
+    @property
+    def has_work(self) -> bool:
+        """True while a project in use has trees."""
+        return bool(self._work.trees)
+
+    def handlers(self) -> dict[type, Handler]:
+        """By the type of a request."""
+        return {
+            IndexCode: self._index,
+            SearchCode: self._search,
+            DescribeCode: self._describe,
+            DeleteCode: self._delete,
+            ListStale: self._list_stale,
+            ListCodeFiles: self._list_files,
+            AwaitCodeWork: self._await_work,
+        }
+
+    def keep_house(self, in_use: Collection[str]) -> None:
+        """Have the trees of these projects indexed."""
+        now = time.monotonic()
+        self._asked_at = {project: at for project, at in self._asked_at.items() if now - at < IN_USE_S}
+        trees = tuple(tree for project in {*in_use, *self._asked_at} for tree in self._of(project).values())
+        if set(trees) != set(self._work.trees):
+            self._announce(trees)
+
+    async def keep_anchors(self) -> None:
+        """Find and judge the anchors of memories in the projects in use."""
+        for project_id in {Path(tree.database).parent.parent.name for tree in self._work.trees}:
+            await self._look(project_id)
+
+    async def _look(self, project_id: str) -> ProjectAnchors | None:
+        async with self._looking:
+            trees, records = self._of(project_id), self._files.get(project_id)
+            if not trees or records is None:
+                return self._anchors.pop(project_id, None)
+            if project_id not in self._anchors:
+                self._anchors[project_id] = await self._in_background(
+                    partial(ProjectAnchors, self._folder(project_id) / "anchors")
+                )
+            anchors = self._anchors[project_id]
+            steps = (True for _ in anchors.look(records, tuple(trees.values())))
+            while await self._in_background(partial(next, steps, False)):
+                await self._gate.step_aside()
+        return anchors
+
+    def beside_code(self, project_id: str, answer: Recalled) -> Recalled:
+        """An answer in which each memory about code says what has become of that. What is gone comes last."""
+        anchors = self._anchors.get(project_id)
+        if anchors is None:
+            return answer
+        of = {memory.id: found for memory in answer.memories if (found := anchors.of(memory.id, memory.version))}
+        if not of:
+            return answer
+        memories = [
+            msgspec.structs.replace(memory, code=described(of[memory.id])) if memory.id in of else memory
+            for memory in answer.memories
+        ]
+        memories.sort(key=lambda memory: memory.id in of and of[memory.id].verdict == "gone")
+        return msgspec.structs.replace(answer, memories=tuple(memories))
+
+    def memories_about(self, project_id: str, names: Iterable[str]) -> list[str]:
+        """The ids of the memories that are about code of these names: symbols, or files."""
+        anchors = self._anchors.get(project_id)
+        return [] if anchors is None else anchors.about({name_key(name) for name in names})
+
+    @contextlib.contextmanager
+    def reading(self, project_id: str) -> Iterator[list[CodeIndex]]:
+        """The indexes of a project, as they are at one moment. Blocks; one that cannot be read is passed over."""
+        with contextlib.ExitStack() as stack:
+            found = []
+            for tree in self._trees.get(project_id, {}).values():
+                try:
+                    index = stack.enter_context(contextlib.closing(CodeIndex(Path(tree.database))))
+                    stack.enter_context(index.at_one_moment())
+                    found.append(index)
+                except sqlite3.Error as error:
+                    logger.info("code is not walked through", extra={"root": tree.root, "reason": str(error)})
+            yield found
+
+    async def _list_stale(self, request: ListStale, _context: RequestContext) -> StaleListed:
+        records = await self._files.project(request.project)
+        anchors = self._anchors.get(request.project.id)
+        if anchors is None or request.anew:
+            if anchors is not None:
+                anchors.outdate()
+            anchors = await self._look(request.project.id)
+        stale = {} if anchors is None else anchors.stale
+
+        def load() -> StaleListed:
+            numbers = [number for each in stale if (number := records.number_of(each)) is not None]
+            found = records.load(numbers, Filters("")).values()  # of no session
+            listed = sorted(
+                ((stale[each.id], each) for each in found),
+                key=lambda item: (item[0].verdict != "gone", -item[0].share, item[1].number),
+            )
+            return StaleListed(
+                tuple(StaleMemory(each.id, each.content, anchor.verdict, described(anchor)) for anchor, each in listed)
+            )
+
+        return await self._readers.read(request.project.id, load)
+
+    def _announce(self, trees: tuple[CodeTree, ...]) -> None:
+        self._work = CodeWork(self._work.revision + 1, trees)
+        self._news.set()
+        self._news = anyio.Event()
+
+    def drain(self) -> None:
+        """The store is about to stop: the indexer need not wait any more."""
+        self._draining = True
+        self._news.set()
+
+    def close(self) -> None:
+        """Close the indexes. May be called twice."""
+        for each in self._open.values():
+            each.close()
+        self._open.clear()
+
+    # --- Which trees there are.
+
+    def _folder(self, project_id: str) -> Path:
+        if not PROJECT_ID.fullmatch(project_id):
+            raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
+        return self._paths.project_database(project_id).with_name("code")
+
+    def _of(self, project_id: str) -> dict[str, CodeTree]:
+        """The trees of a project: where the list of them cannot be read none, until they are asked for again."""
+        if project_id not in self._trees:
+            folder = self._folder(project_id)
+            listed = folder / "trees.json"
+            trees: tuple[CodeTree, ...] = ()
+            try:
+                trees = _decode_trees(listed.read_bytes())
+            except FileNotFoundError:
+                pass
+            except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+                logger.warning("the list of trees cannot be read", extra={"file": str(listed), "reason": str(error)})
+            at_home = (msgspec.structs.replace(tree, database=str(folder / Path(tree.database).name)) for tree in trees)
+            self._trees[project_id] = {tree.id: tree for tree in at_home}  # the home may have been moved
+        return self._trees[project_id]
+
+    @contextlib.asynccontextmanager
+    async def moving(self, *project_ids: str) -> AsyncIterator[None]:
+        """Have nothing written into the folders of these projects meanwhile, and all in them read again afterwards."""
+        async with self._looking, self._listing:
+            try:
+                yield
+            finally:
+                databases = {tree.database for each in project_ids for tree in self._of(each).values()}
+                for each in project_ids:
+                    self._trees.pop(each, None)
+                    self._anchors.pop(each, None)
+                    self._asked_at.pop(each, None)
+                for opened in [self._open.pop(each) for each in databases if each in self._open]:
+                    await self._read(opened.close)
+                self._announce(tuple(tree for tree in self._work.trees if tree.database not in databases))
+
+    def move_roots(self, old: ProjectRef, new: ProjectRef) -> None:
+        """List the trees of a project as they lie after its move, and those of the new place with them. Blocks; for the
+        one who is `moving` it. To do so twice is harmless."""
+        before, after = (each.path.removesuffix("/.git") for each in (old, new))
+        trees = {}
+        for tree in self._of(old.id).values():
+            below = os.path.relpath(tree.root, before)
+            is_outside = below.split("/")[0] == ".."
+            root = tree.root if is_outside else os.path.normpath(f"{after}/{below}")
+            trees[tree.id] = msgspec.structs.replace(tree, root=root)
+        roots = {tree.root for tree in trees.values()}
+        others = {tree.id: tree for tree in self._of(new.id).values() if tree.root not in roots}
+        if trees or others:
+            self._keep(old.id, {**others, **trees})
+
+    def _keep(self, project_id: str, trees: dict[str, CodeTree]) -> None:
+        """List a project's trees: the file is replaced as a whole."""
+        folder = self._folder(project_id)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(folder / "trees.json", msgspec.json.encode(tuple(trees.values())))
+        self._trees[project_id] = trees
+
+    def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[CodeTree]:
+        """Raises `NotFound`: the project has no tree of that id."""
+        trees = self._of(project.id)
+        if tree_id is None:
+            return sorted(trees.values(), key=lambda tree: tree.root)
+        if tree_id not in trees:
+            raise NotFound(f"no code is indexed under the id {shown(tree_id)}: list_projects names those that are")
+        return [trees[tree_id]]
+
+    # --- The indexer.
+
+    async def _await_work(self, request: AwaitCodeWork, context: RequestContext) -> CodeWork:
+        with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+            while self._work.revision == request.seen and not self._draining:
+                await self._news.wait()
+        return self._work
+
+    # --- Clients.
+
+    async def _index(self, request: IndexCode, _context: RequestContext) -> CodeDescription:
+        root = await asyncio.to_thread(_checked_root, request.path, self._paths)
+        project_id = request.project.id
+        async with self._listing:
+            tree = await self._listed(project_id, root, watch=request.watch)
+        self._asked_at[project_id] = time.monotonic()
+        self.keep_house({project_id, *self._asked_at})
+        return CodeDescription((await self._describe_one(project_id, tree),))
+
+    async def _listed(self, project_id: str, root: str, *, watch: bool, anew: bool = False) -> CodeTree:
+        """The tree of a directory that was asked for (once more), with an index that can be used; with `anew` not the
+        one that it has."""
+        trees = dict(self._of(project_id))
+        before = next((tree for tree in trees.values() if tree.root == root), None)
+        number = f"{time.time_ns():x}"
+        tree_id = _tree_id(root) if before is None else before.id
+        if before is None and tree_id in trees:  # of a tree that was here before its project was moved
+            tree_id = _tree_id(f"{root}\n{number}")
+        if not anew and before is not None and await asyncio.to_thread(os.path.exists, before.database):
+            tree = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
+        else:  # no file of the same name: whoever has an older one open may still write it
+            tree = CodeTree(tree_id, root, str(self._folder(project_id) / f"{tree_id}-{number}.db"), watch)
+        trees[tree_id] = tree
+
+        def keep() -> None:
+            self._keep(project_id, trees)
+            if before is not None and before.database != tree.database:
+                self._delete_index(Path(before.database))
+            if _is_damaged(database := Path(tree.database)):
+                self._delete_index(database)
+                CodeIndex(database, "make").close()
+
+        await asyncio.to_thread(keep)
+        return tree
+
+    async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeTree], T]) -> T:
+        """Ask the index of a tree. One that is lost or damaged is made anew: an empty one at once, which is filled in
+        the background.
+
+        Raises:
+            sqlite3.Error: it cannot be read, for another reason.
+        """
+        try:
+            return await self._read(partial(question, tree))
+        except sqlite3.Error as error:
+            is_lost = not await asyncio.to_thread(os.path.exists, tree.database)
+            if isinstance(error, sqlite3.OperationalError) and not is_lost:
+                raise
+            async with self._listing:
+                now = self._of(project_id).get(tree.id)
+                if now is None:
+                    raise  # it was deleted meanwhile
+                if now.database == tree.database:
+                    logger.warning("an index of code is made anew", extra={"root": tree.root, "reason": str(error)})
+                    now = await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
+        self._asked_at[project_id] = time.monotonic()
+        self.keep_house({project_id, *self._asked_at})
+        return await self._read(partial(question, now))
+
+    async def _search(self, request: SearchCode, _context: RequestContext) -> CodeFound:
+        trees = self._chosen(request.project, request.tree_id)
+        notices: list[Notice] = []
+        found: list[CodeChunk] = []
+        with self._gate.serving():
+            for tree in trees:
+                try:
+                    found += await self._ask(request.project.id, tree, partial(self._found_in, request=request))
+                except sqlite3.Error as error:
+                    text = f"The code in {shown(tree.root)} could not be searched: {error}."
+                    notices.append(Notice("partial_results", text))
+        if not trees:
+            notices.append(Notice("no_code", "No code is indexed in this project: index_project does it."))
+        found.sort(key=lambda chunk: -chunk.score)
+        with_memories = await self._read(partial(self._beside_memories, request, found))
+        return CodeFound(with_memories, tuple(notices))
+
+    def _found_in(self, tree: CodeTree, request: SearchCode) -> list[CodeChunk]:
+        found = self._opened(tree).do(lambda index: index.search(request.query, request.limit))
+        return [CodeChunk(tree.id, *each) for each in found]
+
+    def _beside_memories(self, request: SearchCode, found: list[CodeChunk]) -> tuple[CodeChunk, ...]:
+        """The first chunks, after those that the memories asked for are about; each with the memories about it and its
+        file that the session may see."""
+        anchors, records = self._anchors.get(request.project.id), self._files.get(request.project.id)
+        if anchors is None or records is None:
+            return tuple(found[: request.limit])
+        trees = {tree.id: tree for tree in self._chosen(request.project, request.tree_id)}
+        first = []
+        for anchor in (anchor for each in request.beside for anchor in anchors.all_of(each)):
+            if anchor.tree_id in trees and anchor.verdict != "gone":
+                at = partial(CodeIndex.chunk_at, path=anchor.place, line=anchor.line)
+                with contextlib.suppress(sqlite3.Error):  # it was said already
+                    if (chunk := self._opened(trees[anchor.tree_id]).do(at)) is not None:
+                        first.append(CodeChunk(anchor.tree_id, *chunk))
+        places = {
+            (chunk.tree_id, chunk.file_path, chunk.start_line): chunk for chunk in (*first, *found)
+        }  # with scores
+        chunks = list(places.values())[: request.limit]
+
+        def memories(chunk: CodeChunk) -> tuple[AboutCode, ...]:
+            lines = anchors.in_file(chunk.tree_id, chunk.file_path)
+            here = range(chunk.start_line, chunk.end_line + 1)
+            nearest = sorted(lines, key=lambda each: not any(line in here for line in lines[each]))
+            numbers = [number for each in nearest if (number := records.number_of(each)) is not None]
+            known = records.load(numbers[:MOST_BESIDE], Filters(request.session_id))
+            return tuple(AboutCode(known[each].id, known[each].content) for each in numbers if each in known)
+
+        return tuple(msgspec.structs.replace(chunk, memories=memories(chunk)) for chunk in chunks)
+
+    async def _describe(self, request: DescribeCode, _context: RequestContext) -> CodeDescription:
+        trees = self._chosen(request.project, request.tree_id)
+        return CodeDescription(tuple([await self._describe_one(request.project.id, tree) for tree in trees]))
+
+    async def _describe_one(self, project_id: str, tree: CodeTree) -> TreeDescription:
+        try:
+            return await self._ask(project_id, tree, self._described)
+        except (sqlite3.Error, msgspec.DecodeError, msgspec.ValidationError) as error:
+            reason = f"its index cannot be read: {error}"
+            return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
+
+    async def _list_files(self, request: ListCodeFiles, context: RequestContext) -> FilesListed:
+        (tree,) = self._chosen(request.project, request.tree_id)
+
+        def read(index: CodeIndex) -> tuple[list[ListedFile], bool]:
+            return index.files(request.after, request.limit + 1), index.about().get("status") == "ready"
+
+        try:
+            found, is_ready = await self._ask(request.project.id, tree, lambda tree: self._opened(tree).do(read))
+        except sqlite3.Error as error:
+            raise MemoryUnavailable(f"the index of {shown(tree.root)} cannot be read: {error}") from error
+        within_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
+        return await compared(tree.root, found, request.limit, "stale" if is_ready else "syncing", within_s)
+
+    async def _delete(self, request: DeleteCode, _context: RequestContext) -> CodeDescription:
+        (tree,) = self._chosen(request.project, request.tree_id)
+        described = await self._describe_one(request.project.id, tree)
+        async with self._listing:
+            (tree,) = self._chosen(request.project, request.tree_id)
+            others = {each.id: each for each in self._of(request.project.id).values() if each.id != tree.id}
+
+            def delete() -> None:
+                self._keep(request.project.id, others)
+                self._delete_index(Path(tree.database))
+
+            await self._read(delete)
+        self._announce(tuple(each for each in self._work.trees if each != tree))
+        return CodeDescription((described,))
+
+    def _delete_index(self, database: Path) -> None:
+        opened = self._open.pop(str(database), None)
+        if opened is not None:
+            opened.close()
+        delete_database(database)
+
+    def _described(self, tree: CodeTree) -> TreeDescription:
+        """The state of a tree, as its index says it. Blocks.
+
+        Raises:
+            sqlite3.Error, msgspec.DecodeError, msgspec.ValidationError: the index cannot be read.
+        """
+        plain = TreeDescription(tree.id, tree.root, tree.watch, "queued")
+
+        def describe(index: CodeIndex) -> TreeDescription:
+            about, (files, chunks), skipped = index.about(), index.counts(), index.skipped()
+            counted: dict[str, int] = msgspec.json.decode(str(about.pop("skipped", "{}")))
+            for reason, count in skipped.items():
+                counted[reason] = counted.get(reason, 0) + count
+            fields = {**msgspec.structs.asdict(plain), **about, "skipped": counted}
+            return msgspec.convert({**fields, "indexed_files": files, "total_chunks": chunks}, TreeDescription)
+
+        return self._opened(tree).do(describe)
+
+    def _opened(self, tree: CodeTree) -> _OpenIndex:
+        return self._open.setdefault(tree.database, _OpenIndex(Path(tree.database)))
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await self._readers.read(LANE, work)
+
+
+class _OpenIndex:
+    """An index that is read, by one thread at a time. One that has failed, or that the indexer has made anew, is opened
+    again."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._index: CodeIndex | None = None
+        self._file = 0
+        """The file that is open, as the system numbers it."""
+
+    def do(self, work: Callable[[CodeIndex], T]) -> T:
+        """Raises `sqlite3.Error`: it cannot be read."""
+        with self._lock:
+            file = 0
+            with contextlib.suppress(FileNotFoundError):
+                file = self._path.stat().st_ino
+            if file != self._file:
+                self._let_go()
+            if self._index is None:
+                self._index, self._file = CodeIndex(self._path), file
+            try:
+                return work(self._index)
+            except sqlite3.Error:
+                self._let_go()
+                raise
+
+    def close(self) -> None:
+        with self._lock:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self._index is not None:
+            self._index.close()
+        self._index = None
+
+
+def _tree_id(named: str) -> str:
+    return f"code_{hashlib.sha256(named.encode()).hexdigest()[:12]}"
+
+
+def _is_damaged(database: Path) -> bool:
+    """True if a file is no index, or one of another version."""
+    try:
+        CodeIndex(database, "make").close()
+    except sqlite3.OperationalError:
+        raise
+    except sqlite3.DatabaseError:
+        return True
+    return False
+
+
+def _checked_root(path: str, paths: RuntimePaths) -> str:
+    """The real path of a directory that may be indexed. Raises `InvalidInput`, and says why it may not."""
+    root = os.path.realpath(Path(path).expanduser())
+    if not Path(root).is_absolute() or not Path(root).is_dir():
+        raise InvalidInput(f"{shown(path)} is no directory: give the path of a repository", field="path")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise InvalidInput(f"{shown(path)} cannot be read by the user that Remembrancer runs as", field="path")
+    too_wide: Iterable[Path] = (Path.home(), paths.projects)
+    with contextlib.suppress(OSError):
+        if any(each.resolve().is_relative_to(root) for each in too_wide):
+            raise InvalidInput(f"{shown(path)} is more than a repository: give a directory in it", field="path")
+    return root

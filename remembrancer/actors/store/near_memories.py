@@ -1,0 +1,108 @@
+"""The memories near one that is being stored: whoever stores it may want to update or supersede one of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping
+from itertools import chain
+from typing import Final
+
+from remembrancer.actors.store.records.contract import (
+    Filters,
+    MemoryRecord,
+    PassageFilter,
+    Records,
+)
+from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.retrieval.keywords import phrases_of
+from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex
+from remembrancer.memory.handovers import HANDOVER
+from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.writes import NearMemory
+
+NAMED: Final = 3
+FIRST_WORDS: Final = 12
+READ: Final = 2000
+"""Characters of a text whose words are looked for."""
+WORDS: Final = 32
+"""Words of it that are looked for, the longest of them: names are long."""
+ROWS: Final = 200
+"""Memories that may have a word which tells anything."""
+LOOKED_AT: Final = 12
+"""Hits that are looked at, since some are not to be named."""
+LENGTH: Final = 0.6
+"""The share by which words tell less in a memory of the usual length, and the longer it is."""
+SHARED: Final = 2
+"""Words that a memory has to share, of a text that has so many."""
+SHARE_OF_BEST: Final = 0.45
+"""Of the best memory's score."""
+LEAST_COSINE: Final = 0.4
+PASSAGES: Final = 24
+"""Passages that are looked at: several may be of one memory."""
+
+
+def near_by_words(records: Records, content: str, session_id: str) -> tuple[NearMemory, ...]:
+    """The memories of a file that share telling words with a text, best first: of what a session sees and is valid.
+
+    They are scored much as by BM25, in one question: FTS5's own would count the rows of each word once more.
+    """
+    phrases = sorted(dict.fromkeys(phrases_of(content[:READ])), key=lambda each: -len(each.words))[:WORDS]
+    scores: dict[int, float] = {}
+    total, having = records.with_rare(phrases, Filters(session_id), ROWS)
+    for numbers in having:
+        telling = _telling(len(numbers), total)
+        for number in numbers:
+            scores[number] = scores.get(number, 0.0) + telling
+    first = sorted(scores, key=scores.__getitem__, reverse=True)[:LOOKED_AT]
+    shared = Counter(chain.from_iterable(having))
+    best = [number for number in first if shared[number] >= min(SHARED, len(phrases))]
+    found = _nameable(records.load(best, None), content)  # those that the session sees: their links are not wanted
+    usual = sum(len(each.content) for each in found.values()) / max(1, len(found))
+    rank = {number: scores[number] / (1 + LENGTH * len(each.content) / usual) for number, each in found.items()}
+    near = sorted(rank, key=lambda each: -rank[each])[:NAMED]
+    return tuple(_named(found[each]) for each in near if rank[each] >= SHARE_OF_BEST * rank[near[0]])
+
+
+def near_by_meaning(
+    records: Records, index: PassageIndex, model: str, number: int, session_id: str
+) -> tuple[NearMemory, ...]:
+    """The memories of a file with the nearest vectors to a memory's, as `near_by_words`."""
+    own = records.load([number], Filters(session_id)).get(number)
+    _, means = mean_vectors(records.passages(PassageFilter(model, [number])))
+    if own is None or not len(means):
+        return ()
+    try:
+        (hits,) = index.search_each(means, PASSAGES)
+    except IndexLost:
+        return ()
+    cosines = {hit.memory: hit.cosine for hit in reversed(hits) if hit.cosine >= LEAST_COSINE and hit.memory != number}
+    found = _nameable(records.load(list(cosines), Filters(session_id)), own.content)
+    return tuple(_named(found[each]) for each in sorted(found, key=lambda each: -cosines[each])[:NAMED])
+
+
+def _nameable(memories: Mapping[int, MemoryRecord], content: str) -> dict[int, MemoryRecord]:
+    """Those that are worth naming beside a text: another one, which is valid, and no record of a session's work."""
+    now = time.time()
+    return {
+        number: memory
+        for number, memory in memories.items()
+        if memory.content != content
+        and not memory.forgotten
+        and HANDOVER not in memory.tags
+        and memory.kind != SESSION_RECORD
+        and (memory.valid_until is None or memory.valid_until > now)
+    }
+
+
+def _named(memory: MemoryRecord) -> NearMemory:
+    words = memory.content[: 20 * FIRST_WORDS].split()
+    return NearMemory(memory.id, " ".join(words[:FIRST_WORDS]) + (" …" if len(words) > FIRST_WORDS else ""))
+
+
+def _telling(having: int, total: int) -> float:
+    """The weight of a word that so many of all memories have: that of BM25, but never below 0.
+
+    Memories that are forgotten meanwhile are counted among those that have it."""
+    return max(0.0, math.log((max(0, total - having) + 0.5) / (having + 0.5)))

@@ -1,0 +1,179 @@
+"""Projects that lie elsewhere now: recognised by the first commit of their repository, and moved when somebody says so.
+
+A project's id is made from its path, and its files lie under that id. To move it is to rename its directory, which is
+one step; what the new place has been told meanwhile is taken into the moved file before, by operations whose ids follow
+from what they carry. A crash on the way leaves both as they were, or the move done, and to ask again is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from remembrancer.actors.store.code_handlers import CodeHandlers
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.file_handlers import FileHandlers
+from remembrancer.actors.store.job_finder import JobFinder
+from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.records.catalog import NAME as CATALOG
+from remembrancer.actors.store.records.contract import Belongings, Records
+from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.paths import RuntimePaths, sync_directory
+from remembrancer.protocol.projects import (
+    FormerPlace,
+    MoveProject,
+    ProjectMoved,
+    ProjectRecognised,
+    RecogniseProject,
+)
+from remembrancer.protocol.writes import Change, ImportMemory, Operation, ProjectRef
+
+MOST_JOINED: Final = 1000
+"""Memories of a new place that are taken along; where there are more, both have a life of their own."""
+OFFERED_S: Final = 7 * 86_400.0
+"""For so long after a project is first known it is said where it may have been before."""
+MOST_FORMER: Final = 3
+
+logger = logging.getLogger(__name__)
+
+
+class ProjectMoves:
+    """Moves and recognises projects. `forget` is told the name of each file that is there no more."""
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        files: MemoryFiles,
+        file_handlers: FileHandlers,
+        committer: Committer,
+        finder: JobFinder,
+        code: CodeHandlers,
+        forget: Callable[[str], None],
+    ) -> None:
+        self._paths = paths
+        self._files = files
+        self._file_handlers = file_handlers
+        self._committer = committer
+        self._finder = finder
+        self._code = code
+        self._forget = forget
+        self._moving = asyncio.Lock()
+
+    def handlers(self) -> dict[type, Handler]:
+        """The requests about projects."""
+        return {MoveProject: self._move, RecogniseProject: self._recognise}
+
+    async def _recognise(self, request: RecogniseProject, _context: RequestContext) -> ProjectRecognised:
+        catalog, project = self._files.catalog, request.project
+        await self._committer.run(CATALOG, partial(catalog.note_first_commit, project.id, request.first_commit))
+        if catalog.age_s(project.id) > OFFERED_S:
+            return ProjectRecognised()
+        former: list[FormerPlace] = []
+        for each in catalog.alike(project.id, request.first_commit):
+            if len(former) < MOST_FORMER and self._files.is_there(each) and await _is_gone(each.path):
+                records = await self._files.project(each)
+                counts = await self._committer.run(each.id, partial(records.counts, None))
+                if counts.total:
+                    former.append(FormerPlace(each.path, counts.total))
+        return ProjectRecognised(tuple(former))
+
+    async def _move(self, request: MoveProject, _context: RequestContext) -> ProjectMoved:
+        """Raises:
+        InvalidInput: a session works in the old place, or the new one has more memories than can be taken along.
+        NotFound: nothing is remembered of the old place.
+        RemembrancerError: a file cannot be used.
+        """
+        async with self._moving:
+            return await self._move_one(request.old, request.new, request.directory, dry_run=request.dry_run)
+
+    async def _move_one(self, old: ProjectRef, new: ProjectRef, directory: str, *, dry_run: bool) -> ProjectMoved:
+        files, committer = self._files, self._committer
+        if not PROJECT_ID.fullmatch(new.id) or new.id == old.id:
+            raise InvalidInput(f"{new.path} is no other place than {old.path}")
+        if not files.is_there(old):
+            raise NotFound(f"nothing is remembered of {old.path}")
+        if files.shares(old.id) or files.shares(new.id):
+            raise InvalidInput("a project that is shared is not moved: 'remembrancer share leave' in it first")
+        if self._file_handlers.has_session(old.id):
+            raise InvalidInput(f"a session still works in {old.path}: end it first")
+        source = await files.project(old)
+        memories = (await committer.run(old.id, partial(source.counts, None))).total
+        target = await files.project(new) if files.is_there(new) else None
+        joined = 0 if target is None else (await committer.run(new.id, partial(target.counts, None))).total
+        if joined > MOST_JOINED:
+            raise InvalidInput(
+                f"{new.path} has {joined:,} memories of its own, too many to be taken along: join the two with "
+                f"'remembrancer export --project {old.id} FILE' and, in the new place, 'remembrancer import FILE'"
+            )
+        if dry_run:
+            return ProjectMoved(memories, joined)
+        for users in files.users:
+            await committer.run(users.name, partial(users.rename_project, old.id, new.id))
+        await self._file_handlers.discard_index(old.id)
+        await self._file_handlers.discard_index(new.id)
+        try:
+            async with self._code.moving(old.id, new.id):
+                await committer.run(new.id, partial(self._rename, source, target, old, new))
+        finally:
+            for name in (old.id, new.id):
+                files.let_go(name)
+                self._forget(name)
+                self._finder.forget(name)
+        await committer.run(CATALOG, partial(files.catalog.move, old.id, new, directory))
+        await files.project(new)
+        logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
+        return ProjectMoved(memories, joined)
+
+    def _rename(self, source: Records, target: Records | None, old: ProjectRef, new: ProjectRef) -> None:
+        """On the thread of the new place's file, which nothing is committed to meanwhile."""
+        if target is not None:
+            _join(source, target.belongings(), old, new)
+            target.close()
+        source.close()
+        here = self._paths.project_database(old.id).parent
+        there = self._paths.project_database(new.id).parent
+        try:
+            self._code.move_roots(old, new)
+            shutil.rmtree(there, ignore_errors=True)
+            here.rename(there)
+            sync_directory(there.parent)
+        except OSError as error:
+            raise InvalidInput(f"{here} cannot be renamed to {there}: {error.strerror or error}") from error
+
+
+def _join(source: Records, belongings: Belongings, old: ProjectRef, new: ProjectRef) -> None:
+    """Take what the new place has been told into the file that takes its place. Twice is once."""
+    changes: dict[str, Change] = {f"events {each.session_id}": each for each in belongings.events}
+    changes |= {each.id: ImportMemory(each) for each in belongings.memories}
+    operations = [
+        Operation(hashlib.sha256(f"move\n{old.id}\n{new.id}\n{about}".encode()).hexdigest()[:32], new, "", 0.0, change)
+        for about, change in changes.items()
+    ]
+    source.import_sessions(belongings.sessions)
+    for outcome in source.apply(operations):
+        if isinstance(outcome.reply, RemembrancerError):
+            raise outcome.reply
+
+
+async def _is_gone(path: str) -> bool:
+    """True if nothing is at a path, for certain: a disk that does not answer, or refuses, may have it."""
+    if "\ufffd" in path:  # bytes that are not UTF-8: where it was cannot be told
+        return False
+
+    def look() -> bool:
+        try:
+            os.lstat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    return await asyncio.to_thread(look)

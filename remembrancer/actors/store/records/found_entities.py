@@ -1,0 +1,95 @@
+"""Names that are found in memories, as entities that nobody had to give: off the way of a write, while nobody asks.
+
+A trigger notes each memory that is new or says something else. What is found stands in `found_names`; an entity, with
+edges that are marked as found, comes of a name that is certain, or that enough memories have, unless so many have it
+that it tells none of them from the others.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.memory.found_names import FoundName, found_names
+from remembrancer.memory.names import name_key
+from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef
+
+AT_ONCE: Final = 20
+"""Memories of one transaction: some milliseconds."""
+ENOUGH: Final = 3
+"""Memories that make a name of a word with a capital letter."""
+FEW: Final = 10
+COMMON: Final = 1 / 3
+"""A name that more memories have than this share of all, and than `FEW`, is no entity."""
+MENTIONS: Final = "mentions"
+"""The relation of a memory to an entity that was found in it."""
+FOUND_ORDINAL: Final = -1
+"""The place of such an edge among those of its memory: never that of one that was given."""
+
+
+def find_entities(edits: SqliteEdits, now: float) -> bool:
+    """Look for names in some of the memories that were noted. Whether more are left. Inside a transaction."""
+    noted = edits.execute(
+        """SELECT n.memory, m.content, m.kind FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory
+           ORDER BY n.memory LIMIT ?""",
+        (AT_ONCE,),
+    ).fetchall()
+    touched: dict[str, None] = {}
+    for memory, content, kind in noted:
+        edits.execute("DELETE FROM names_to_find WHERE memory = ?", (memory,))
+        names = () if kind == SESSION_RECORD else found_names(content, is_entity=kind == "entity")
+        for name in names:
+            key = name_key(name.name)
+            touched[key] = None
+            edits.execute(
+                "INSERT OR REPLACE INTO found_names VALUES (?, ?, ?, ?, ?)",
+                (key, memory, name.name, name.type, name.is_certain),
+            )
+    for key in touched:
+        _link(edits, key, now)
+    return len(noted) == AT_ONCE
+
+
+def _link(edits: SqliteEdits, key: str, now: float) -> None:
+    """Link the memories that have a name to its entity, as far as it is one."""
+    if not _is_entity(edits, key):
+        unlinked = edits.execute(
+            """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities WHERE key = ?)
+               RETURNING entity""",
+            (key,),
+        ).fetchall()
+        edits.remove_unlinked(entity for (entity,) in unlinked)
+        return
+    unlinked = edits.execute(
+        """SELECT memory, name, type, is_certain FROM found_names AS f WHERE key = ? AND NOT EXISTS (
+               SELECT 1 FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity
+               WHERE s.memory = f.memory AND e.key = f.key)""",
+        (key,),
+    ).fetchall()
+    for memory, *found in unlinked:
+        entity = _entity_of(edits, key, FoundName(*found), now)
+        edits.execute(
+            """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge, found)
+               VALUES (?1, ?2, ?3, ?4, ?5, nullif(coalesce(
+                   (SELECT entity FROM memory_entities WHERE memory = ?1 ORDER BY found, ordinal, entity LIMIT 1), ?2),
+                   ?2), ?6, 1)""",
+            (memory, entity, MENTIONS, now, FOUND_ORDINAL, MENTIONED_WITH),
+        )
+
+
+def _is_entity(edits: SqliteEdits, key: str) -> bool:
+    """True if a name is certain or in enough memories, those of one session alone not counted; and not in too many."""
+    (having, is_certain, known) = edits.execute(
+        """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
+           JOIN memories AS m ON m.number = f.memory WHERE f.key = ?""",
+        (key,),
+    ).fetchone()
+    (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies").fetchone()
+    return bool(having and (is_certain or known >= ENOUGH) and having <= max(FEW, COMMON * total))
+
+
+def _entity_of(edits: SqliteEdits, key: str, name: FoundName, now: float) -> int:
+    """The number of the entity that has the key, whoever named it, or of a new one."""
+    found = edits.execute("SELECT number FROM entities WHERE key = ? ORDER BY number LIMIT 1", (key,)).fetchone()
+    return edits.number_of_entity(EntityRef(name.name, name.type, MENTIONS), now) if found is None else int(found[0])

@@ -1,0 +1,688 @@
+"""Edits in a SQLite file of records: how each is applied, and the answers that rules ask for.
+
+Everything here is inside a transaction of the caller's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar, assert_never, get_type_hints
+
+import msgspec
+
+from remembrancer.actors.store.records.background import add_request, note_maintained, prune
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.memory_rows import (
+    SAVED_FIELDS,
+    archived_since,
+    columns_of,
+    decoded,
+    digest_of,
+    memories_that_say,
+    read_history,
+    read_memory,
+)
+from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
+from remembrancer.actors.store.records.transfer import read_portable
+from remembrancer.memory.edits import (
+    AddAlias,
+    AppliedOperation,
+    CountAccess,
+    Delete,
+    Edit,
+    Edits,
+    Erased,
+    EraseTraces,
+    FoundTopic,
+    Insert,
+    Link,
+    LoggedConsolidation,
+    LoggedPromotion,
+    Memory,
+    Move,
+    NoteActive,
+    NoteUse,
+    NoteWrite,
+    Pattern,
+    Proposed,
+    Put,
+    Remove,
+    Request,
+    Revise,
+    Row,
+    Run,
+    RunChange,
+    Unlink,
+)
+from remembrancer.memory.handovers import SessionDeeds
+from remembrancer.memory.names import name_key, name_words
+from remembrancer.memory.plan import carry_out, check_session_limit, plan
+from remembrancer.memory.planner import SIMILAR, make_active
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.runs import ApplyRun, DropOrphans, NoteMaintenance, Prune, RequestConsolidation
+from remembrancer.protocol.session_life import RecordEvents, SessionEntry
+from remembrancer.protocol.writes import (
+    MENTIONED_WITH,
+    Applied,
+    EntityRef,
+    HistoryEntry,
+    Operation,
+    PortableMemory,
+    Result,
+    StoreMemory,
+)
+
+MAX_TURNS: Final = 5000
+"""Turns of one session that are kept: a session that never ends must not grow for ever. The oldest go first."""
+MAX_TOOL_CALLS: Final = 10_000
+SESSIONS_KEPT: Final = 16
+"""Sessions of one memory that are told apart: three are enough for a promotion."""
+TABLES: Final[dict[type[Any], str]] = {
+    SessionEntry: "sessions",
+    Erased: "erased",
+    Proposed: "proposals",
+    Pattern: "cross_project_patterns",
+    Run: "runs",
+    Request: "consolidation_requests",
+    Move: "moves",
+    NoteWrite: "note_writes",
+    AppliedOperation: "applied_operations",
+}
+"""The table of each kind of row that is told apart by its first field."""
+LOGS: Final[dict[type[Any], tuple[str, str]]] = {
+    LoggedPromotion: ("promotion_log", "sequence"),
+    LoggedConsolidation: ("consolidation_log", "sequence"),
+    RunChange: ("run_changes", "sequence"),
+    FoundTopic: ("topics", "number"),
+}
+"""The table of each kind that has no key, and the column of its order."""
+_ORDER: Final[dict[type[Any], str]] = {Move: "begun_at", NoteWrite: "operation_id"}
+_COLUMNS: Final[dict[type[Any], tuple[str, ...]]] = {
+    kind: tuple(name for name in kind.__struct_fields__ if (kind, name) != (SessionEntry, "summary"))
+    for kind in (*TABLES, *LOGS)
+}
+"""The columns of each kind: its fields. The summary of a session is what its record says."""
+_DECODERS: Final[dict[tuple[type[Any], str], Callable[[str], Any]]] = {
+    (kind, name): msgspec.json.Decoder(get_type_hints(kind)[name]).decode
+    for kind, names in _COLUMNS.items()
+    for name in names
+    if name in ("source_projects", "source_ids", "result_ids", "entities", "details")
+}
+"""Of the columns that are JSON."""
+_INSERTED: Final = (
+    *("id", "session_id", "version", "created_at", "updated_at", "occurred_at", "access_count", "last_accessed_at"),
+    *("forgotten_at", "forgotten_reason", "source_project"),
+)
+"""The columns of a new memory that are as its fields say, beside those that a change may make another."""
+_TRACES: Final = (
+    "DELETE FROM history WHERE memory_id = ?1",
+    "DELETE FROM promotion_log WHERE memory_id = ?1 OR merged_into = ?1",
+    "DELETE FROM run_changes WHERE memory_id = ?1",
+    "UPDATE run_changes SET details = json_remove(details, '$.chain') WHERE instr(details, ?1)",
+    "DELETE FROM cross_project_patterns WHERE memory_id = ?1",
+    "DELETE FROM awaited_links WHERE target = ?1",
+    # Answers that have its tags or a reason in them: a repetition of such a change finds no memory any more.
+    *(
+        f"DELETE FROM applied_operations WHERE instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
+        for name in ("TaggedResult", "ForgottenResult", "PromotedResult")
+    ),
+)
+"""The traces of a memory, also in the file of a project that it was promoted from."""
+
+REVIVED: Final = "revived"
+"""The history's word for an archived memory that is active again: it was used."""
+R = TypeVar("R", bound=Row)
+encode_result: Final = msgspec.msgpack.Encoder().encode
+_decode_result: Final = msgspec.msgpack.Decoder(Result).decode
+
+
+class SqliteEdits:
+    """One file inside a transaction, at the time `now` (seconds since the epoch).
+
+    `to_embed` and `removed_passages` say what the edits so far mean for vectors.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, now: float) -> None:
+        self._now = now
+        self.execute = connection.execute
+        self._execute_many = connection.executemany
+        self._query = query_of(connection)
+        self.to_embed: list[int] = []
+        self.removed_passages: list[int] = []
+
+    # Operations.
+
+    def apply_operation(self, operation: Operation, session_limit: int | None = None) -> Outcome:
+        """Apply once: a second call with the same operation id changes nothing and answers as the first did.
+
+        A refusal is an outcome, and has written nothing. What SQLite raises leaves the transaction to be rolled back.
+        """
+        earlier = self.outcome_of(operation.operation_id)
+        if earlier is not None:
+            return Outcome(earlier)
+        try:
+            if session_limit is not None and isinstance(operation.change, StoreMemory):
+                stored = self.stored_by(operation.change.session_id)
+                check_session_limit(operation, self, stored, session_limit)
+        except InvalidInput as refusal:
+            return Outcome(refusal)
+        return self.carry_out(operation, plan(operation, self))
+
+    def carry_out(self, operation: Operation, edits: Edits[Any]) -> Outcome:
+        """Apply the plan of an operation, or of one of its steps, and note what came of it; the outcome."""
+        try:
+            result = carry_out(edits, self.apply)
+        except (InvalidInput, NotFound) as refusal:
+            return Outcome(refusal)
+        self.note_applied(operation, result)
+        numbers, removed = tuple(self.to_embed), tuple(self.removed_passages)
+        reply = Applied(operation.operation_id, result)
+        if isinstance(operation.change, ApplyRun):
+            return Outcome(reply, None, removed, numbers)
+        return Outcome(reply, numbers[0] if numbers else None, removed, numbers[1:])
+
+    def note_applied(self, operation: Operation, result: Result) -> None:
+        """Note what came of an operation, from which its repetition will be answered.
+
+        It is kept from now on, however long the operation has waited in the write queue: who sent it may send it again.
+        """
+        applied_at = max(self._now, operation.requested_at)
+        self.apply(Put(AppliedOperation(operation.operation_id, encode_result(result), applied_at)))
+
+    def stored_by(self, session_id: str) -> int:
+        """The memories that a session has stored and that are not forgotten; what was derived of others is not its."""
+        rows = self._query(
+            """SELECT count(*) FROM memories WHERE session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
+                   SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
+            (session_id,),
+        )
+        return int(rows[0][0])
+
+    def outcome_of(self, operation_id: str) -> Applied | None:
+        """The answer to an operation that was applied. Raises `ValueError` for a damaged one."""
+        return read_applied(self._query, operation_id)
+
+    def numbers_of(self, memory_ids: Iterable[str]) -> list[tuple[int, str]]:
+        """The numbers of those of the memories that are here, each with its id."""
+        wanted = _json(sorted(memory_ids))
+        return self._query(
+            "SELECT number, id FROM memories WHERE id IN (SELECT value FROM json_each(?)) ORDER BY number", (wanted,)
+        )
+
+    def count_accesses(self, numbers: Sequence[int], at: float) -> None:
+        """Count an access to each of the memories (twice in the list counts twice), and revive what is archived."""
+        self.execute(  # one statement for all of them: readers have the interpreter meanwhile
+            """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
+                   SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
+               WHERE number = shown.memory""",
+            (at, _json(numbers)),
+        )
+        self._revive(numbers, at)
+
+    def _revive(self, numbers: Sequence[int], at: float) -> None:
+        """Make those of the memories active that are archived and not forgotten.
+
+        Each retrieval makes a memory more durable: what is shown is in use.
+        """
+        archived = self._query(
+            """SELECT id FROM memories WHERE forgotten_at IS NULL AND status = 'archived'
+               AND number IN (SELECT value FROM json_each(?))""",
+            (_json(sorted(set(numbers))),),
+        )
+        for (memory_id,) in archived:
+            memory = self.memory(memory_id)
+            assert memory is not None, "it was there in this transaction"
+            self.apply(make_active(memory, REVIVED, "it was used again", at))
+
+    def scrub(self, memory_id: str, at: float) -> bool:
+        """Delete what is left of an erased memory; whether it was erased here, or anything was left."""
+        is_erased = bool(self.rows(Erased, "memory_id", memory_id))
+        found = bool(self.apply(EraseTraces(memory_id)))
+        if found and not is_erased:
+            self.apply(Put(Erased(memory_id, at)))
+        return found or is_erased
+
+    def drop_deleted_words(self) -> None:
+        """Take the words of what was deleted out of the index, where they stay until they are merged away."""
+        for table in ("memories_text", "entities_text"):
+            self.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
+
+    def drop_quotes(self, quotes: Sequence[str]) -> int:
+        """Delete the turns and tool calls that quote one of these; how many."""
+        dropped = 0
+        for quote in quotes:
+            values = (quote, _json(quote)[1:-1])
+            dropped += self.execute(
+                "DELETE FROM turns WHERE instr(content, ?1) OR instr(metadata, ?2)", values
+            ).rowcount
+            dropped += self.execute(
+                """DELETE FROM tool_calls WHERE instr(arguments, ?2) OR instr(coalesce(result_summary, ''), ?1)
+                   OR instr(coalesce(result_summary, ''), ?2)""",
+                values,
+            ).rowcount
+        return dropped
+
+    def rename_project(self, old: str, new: str) -> None:
+        """Note `new` as the project of everything that came from `old` or was observed in it."""
+        self.execute("UPDATE memories SET source_project = ? WHERE source_project = ?", (new, old))
+        for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns", ()):
+            for pattern in self.rows(Pattern, "memory_id", memory_id):
+                renamed = tuple(
+                    dict.fromkeys(new if project == old else project for project in pattern.source_projects)
+                )
+                self.apply(Put(msgspec.structs.replace(pattern, source_projects=renamed)))
+
+    # The questions of rules: see `Reader`.
+
+    def memory(self, memory_id: str) -> Memory | None:
+        return read_memory(self._query, memory_id)
+
+    def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
+        return read_history(self._query, memory_id)
+
+    def portable(self, memory_id: str) -> PortableMemory | None:
+        return read_portable(self._query, memory_id, None)
+
+    def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
+        return self._query(
+            """SELECT id, scope, session_id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
+               AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
+            (digest_of(content), session_id),
+        )
+
+    def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
+        return memories_that_say(self._query, memory_id)
+
+    def session_record(self, session_id: str) -> Memory | None:
+        return session_record_of(self._query, session_id)
+
+    def session_deeds(self, session_id: str, root: str) -> SessionDeeds | None:
+        return read_deeds(self._query, session_id, root)
+
+    def turns(self, session_id: str) -> int:
+        return count_turns(self._query, session_id)
+
+    def links(self, memory_id: str) -> list[Link]:
+        rows = self._query(
+            """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
+                   SELECT * FROM memory_links WHERE source = (SELECT number FROM memories WHERE id = ?1)
+                   UNION ALL SELECT * FROM memory_links WHERE target = (SELECT number FROM memories WHERE id = ?1)) AS l
+               JOIN memories AS s ON s.number = l.source JOIN memories AS t ON t.number = l.target
+               ORDER BY l.source, l.target, l.relation""",
+            (memory_id,),
+        )
+        return [Link(*row) for row in rows]
+
+    def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
+        return read_rows(self._query, kind, field, value)
+
+    # Edits.
+
+    def apply(self, edit: Edit) -> int:
+        """Apply an edit; how many rows `EraseTraces`, `DropOrphans`, `Prune` and `RequestConsolidation` have removed,
+        changed or added."""
+        match edit:
+            case Insert():
+                self._insert(edit)
+            case Revise():
+                self._revise(edit)
+            case Link():
+                self.execute(
+                    """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
+                       WHERE s.id = ? AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
+                    (edit.relation, edit.strength, edit.created_at, edit.source, edit.target),
+                )
+            case Unlink():
+                self.execute(
+                    """DELETE FROM memory_links WHERE relation = ?
+                       AND source = (SELECT number FROM memories WHERE id = ?)
+                       AND target = (SELECT number FROM memories WHERE id = ?)""",
+                    (edit.relation, edit.source, edit.target),
+                )
+            case Put():
+                self._put(edit.row)
+            case Remove():
+                table = LOGS[edit.kind][0] if edit.kind in LOGS else TABLES[edit.kind]
+                where = "1" if edit.field is None else f"{edit.field} = ?"
+                values = () if edit.field is None else (edit.value,)
+                self.execute(f"DELETE FROM {table} WHERE {where}", values)  # noqa: S608 - our names
+            case AddAlias():
+                self.execute(
+                    "INSERT OR IGNORE INTO aliases SELECT ?, number FROM memories WHERE id = ?",
+                    (edit.alias, edit.memory_id),
+                )
+            case CountAccess():
+                self.execute(
+                    "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE id = ?",
+                    (edit.count, edit.last_accessed_at, edit.memory_id),
+                )
+            case NoteUse():
+                self.note_use(edit.memory_ids, edit.session_id)
+            case NoteActive():
+                self._note_active(edit)
+            case Delete():
+                self._delete(edit.memory_id)
+                if edit.with_history:
+                    self.execute("DELETE FROM history WHERE memory_id = ? AND owner IS NULL", (edit.memory_id,))
+            case EraseTraces():
+                return self._erase_traces(edit.memory_id)
+            case RecordEvents():
+                self._record_events(edit)
+            case DropOrphans():
+                return self.execute(
+                    """DELETE FROM entities WHERE created_at < ?
+                       AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
+                    (edit.before,),
+                ).rowcount
+            case Prune():
+                return prune(self.execute, edit)
+            case RequestConsolidation():
+                return add_request(self._query, edit.threshold, self._now)
+            case NoteMaintenance():
+                note_maintained(self._query, self._now)
+            case _:
+                assert_never(edit)
+        return 0
+
+    def note_use(self, memory_ids: Sequence[str], session_id: str) -> None:
+        """Note that a session has used memories. Of each, only the first so many sessions are kept."""
+        if memory_ids and session_id:
+            self.execute(
+                """INSERT OR IGNORE INTO memory_sessions
+                   SELECT number, ?1 FROM memories WHERE id IN (SELECT value FROM json_each(?2))
+                   AND (scope != 'session' OR session_id = ?1)
+                   AND (SELECT count(*) FROM memory_sessions WHERE memory = number) < ?3""",
+                (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
+            )
+
+    def _put(self, row: Row) -> None:
+        kind = type(row)
+        names = _COLUMNS[kind]
+        values = [getattr(row, name) for name in names]
+        values = [_json(value) if isinstance(value, (tuple, msgspec.Struct)) else value for value in values]
+        if kind in LOGS:
+            table, on_conflict = LOGS[kind][0], ""
+        else:
+            table, key = TABLES[kind], names[0]
+            others = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
+            on_conflict = f"ON CONFLICT ({key}) DO UPDATE SET {others}"
+        self.execute(
+            f"""INSERT INTO {table} ({", ".join(names)}) VALUES ({", ".join("?" * len(names))})
+                {on_conflict}""",  # noqa: S608 - our names
+            values,
+        )
+
+    def _insert(self, edit: Insert) -> None:
+        memory = edit.memory
+        columns = columns_of(memory, SAVED_FIELDS)
+        columns |= {name: getattr(memory, name) for name in _INSERTED}
+        columns |= {"archived_at": archived_since(memory), "promotion_chain": _json(memory.promotion_chain)}
+        number = self.execute(
+            f"INSERT INTO memories ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",  # noqa: S608
+            tuple(columns.values()),
+        ).lastrowid
+        assert number is not None
+        if memory.accessed_in:
+            used_by = [(number, session_id) for session_id in memory.accessed_in]
+            self._execute_many("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
+        self._add_tags(number, memory.tags)
+        self._link_entities(number, memory.related_entities, edit.at, {})
+        for entry in memory.history:
+            self._add_entry(memory.id, memory.created_at, entry)
+        if edit.comes_whole:
+            self._link_awaited(number, memory)
+        self.to_embed.append(number)
+
+    def _link_awaited(self, number: int, memory: PortableMemory) -> None:
+        """Make the links of a memory, and those to it that waited for it, so far as both ends are here."""
+        self._execute_many(
+            "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
+            [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
+        )
+        self.execute(
+            """INSERT OR IGNORE INTO memory_links
+               SELECT a.source, o.number, a.relation, a.strength, a.created_at
+               FROM awaited_links AS a JOIN memories AS o ON o.id = a.target WHERE a.source = ?
+               UNION ALL SELECT source, ?, relation, strength, created_at FROM awaited_links WHERE target = ?""",
+            (number, number, memory.id),
+        )
+        self.execute(
+            """DELETE FROM awaited_links WHERE target = ?
+               OR (source = ? AND EXISTS (SELECT 1 FROM memories WHERE id = target))""",
+            (memory.id, number),
+        )
+
+    def _revise(self, edit: Revise) -> None:
+        before, after, at, fields = edit.before, edit.entry.record, edit.entry.changed_at, edit.fields
+        columns = columns_of(after, fields) | {"version": edit.entry.version, "updated_at": at}
+        if after.occurred_at != before.now.occurred_at:
+            columns["occurred_at"] = after.occurred_at
+        if edit.chain is not None:
+            columns["promotion_chain"] = _json(edit.chain)
+        if "status" in fields:
+            if after.forgotten != before.now.forgotten:
+                columns["forgotten_at"] = at if after.forgotten else None
+            columns["forgotten_reason"] = after.forgotten_reason
+            if after.status != before.now.status:
+                columns["archived_at"] = at if after.status == "archived" else None
+        ((number,),) = self.execute(
+            f"""UPDATE memories SET {", ".join(f"{name} = ?" for name in columns)} WHERE id = ?
+                RETURNING number""",  # noqa: S608 - our names
+            (*columns.values(), before.id),
+        ).fetchall()
+        if "tags" in fields:
+            gone = [(tag, number) for tag in before.now.tags if tag not in after.tags]
+            self._execute_many("DELETE FROM memory_tags WHERE tag = ? AND memory = ?", gone)
+            self._add_tags(number, [tag for tag in after.tags if tag not in before.now.tags])
+        if "related_entities" in fields:
+            self._relink_entities(number, after.related_entities, at)
+        self._add_entry(before.id, before.created_at, edit.entry)
+        if "content" in fields:
+            self._drop_derived(number)
+            self.to_embed.append(number)
+
+    def _add_tags(self, number: int, tags: Sequence[str]) -> None:
+        """Note tags where they are searched."""
+        if tags:
+            places = ", ".join(["(?, ?)"] * len(tags))
+            values = [value for tag in tags for value in (tag, number)]
+            self.execute(f"INSERT OR IGNORE INTO memory_tags VALUES {places}", values)  # noqa: S608 - only "?"
+
+    def _drop_derived(self, number: int) -> None:
+        """The content is another: its passages, what is nearly the same as it, and the names in it are found anew."""
+        gone = self.execute("DELETE FROM passages WHERE memory = ? RETURNING number", (number,)).fetchall()
+        self.removed_passages += (passage for (passage,) in gone)
+        self.execute(
+            "DELETE FROM memory_links WHERE relation = ? AND (source = ? OR target = ?)", (SIMILAR, number, number)
+        )
+        self.execute("DELETE FROM found_names WHERE memory = ?", (number,))
+        rows = self.execute("DELETE FROM memory_entities WHERE memory = ? AND found RETURNING entity", (number,))
+        self.remove_unlinked(entity for (entity,) in rows.fetchall())
+
+    def _add_entry(self, memory_id: str, created_at: float, entry: HistoryEntry) -> None:
+        """Add an entry as it is. One that is there already (its memory was here before) is not added twice."""
+        record = entry.record
+        happened_at = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
+        begins = happened_at if record.valid_from is None else record.valid_from
+        self.execute(
+            """INSERT OR IGNORE INTO history (memory_id, version, change, changed_at, session_id, operation_id, record,
+                   details, begins, ends, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            (
+                memory_id,
+                entry.version,
+                entry.change,
+                entry.changed_at,
+                entry.session_id,
+                entry.operation_id,
+                _json(record),
+                _json(entry.details),
+                None if record.forgotten else begins,
+                record.valid_until,
+                record.session_id if record.scope == "session" else None,
+            ),
+        )
+        if entry.version > 1:
+            self.execute(
+                "UPDATE history SET replaced_at = ? WHERE memory_id = ? AND version < ? AND replaced_at IS NULL",
+                (entry.changed_at, memory_id, entry.version),
+            )
+
+    def _delete(self, memory_id: str) -> None:
+        for (number,) in self._query("SELECT number FROM memories WHERE id = ?", (memory_id,)):
+            entities = self._query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
+            passages = self._query("SELECT number FROM passages WHERE memory = ?", (number,))
+            self.execute("DELETE FROM memories WHERE number = ?", (number,))
+            self.remove_unlinked(entity for (entity,) in entities)
+            self.removed_passages += (passage for (passage,) in passages)
+
+    def _erase_traces(self, memory_id: str) -> int:
+        found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
+        chains = self._query(
+            "SELECT number, promotion_chain FROM memories WHERE instr(promotion_chain, ?)", (memory_id,)
+        )
+        for number, chain in chains:
+            steps = decoded({"promotion_chain": chain})["promotion_chain"]
+            left = _json([step for step in steps if step.memory_id != memory_id])
+            self.execute("UPDATE memories SET promotion_chain = ? WHERE number = ?", (left, number))
+        return found + len(chains)
+
+    def _note_active(self, edit: NoteActive) -> None:
+        """Note that a session is active. How one had ended that goes on is kept, for whoever finds it left."""
+        running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE session_id = ?
+                     AND status = 'active' AND ended_at IS NULL"""
+        if self.execute(running, (edit.at, edit.session_id)).rowcount:
+            return  # its index is not written again
+        self.execute(
+            """INSERT INTO sessions (session_id, started_at, last_active_at) VALUES (?, ?, ?)
+               ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
+               last_active_at = max(last_active_at, excluded.last_active_at)""",
+            (edit.session_id, edit.at, edit.at),
+        )
+
+    def _record_events(self, change: RecordEvents) -> None:
+        """Add turns and tool calls; a tool call belongs to the last turn before it."""
+        session = change.session_id
+        ((last,),) = self._query("SELECT coalesce(max(turn_number), 0) FROM turns WHERE session_id = ?", (session,))
+        self._execute_many(
+            """INSERT INTO turns (session_id, turn_number, role, content, token_count, metadata, created_at)
+               VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (session, place, turn.role, turn.content, turn.token_count, _json(turn.metadata), turn.at)
+                for place, turn in enumerate(change.turns, start=last + 1)
+            ],
+        )
+        self._execute_many(
+            """INSERT INTO tool_calls
+                   (session_id, turn, tool_name, arguments, result_summary, success, duration_ms, created_at)
+               VALUES (?1, (SELECT number FROM turns WHERE session_id = ?1 AND created_at <= ?7
+                            ORDER BY turn_number DESC LIMIT 1), ?2, ?3, ?4, ?5, ?6, ?7)""",
+            [
+                (
+                    session,
+                    call.tool_name,
+                    _json(call.arguments),
+                    call.result_summary,
+                    call.success,
+                    call.duration_ms,
+                    call.at,
+                )
+                for call in change.tool_calls
+            ],
+        )
+        turns = last + len(change.turns)
+        self.execute("DELETE FROM turns WHERE session_id = ? AND turn_number <= ?", (session, turns - MAX_TURNS))
+        self.execute(
+            """DELETE FROM tool_calls WHERE session_id = ? AND number <= (
+                   SELECT number FROM tool_calls WHERE session_id = ? ORDER BY number DESC LIMIT 1 OFFSET ?)""",
+            (session, session, MAX_TOOL_CALLS),
+        )
+
+    # Entities.
+
+    def _relink_entities(self, memory: int, entities: Sequence[EntityRef], at: float) -> None:
+        """Make these the entities of a memory. Those that nothing is linked to any more are gone."""
+        rows = self.execute(
+            "DELETE FROM memory_entities WHERE memory = ? AND NOT found RETURNING entity, relationship, created_at",
+            (memory,),
+        ).fetchall()
+        self._link_entities(memory, entities, at, {(entity, relation): made_at for entity, relation, made_at in rows})
+        self.remove_unlinked(entity for entity, _, _ in rows)
+
+    def remove_unlinked(self, entities: Iterable[int]) -> None:
+        """Delete those of the entities that no memory is linked to."""
+        unlinked = "number = ? AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)"
+        self._execute_many(f"DELETE FROM entities WHERE {unlinked}", [(entity,) for entity in set(entities)])  # noqa: S608
+
+    def _link_entities(
+        self, memory: int, entities: Sequence[EntityRef], at: float, made_at: dict[tuple[int, str], float]
+    ) -> None:
+        """Make a memory's edges to its entities, and the entities that are new.
+
+        Between two entities there is the edge that names both; the others are mentioned with the first one. `made_at`:
+        when edges that were here were made.
+        """
+        numbers = [self.number_of_entity(entity, at) for entity in entities]
+        named: dict[str, int] = {}
+        for entity, number in zip(entities, numbers, strict=True):
+            named.setdefault(name_key(entity.name), number)
+        subjects = [named.get(name_key(entity.subject)) if entity.subject else None for entity in entities]
+        related = {frozenset(ends) for ends in zip(subjects, numbers, strict=True)}
+        edges = []
+        for ordinal, (entity, number, subject) in enumerate(zip(entities, numbers, subjects, strict=True)):
+            edge = MENTIONED_WITH if subject is None else entity.relationship
+            if subject is None and frozenset((numbers[0], number)) not in related:
+                subject = numbers[0]
+            since = made_at.get((number, entity.relationship), at)
+            subject = None if subject == number else subject
+            edges.append((memory, number, entity.relationship, since, ordinal, subject, edge))
+        self._execute_many(
+            """INSERT OR IGNORE INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge)
+               VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            edges,
+        )
+
+    def number_of_entity(self, entity: EntityRef, at: float) -> int:
+        """The number of an entity, which is made when it is new."""
+        found = self._query("SELECT number FROM entities WHERE name = ? AND type = ?", (entity.name, entity.type))
+        if found:
+            return int(found[0][0])
+        number = self.execute(
+            "INSERT INTO entities (name, type, created_at, key) VALUES (?, ?, ?, ?)",
+            (entity.name, entity.type, at, name_key(entity.name)),
+        ).lastrowid
+        assert number is not None
+        self.execute("INSERT INTO entities_text (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
+        return number
+
+
+def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | int | None = None) -> list[R]:
+    """The rows of a kind (in which a field has a value), the first one first."""
+    table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _ORDER.get(kind, "rowid"))
+    names = _COLUMNS[kind]
+    where = "" if field is None else f"WHERE {field} = ?"
+    found = query(
+        f"SELECT {', '.join(names)} FROM {table} {where} ORDER BY {order}",  # noqa: S608 - our names
+        () if field is None else (value,),
+    )
+    decoders = [_DECODERS.get((kind, name)) for name in names]
+    return [
+        kind(
+            **{
+                name: column if decode is None else decode(column)
+                for name, column, decode in zip(names, row, decoders, strict=True)
+            }
+        )
+        for row in found
+    ]
+
+
+def read_applied(query: Query, operation_id: str) -> Applied | None:
+    """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
+    rows = query("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
+    return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
+
+
+def _json(value: object) -> str:
+    return encode_json(value).decode()

@@ -1,0 +1,293 @@
+"""Embedders on other hosts: who of them may come, who is there, and what is not believed of them.
+
+No launcher watches them here, so each is pinged: one that is gone, hangs, is revoked or has told an untruth is given
+nothing more, and its jobs go to another. Nothing of this is imported unless the store listens for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import anyio
+import anyio.abc
+import msgspec
+import numpy as np
+
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler, are_unit_vectors
+from remembrancer.config.worker_keys import WorkerKeys
+from remembrancer.protocol.control import RemoteEmbedder, RemoteEmbedders
+from remembrancer.protocol.errors import EmbeddingUnavailable, RemembrancerError, WorkerRefused
+from remembrancer.protocol.network import NetworkRouter
+from remembrancer.protocol.sockets import Peer, Speaker
+from remembrancer.protocol.wire import Envelope, RemoteWorkerMessage, ToWorker, from_remote_worker
+from remembrancer.protocol.work import (
+    ModelIdentity,
+    PassagesEmbedded,
+    UseModel,
+    WhoAreYou,
+    WorkerFailed,
+    WorkerLeaving,
+    WorkerPing,
+    WorkerPong,
+    WorkerReady,
+)
+
+PING_S: Final = 1.0
+LISTEN_AGAIN_S: Final = 5.0
+MOST_CREDIT: Final = 256
+MOST_DIMENSIONS: Final = 16_384
+SHOWN_CHARACTERS: Final = 300
+"""Of what a worker says for a person to read."""
+CHECK_S: Final = 15.0
+"""The time that a worker has for the vector that it is tried with."""
+TRIAL: Final = "The API server listens on port 8080, and Marta leads the billing team."
+"""The text that a new worker is tried with. To change it has every host's vector of it made anew."""
+SAME_COSINE: Final = 0.9
+"""Of one model's vectors of one text on two machines, which round differently. Those of two models are near 0."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """One worker as it is connected now."""
+
+    peer: Peer
+    heard_at: float
+    model: str = ""
+    ready: WorkerReady | None = None
+    """Its word that is being checked, or is believed."""
+    admitted: bool = False
+    refused: str | None = None
+    error: str | None = None
+    embedded: int = 0
+
+    def state(self, now: float) -> RemoteEmbedder:
+        """The worker as a person is shown it."""
+        state: Literal["refused", "ready", "starting"] = (
+            "refused" if self.refused else "ready" if self.admitted else "starting"
+        )
+        why = self.refused or self.error
+        return RemoteEmbedder(self.peer.name, state, self.model, self.embedded, why, round(now - self.heard_at, 1))
+
+
+class RemoteWorkers:
+    """Listens for embedders on other hosts at `endpoint`, and hands the honest ones to the scheduler.
+
+    A worker that does not answer for `silence_s` hangs.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        speaker: Speaker,
+        keys: WorkerKeys,
+        scheduler: EmbeddingScheduler,
+        silence_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._endpoint = endpoint
+        self._speaker = speaker
+        self._keys = keys
+        self._scheduler = scheduler
+        self._silence_s = silence_s
+        self._clock = clock
+        self._connections: dict[bytes, _Connection] = {}
+        self._refusals: dict[str, str] = {}
+        """By public key, why its worker was refused last, until one is let in."""
+        self._router: NetworkRouter[RemoteWorkerMessage] | None = None
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._error: str | None = None
+        scheduler.on_untruth = self._refuse_liar
+
+    async def run(self) -> None:
+        """Listen until cancelled; while the address or the keys cannot be had, try again."""
+        while True:
+            try:
+                router = NetworkRouter(
+                    self._endpoint,
+                    self._speaker,
+                    from_remote_worker,
+                    self._hear,
+                    self._keys.own(),
+                    lambda key: self._keys.find(key) is not None,
+                )
+                router.on_mismatch = lambda peer, reason: self._note_refusal(peer.key, reason)
+                async with router, anyio.create_task_group() as self._tasks:
+                    self._router, self._error = router, None
+                    logger.info("listening for embedders on other hosts", extra={"address": router.address})
+                    await self._watch()
+            except RemembrancerError as error:
+                self._error = error.message
+                logger.error("no embedder on another host can come", extra={"reason": error.message})
+                await anyio.sleep(LISTEN_AGAIN_S)
+            finally:
+                self._router = None
+
+    def send(self, worker: Peer, message: ToWorker) -> bool:
+        """Send to a worker; False: it is gone."""
+        return self._router is not None and self._router.send(worker, message)
+
+    def state(self) -> RemoteEmbedders:
+        """The workers that are connected, and those who were invited and are not."""
+        now = self._clock()
+        shown: list[RemoteEmbedder] = []
+        try:
+            members = self._keys.all()
+        except RemembrancerError as error:
+            return RemoteEmbedders(self._endpoint, (), error.message)
+        for member in members:
+            connected = [each for each in self._connections.values() if each.peer.key == member.public]
+            shown += [each.state(now) for each in connected]
+            if not connected:
+                reason = self._refusals.get(member.public)
+                shown.append(RemoteEmbedder(member.name, "refused" if reason else "away", error=reason))
+        address = self._endpoint if self._router is None else self._router.address
+        return RemoteEmbedders(address, tuple(shown), self._error)
+
+    def _hear(self, peer: Peer, envelope: Envelope, message: RemoteWorkerMessage) -> None:
+        connection = self._connections.get(peer.routing_id)
+        if connection is None:
+            member = self._keys.find(peer.key)
+            if member is None:
+                self._say_refused(peer, "this embedder was revoked")
+                return
+            named = Peer(peer.routing_id, member.name, f"{member.name}/{envelope.incarnation}", peer.key)
+            for other in [each for each in self._connections.values() if each.peer.incarnation == named.incarnation]:
+                self._forget(other)
+            connection = self._connections[peer.routing_id] = _Connection(named, self._clock())
+        connection.heard_at = self._clock()
+        if connection.refused is not None:
+            return
+        match message:
+            case WorkerPong():
+                pass
+            case WorkerReady():
+                self._consider(connection, message)
+            case WorkerFailed(message=reason, choice=choice):
+                connection.admitted, connection.ready, connection.model = False, None, choice.model[:SHOWN_CHARACTERS]
+                connection.error = reason[:SHOWN_CHARACTERS]
+                self._scheduler.hear(connection.peer, WorkerFailed(connection.error, choice))
+            case WorkerLeaving():
+                self._forget(connection)
+            case _ if connection.ready is not None:  # an answer; that to the trial comes before it is let in
+                connection.embedded += isinstance(message, PassagesEmbedded)
+                self._scheduler.hear(connection.peer, message)
+
+    def _consider(self, connection: _Connection, ready: WorkerReady) -> None:
+        """Let a worker in, or find out what would be wrong with that."""
+        connection.model, connection.error = ready.identity.model[:SHOWN_CHARACTERS], None
+        if connection.ready is not None and not connection.admitted:
+            return  # it is being tried
+        self._scheduler.lose(connection.peer)
+        connection.admitted, connection.ready = False, None
+        if ready.choice not in self._scheduler.needed:
+            self.send(connection.peer, UseModel(self._scheduler.needed[0]))
+            return
+        known = self._scheduler.identity_of(ready.choice)
+        if known is None and self._scheduler.is_starting:
+            return  # this host's own embedder says what the model is; this one is asked again
+        if not _is_plausible(ready) or (known is not None and known != ready.identity):
+            wanted = "" if known is None else f", and this memory's vectors are of {known.key}"
+            self._refuse(connection, f"its model is {ready.identity.key[:SHOWN_CHARACTERS]}{wanted}")
+            return
+        connection.ready = ready
+        assert self._tasks is not None
+        self._tasks.start_soon(self._try, connection, ready)
+
+    async def _try(self, connection: _Connection, ready: WorkerReady) -> None:
+        """Compare a worker's vector of a text with that of another of this model: its word alone is not enough."""
+        try:
+            expected = await self._vector_of_trial(ready.identity)
+            answer = await self._scheduler.ask(connection.peer, TRIAL, CHECK_S)
+        except EmbeddingUnavailable as error:
+            connection.ready, connection.error = None, error.message[:SHOWN_CHARACTERS]  # it is asked again
+            return
+        if self._connections.get(connection.peer.routing_id) is not connection or connection.refused is not None:
+            return
+        if not are_unit_vectors(answer.vector, 1, ready.identity.dimensions):
+            self._refuse(connection, "its vectors are not those of its model")
+            return
+        found = np.frombuffer(answer.vector, dtype="<f4")
+        if expected is not None and float(found @ np.frombuffer(expected, dtype="<f4")) < SAME_COSINE:
+            self._refuse(connection, "its vectors are not those of its model: the same text has another one here")
+            return
+        if expected is None:
+            self._scheduler.note_trial(ready.choice, ready.identity, answer.vector)
+        credit = max(1, min(ready.credit, MOST_CREDIT))
+        connection.ready, connection.admitted = ready, True
+        self._refusals.pop(connection.peer.key, None)
+        logger.info("an embedder on another host works", extra={"worker": connection.peer.name})
+        self._scheduler.hear(connection.peer, msgspec.structs.replace(ready, credit=credit))
+
+    async def _vector_of_trial(self, identity: ModelIdentity) -> bytes | None:
+        """The vector that the model makes of the trial's text, as a worker of this host says, or as it was kept."""
+        for worker in self._scheduler.workers_here(identity):
+            try:
+                answer = await self._scheduler.ask(worker, TRIAL, CHECK_S)
+            except EmbeddingUnavailable:
+                continue
+            if are_unit_vectors(answer.vector, 1, identity.dimensions):
+                return answer.vector
+        return self._scheduler.trial_of(identity)
+
+    async def _watch(self) -> None:
+        while True:
+            for connection in list(self._connections.values()):
+                self._look_at(connection)
+            await anyio.sleep(PING_S)
+
+    def _look_at(self, connection: _Connection) -> None:
+        peer = connection.peer
+        if self._keys.find(peer.key) is None:
+            self._say_refused(peer, "this embedder was revoked")
+            self._forget(connection)
+        elif not self.send(peer, WorkerPing()) or self._clock() - connection.heard_at > self._silence_s:
+            logger.warning("an embedder on another host is gone", extra={"worker": peer.name})
+            self._forget(connection)
+        elif connection.refused is None and connection.ready is None:
+            self.send(peer, WhoAreYou())
+        elif connection.admitted and connection.ready is not None:
+            wanted = self._scheduler.better_choice(peer, connection.ready.choice)
+            if wanted is not None:
+                self._scheduler.lose(peer)
+                connection.admitted, connection.ready = False, None
+                self.send(peer, UseModel(wanted))
+
+    def _forget(self, connection: _Connection) -> None:
+        self._connections.pop(connection.peer.routing_id, None)
+        self._scheduler.lose(connection.peer)
+
+    def _refuse_liar(self, worker: Peer, reason: str) -> None:
+        connection = self._connections.get(worker.routing_id)
+        if connection is not None:
+            self._refuse(connection, reason)
+
+    def _refuse(self, connection: _Connection, reason: str) -> None:
+        """Give a worker nothing more, until it is started anew."""
+        connection.admitted, connection.refused = False, reason
+        self._scheduler.lose(connection.peer)
+        self._note_refusal(connection.peer.key, reason)
+        self._say_refused(connection.peer, reason)
+
+    def _note_refusal(self, key: str, reason: str) -> None:
+        self._refusals[key] = reason
+        logger.error("an embedder on another host is refused", extra={"reason": reason})
+
+    def _say_refused(self, peer: Peer, reason: str) -> None:
+        if self._router is not None:
+            self._router.refuse(peer, WorkerRefused(reason), in_reply_to=None)
+
+
+def _is_plausible(ready: WorkerReady) -> bool:
+    """True if nothing that a worker says of its model is absurd."""
+    scale = ready.scale.answering, ready.scale.unrelated
+    is_scale = all(math.isfinite(cosine) and abs(cosine) <= 1 for cosine in scale) and scale[0] > scale[1]
+    named = (ready.identity.engine, ready.identity.model, ready.identity.revision, ready.identity.precision)
+    is_named = all(0 < len(text) <= SHOWN_CHARACTERS for text in named)
+    return is_scale and is_named and 0 < ready.identity.dimensions <= MOST_DIMENSIONS

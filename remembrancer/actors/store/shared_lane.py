@@ -1,0 +1,820 @@
+"""A shared lane: records that several hosts keep alike, each by applying the entries of one journal in their order.
+
+What an entry does depends on the file, the entry and the journal's time of it alone. A host appends its operations,
+reads on to where they stand, and applies them, and what others appended before, in one transaction with the mark up to
+which it has come: only then it knows what came of them. What is derived from a memory (vectors, names that were found)
+is each host's own, and so are its limits: they are looked at before an operation is appended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+import sqlite3
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from remembrancer.actors.migrations import write_copy
+from remembrancer.actors.snapshots import check_copy
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
+from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, SqliteRecords
+from remembrancer.config.tokens import ENDED_KEPT
+from remembrancer.journal.contract import (
+    MAX_APPEND,
+    MAX_APPEND_BYTES,
+    MAX_ENTRY_BYTES,
+    Entry,
+    Journal,
+    Mark,
+    NewEntry,
+    Page,
+    Trimmed,
+)
+from remembrancer.memory.edits import AppliedOperation
+from remembrancer.memory.moves import receive_move, return_move
+from remembrancer.memory.plan import check_session_limit, plan
+from remembrancer.memory.planner import Planner
+from remembrancer.protocol.errors import (
+    EntryDamaged,
+    EntryTooLarge,
+    FileUnusable,
+    InvalidInput,
+    JournalAway,
+    JournalChanged,
+    JournalRefused,
+    KeyMissing,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    SchemaTooOld,
+    size_in_words,
+)
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.runs import (
+    AddMemory,
+    ApplyRun,
+    NoteMaintenance,
+    Place,
+    RequestConsolidation,
+    ReviseMemory,
+    RunKind,
+    RunResult,
+)
+from remembrancer.protocol.sharing import SharedToken
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    EraseMemory,
+    Operation,
+    PortableMemory,
+    ProjectRef,
+    PromoteMemory,
+    StoreMemory,
+    memory_id_of,
+    needs_room,
+)
+
+FORMAT: Final = 3
+"""The form of entries, and the rules by which they are applied: a release that changes either counts on. Entries of
+format 1 were applied at the time that their own host gave them; those of format 2 do not say what they stand behind."""
+PAGE: Final = 1000
+AWAY_S: Final = 1.0
+"""For so long after the journal did not answer it is not asked for a write: nobody waits for it again and again."""
+ACCESSES_S: Final = 30.0
+"""Accesses are told to the others so often at most, or with the next write."""
+REFUSED_S: Final = 7 * 86400.0
+"""For so long it is known which operations were refused: no publish is on its way for longer."""
+STOPS: Final = (JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew)
+"""The errors after which nothing more is applied or appended, until somebody has done what the error says."""
+_TO_SCRUB: Final = "lane_erasures AS e JOIN lane_entries AS l USING (memory_id)"
+_REACHED: Final = "max(e.position, l.position)"
+"""The entries with the words of erased memories, some of them appended by who did not know that yet."""
+_MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane"
+
+NEWER: Final = (
+    "another member of this shared lane has a newer release, whose entries this one does not know: install it here "
+    "too; what was applied before can be read"
+)
+READER: Final = (
+    "this machine may only read what is shared in this project: store it with the scope session or user, or ask who "
+    "invited this machine for an invitation that lets it write"
+)
+LEFT: Final = "this machine is leaving what is shared: what is changed is changed in the copy that stays here"
+READS_ALONE: Final = "this machine may only read what is shared as {}: tokens are for one that writes to change"
+
+LATE: Final = Outcome(InvalidInput("this operation was refused, and this is an attempt at it from before that"))
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Submitted(msgspec.Struct, frozen=True, omit_defaults=True, tag="operation", tag_field="entry"):
+    """An operation of a member. `memory` is the one that a promotion brings into the lane.
+
+    `behind` is the position up to which its host had applied the lane. An operation that was refused after that is not
+    asked for anew by this entry: it is an earlier attempt, which a server has held back.
+    """
+
+    operation: Operation
+    by: str
+    memory: PortableMemory | None = None
+    format: int = 1
+    behind: int | None = None
+
+
+class Accessed(msgspec.Struct, frozen=True, omit_defaults=True, tag="accesses", tag_field="entry"):
+    """Answers have shown memories so often, and sessions have used some."""
+
+    shown: dict[str, int]
+    used: dict[str, tuple[str, ...]]
+    at: float = 0.0
+    """The time of the host, in format 1."""
+    format: int = 1
+
+
+class TokenChanged(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
+    """A token opens this lane at each of its hosts; or (None) the one of that name does not any more."""
+
+    name: str
+    token: SharedToken | None
+    format: int = FORMAT
+
+
+class ProjectRenamed(msgspec.Struct, frozen=True, tag="project", tag_field="entry"):
+    """A project from which memories of the user came has another id."""
+
+    old: str
+    new: str
+    format: int = FORMAT
+
+
+class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="entry"):
+    """No host goes on with a session over HTTP, which its client has ended. Its name begins with when it began."""
+
+    name: str
+    format: int = FORMAT
+
+
+class _Header(msgspec.Struct, frozen=True):
+    format: int = 1
+
+
+LaneEntry = Submitted | Accessed | TokenChanged | SessionEnded | ProjectRenamed
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(LaneEntry).decode
+_decode_token: Final = msgspec.msgpack.Decoder(SharedToken).decode
+_decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
+
+
+class TakenIn(NamedTuple):
+    """The passages that are gone since a snapshot is in a lane's place, the numbers of the memories that are there and
+    have no vectors yet, and the memories that others have erased."""
+
+    removed_passages: tuple[int, ...]
+    to_embed: tuple[int, ...]
+    erased: tuple[str, ...]
+
+
+class Ask(Protocol):
+    """Runs a question to the journal on its event loop, and waits for the answer. `JournalAway` if that takes long."""
+
+    def __call__(self, question: Coroutine[Any, Any, T], /) -> T: ...
+
+
+def decode_entry(body: bytes) -> LaneEntry:
+    """An entry out of the journal.
+
+    Raises:
+        SchemaTooNew: a newer release wrote it.
+        EntryDamaged: it is none.
+    """
+    try:
+        if _decode_header(body).format > FORMAT:
+            raise SchemaTooNew(NEWER)
+        entry: LaneEntry = _decode(body)
+    except msgspec.DecodeError as error:
+        raise EntryDamaged(f"an entry of the journal is none that a member writes: {error}") from error
+    return entry
+
+
+class SharedLane(SqliteRecords):
+    """`Records` that are written by way of a journal: a project's, or (`is_users`) the user's on all his machines.
+
+    Writing methods: from the lane's thread, not the event loop.
+
+    `on_others` is told, on the lane's thread, what came of the entries of other hosts. `member` is who stores here;
+    one that is `read_only` appends nothing, and what it would append is refused at once.
+    """
+
+    is_shared = True
+    links_duplicates = False
+    """A link to what is nearly the same decides what a change releases: no host may make one by itself."""
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        clock: Callable[[], float],
+        journal: Journal,
+        member: str,
+        ask: Ask,
+        on_others: Callable[[Sequence[tuple[Submitted, Outcome]]], None] = lambda _: None,
+        *,
+        read_only: bool = False,
+        is_users: bool = False,
+        limit_bytes: int | None = None,
+        session_limit: int | None = None,
+        wait_s: float | None = None,
+    ) -> None:
+        super().__init__(path, name, clock, limit_bytes=limit_bytes, session_limit=session_limit, wait_s=wait_s)
+        self.is_users = is_users
+        self._journal = journal
+        self._member = member
+        self.read_only = read_only
+        self.is_left = False
+        """True while this host leaves: what is to be changed waits, and is changed in the copy that stays here."""
+        self._ask_journal = ask
+        self._on_others = on_others
+        self._away_until = 0.0
+        self._shown: Counter[str] = Counter()
+        self._used: defaultdict[str, set[str]] = defaultdict(set)
+        self._told_at = clock()
+        self._may_be_there = True
+        """True if an append had no answer: what it was about is looked for before it is appended again."""
+        self.problem: RemembrancerError | None = None
+        """The reason why nothing is applied and appended any more."""
+        self.head = 0
+        """The newest position that is known of."""
+        ((*mark, self._applied_at),) = self._file.read(_MARK)
+        self.mark = Mark(*mark)
+        self.head = self.mark.position
+        self.tokens = self._read_tokens()
+        """The tokens with which clients may come over HTTP, to any host of this lane."""
+        self.ended_sessions = self._read_ended_sessions()
+        """The newest of the sessions that such clients have ended."""
+
+    # Writing.
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        refusals = self._refusals(operations)
+        entries = [self._submitted(each) for each, refusal in zip(operations, refusals, strict=True) if refusal is None]
+        outcomes = iter([] if self.read_only else self._append(entries))
+        return [next(outcomes) if refusal is None else refusal for refusal in refusals]
+
+    def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        (refusal,) = self._refusals([operation])
+        if refusal is not None:
+            return refusal
+        return self._append([self._submitted(operation, memory)])[0]
+
+    def _submitted(self, operation: Operation, memory: PortableMemory | None = None) -> Submitted:
+        """The entry of an operation, without the project's place, which each host has elsewhere. A memory of the user
+        keeps the id of the project that it came from, to which it may be taken back."""
+        project = ProjectRef(operation.project.id if self.is_users else self.name, "")
+        operation = msgspec.structs.replace(operation, project=project)
+        return Submitted(operation, self._member, memory, FORMAT, self.mark.position)
+
+    def rename_project(self, old: str, new: str) -> None:
+        if self.read_only:
+            return
+        entry = NewEntry(_entry_id("project"), _encode(ProjectRenamed(old, new)))
+        self.catch_up()
+        self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
+
+    def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
+        if self.read_only:
+            return
+        rows = self._file.read(
+            "SELECT number, id FROM memories WHERE number IN (SELECT value FROM json_each(?))",
+            (encode_json(numbers).decode(),),
+        )
+        ids = dict(rows)
+        self._shown.update(ids[number] for number in numbers if number in ids)
+        if used:
+            self._used[session_id].update(used)
+        if at - self._told_at >= ACCESSES_S or at < self._told_at:
+            self._told_at = at  # also if the journal takes nothing now
+            self._append([])
+
+    def request_consolidation(self, threshold: int, now: float) -> bool:
+        return self._note(RequestConsolidation(threshold), now).edits > 0
+
+    def note_maintenance(self, at: float) -> None:
+        self._note(NoteMaintenance(), at)
+
+    def _note(self, edit: RequestConsolidation | NoteMaintenance, now: float) -> RunResult:
+        """Note something for who does the work in the background, here or on another host."""
+        operation_id = new_ulid()
+        kind: RunKind = "maintenance" if isinstance(edit, NoteMaintenance) else "consolidation"
+        place: Place = "user" if self.is_users else "project"
+        run = ApplyRun(f"run:{operation_id}", place, kind, "decay_archive", (edit,))
+        project = ProjectRef("" if self.is_users else self.name, "")
+        (outcome,) = self.apply([Operation(operation_id, project, "", now, run)])
+        if isinstance(outcome.reply, RemembrancerError):
+            raise outcome.reply
+        assert isinstance(outcome.reply.result, RunResult)
+        return outcome.reply.result
+
+    def scrub(self, memory_id: str) -> bool:
+        """Take what is left of an erased memory out of the words of the index and the file's log: all else went when
+        the entry was applied, but for the journal (`scrub_entries`)."""
+        if not self.is_erased(memory_id):
+            return False
+        with self._edits() as edits:
+            edits.drop_deleted_words()
+        self._file.leave_nothing()
+        return True
+
+    @property
+    def to_scrub(self) -> int:
+        """The position that a snapshot has to have reached before all entries with the words of erased memories can be
+        scrubbed; 0 if there are none."""
+        ((position,),) = self._file.read(f"SELECT coalesce(max({_REACHED}), 0) FROM {_TO_SCRUB}")  # noqa: S608
+        return int(position)
+
+    def scrub_entries(self, position: int) -> None:
+        """Take entries with the words of erased memories out of the journal, as far as a snapshot of that position
+        says what they did: who has not read them can apply nothing behind them.
+
+        Raises:
+            RemembrancerError: the journal cannot be written now. It can be done again.
+        """
+        gone = f"FROM {_TO_SCRUB} WHERE {_REACHED} <= ?"
+        for (number,) in self._file.read(f"SELECT DISTINCT l.position {gone}", (position,)):
+            self._ask(self._journal.scrub(self.name, number))
+        with self._file.transaction() as connection:
+            gone = f"(memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
+            connection.execute(f"DELETE FROM lane_entries WHERE {gone}", (position,))  # noqa: S608 - our names
+
+    def grant(self, token: SharedToken) -> None:
+        """Have a token open this lane at each of its hosts.
+
+        Raises:
+            InvalidInput: there is one of that name.
+            JournalRefused: this member may only read.
+            RemembrancerError: the journal cannot be written now.
+        """
+        self._change_tokens(TokenChanged(token.name, token))
+
+    def revoke(self, name: str) -> None:
+        """Have a token open this lane nowhere any more. Raises as `grant`, and `InvalidInput`: there is none of it."""
+        self._change_tokens(TokenChanged(name, None))
+
+    def _change_tokens(self, change: TokenChanged) -> None:
+        if self.read_only:
+            raise JournalRefused(READS_ALONE.format(self.name))
+        self.catch_up()
+        is_there = any(each.name == change.name for each in self.tokens)
+        if is_there == (change.token is not None):
+            there = f"there is a token {change.name!r}" if is_there else f"there is no token {change.name!r}"
+            raise InvalidInput(f"{there} of what is shared as {self.name}")
+        entry = NewEntry(_entry_id("token"), _encode(change))
+        self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
+        if change.token is not None and change.token not in self.tokens:
+            raise InvalidInput(f"another host has just made a token {change.name!r} of what is shared as {self.name}")
+
+    def end_session(self, name: str) -> None:
+        """Have no host go on with a session that a client has ended. Raises as `grant`."""
+        if self.read_only:
+            raise JournalRefused(READS_ALONE.format(self.name))
+        self.catch_up()
+        if name not in self.ended_sessions:
+            entry = NewEntry(_entry_id("session"), _encode(SessionEnded(name)))
+            self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
+
+    def _read_ended_sessions(self) -> tuple[str, ...]:
+        return tuple(name for (name,) in self._file.read("SELECT name FROM lane_sessions ORDER BY name"))
+
+    def _read_tokens(self) -> tuple[SharedToken, ...]:
+        rows = self._file.read("SELECT token FROM lane_tokens ORDER BY name")
+        return tuple(_decode_token(token) for (token,) in rows)
+
+    # The journal.
+
+    def rejoin(self, journal: Journal, member: str, *, read_only: bool = False) -> None:
+        """Go on by another connection to the journal, as that member: after what `problem` asks for was done."""
+        self._journal, self._member, self.read_only = journal, member, read_only
+        self._away_until = 0.0
+        self.problem = None
+
+    @property
+    def time(self) -> float:
+        """The time of the newest entry that was applied, which is the same on every host."""
+        return float(self._applied_at)
+
+    @property
+    def behind(self) -> int:
+        """The number of entries that are known of, and not applied."""
+        return max(0, self.head - self.mark.position)
+
+    def applied(self, after: str, limit: int) -> list[AppliedOperation]:
+        """The operations that were applied here and not forgotten since, behind that id."""
+        rows = self._file.read(
+            "SELECT operation_id, result, applied_at FROM applied_operations WHERE operation_id > ? "
+            "ORDER BY operation_id LIMIT ?",
+            (after, limit),
+        )
+        return [AppliedOperation(*row) for row in rows]
+
+    def catch_up(self) -> None:
+        """Apply what others have appended.
+
+        Raises:
+            JournalAway, JournalRefused: the journal cannot be read now.
+            JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew: nothing is applied any more (`problem`).
+            Trimmed: this host was away for too long, or what it has not read was scrubbed: it has to take a snapshot
+                in (`take_in`).
+            RemembrancerError: the file cannot be written.
+        """
+        self._read_on()
+        self._may_be_there = False
+
+    # Snapshots: the whole of a lane at a mark, without what each host makes of it by itself.
+
+    @property
+    def path(self) -> Path:
+        """The lane's file."""
+        return self._file.path
+
+    @property
+    def erased_at(self) -> int:
+        """The position of the newest entry that erased a memory; 0 if none has. What is older may have its words."""
+        ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures")
+        return int(position)
+
+    def erasings(self) -> tuple[int, ...]:
+        """The positions of the entries that erased memories: a host that has applied one has the memory no more."""
+        return tuple(number for (number,) in self._file.read("SELECT position FROM lane_erasures ORDER BY position"))
+
+    def write_snapshot(self, path: Path) -> Mark:
+        """Write the lane as it is now into a new file, and check it; the mark of that. From any thread.
+
+        Raises:
+            RecordsUnusable: the lane's file is damaged.
+            FileUnusable, StorageFull: the snapshot cannot be written.
+        """
+        address = f"{self._file.path.absolute().as_uri()}?mode=ro"
+        try:
+            with closing(sqlite3.connect(address, uri=True)) as source:
+                write_copy(source, path)
+            with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+                drop_local(SqliteEdits(copy, 0.0))
+                copy.execute("VACUUM")  # or what was deleted could still be read there
+                *mark, _ = copy.execute(_MARK).fetchone()
+        except sqlite3.Error as error:
+            raise as_error(path, error) from error
+        except OSError as error:
+            raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
+        return Mark(*mark)
+
+    def take_in(self, path: Path) -> TakenIn:
+        """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
+        one or the other."""
+        removed = self._file.read("SELECT number FROM passages")
+        known = {memory_id for (memory_id,) in self._file.read("SELECT memory_id FROM erased")}
+        numbered = self._file.read("SELECT seq FROM sqlite_sequence WHERE name = 'passages'")
+        with closing(sqlite3.connect(path, isolation_level=None)) as source:
+            if numbered:  # the number of a passage whose vector is in an index here is never another's
+                source.execute("DELETE FROM sqlite_sequence WHERE name = 'passages'")
+                source.execute("INSERT INTO sqlite_sequence VALUES ('passages', ?)", numbered[0])
+            self._file.take_over(source)
+            to_embed = tuple(number for (number,) in source.execute("SELECT number FROM memories ORDER BY number"))
+        self._file.empty_log()
+        ((*mark, self._applied_at),) = self._file.read(_MARK)
+        self.mark = Mark(*mark)
+        self.head = max(self.head, self.mark.position)
+        self.tokens, self.ended_sessions = self._read_tokens(), self._read_ended_sessions()
+        erased = [memory_id for (memory_id,) in self._file.read("SELECT memory_id FROM erased ORDER BY memory_id")]
+        return TakenIn(
+            tuple(number for (number,) in removed),
+            to_embed,
+            tuple(memory_id for memory_id in erased if memory_id not in known),
+        )
+
+    def _append(self, entries: Sequence[Submitted]) -> list[Outcome]:
+        """Append entries and apply them: the outcome of each. The accesses that have come together go with them."""
+        outcomes: dict[str, Outcome] = {}
+        bodies = {each.operation.operation_id: _encode(each) for each in entries}
+        for operation_id, body in bodies.items():
+            if len(body) > MAX_ENTRY_BYTES:
+                words = f"{size_in_words(len(body))}, and an entry may have {size_in_words(MAX_ENTRY_BYTES)}"
+                outcomes[operation_id] = Outcome(EntryTooLarge(f"this is too large to be shared: {words}"))
+        try:
+            self._refuse_if_stopped()
+            if time.monotonic() < self._away_until:
+                raise JournalAway("the journal of this shared lane did not answer a moment ago")
+            if self._may_be_there:
+                self.catch_up()
+            while waiting := {key: each for key, each in bodies.items() if key not in outcomes}:
+                self._append_some(waiting, outcomes)
+            self._append_some({}, outcomes)
+        except RemembrancerError as caught:
+            error = caught
+            if isinstance(error, STOPS):
+                self._stop(error)
+            if isinstance(error, Trimmed):  # what is appended is not known before the snapshot is here: it waits
+                error = JournalAway("what others have stored is taken from a snapshot first: try again in a moment")
+            for operation_id in bodies:
+                outcomes.setdefault(operation_id, Outcome(error))
+        return [outcomes[each.operation.operation_id] for each in entries]
+
+    def _append_some(self, waiting: dict[str, bytes], outcomes: dict[str, Outcome]) -> None:
+        """Append as many as one append takes. What has been applied since is answered from that."""
+        some: dict[str, NewEntry] = {}
+        room = MAX_APPEND_BYTES
+        for operation_id, body in waiting.items():
+            earlier = self.outcome_of(operation_id)
+            if earlier is not None:
+                outcomes[operation_id] = Outcome(earlier)
+            elif len(body) <= room and len(some) < MAX_APPEND - 1:
+                some[operation_id] = NewEntry(_entry_id(operation_id), body)
+                room -= len(body)
+        entries = list(some.values())
+        accesses = self._accesses()
+        if accesses is not None:
+            entries.append(NewEntry(_entry_id("accesses"), _encode(accesses)))
+        if not entries:
+            return
+        self._may_be_there = True
+        position = self._ask(self._journal.append(self.name, entries, behind=self.mark)).position
+        if accesses is not None:
+            self._shown.clear()
+            self._used.clear()
+            self._told_at = self._clock()
+        try:
+            outcomes |= self._read_on(some, position)
+        except STOPS as error:
+            raise JournalAway(f"the others have this, and here nothing is applied any more: {error.message}") from error
+        self._may_be_there = False
+
+    def _read_on(self, own: Collection[str] = (), position: int = 0) -> dict[str, Outcome]:
+        """Apply all that the journal has, up to a position at least: the outcomes of this append's own operations."""
+        self._refuse_if_stopped()
+        outcomes: dict[str, Outcome] = {}
+        try:
+            while True:
+                page = self._ask(self._journal.read(self.name, after=self.mark, limit=PAGE))
+                self.head = max(page.head, position)
+                entries, mark, problem = _decoded(page, self.mark)
+                others = []
+                for entry, outcome in self._apply_entries(entries, mark):
+                    if entry.operation.operation_id in own:
+                        outcomes.setdefault(entry.operation.operation_id, outcome)
+                    else:
+                        others.append((entry, outcome))
+                self._on_others(others)
+                if problem is not None:
+                    raise problem
+                if page.is_last and self.mark.position >= position:
+                    return outcomes
+        except STOPS as error:
+            self._stop(error)
+            raise
+
+    def _accesses(self) -> Accessed | None:
+        if not self._shown and not self._used:
+            return None
+        used = {session: tuple(sorted(ids)) for session, ids in sorted(self._used.items())}
+        return Accessed(dict(sorted(self._shown.items())), used, format=FORMAT)
+
+    def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+        try:
+            return self._ask_journal(question)
+        except JournalAway:
+            self._away_until = time.monotonic() + AWAY_S
+            raise
+
+    def _stop(self, error: RemembrancerError) -> None:
+        if self.problem is None:
+            logger.error("a shared lane has stopped", extra={"lane": self.name, "reason": error.message})
+        self.problem = error
+
+    def _refuse_if_stopped(self) -> None:
+        if self.problem is not None:
+            raise self.problem
+
+    # Applying.
+
+    def _refusals(self, operations: Iterable[Operation]) -> list[Outcome | None]:
+        """The limits of this host, which are no part of what an entry does: what they refuse is not appended."""
+        full, limit = self._full(), self._session_limit
+        refused = JournalRefused(READER) if self.read_only else JournalAway(LEFT) if self.is_left else None
+        refusals: list[Outcome | None] = []
+        for operation in operations:
+            refusal: RemembrancerError | None = refused or (full if needs_room(operation.change) else None)
+            if refusal is None and limit is not None and isinstance(operation.change, StoreMemory):
+                try:
+                    with self._edits() as edits:
+                        stored = edits.stored_by(operation.change.session_id)
+                        check_session_limit(operation, edits, stored, limit)
+                except InvalidInput as error:
+                    refusal = error
+            earlier = None if refusal is None else self.outcome_of(operation.operation_id)
+            refusals.append(None if refusal is None else Outcome(refusal if earlier is None else earlier))
+        return refusals
+
+    def _apply_entries(self, entries: Sequence[tuple[Entry, LaneEntry]], mark: Mark) -> list[tuple[Submitted, Outcome]]:
+        """Apply entries and note the mark behind them, in one transaction: what came of the operations."""
+        applied_at = self._applied_at
+        outcomes: list[tuple[Submitted, Outcome]] = []
+        with self._file.transaction() as connection:
+            for stands, entry in entries:
+                applied_at = max(applied_at, _time_of(stands, entry))
+                connection.execute("SAVEPOINT entry")
+                try:
+                    edits = SqliteEdits(connection, applied_at)
+                    if isinstance(entry, Accessed):
+                        _count(edits, entry, applied_at)
+                    elif isinstance(entry, TokenChanged):
+                        _change_token(connection, entry)
+                    elif isinstance(entry, ProjectRenamed):
+                        edits.rename_project(entry.old, entry.new)
+                    elif isinstance(entry, SessionEnded):
+                        _end_session(connection, entry)
+                    else:
+                        outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)
+                        outcomes.append((entry, outcome))
+                except UNACCEPTABLE as error:
+                    connection.execute("ROLLBACK TO entry")
+                    logger.error("an entry was refused", extra={"lane": self.name, "reason": str(error)})
+                    if isinstance(entry, Submitted):
+                        refusal = InvalidInput(f"the records refuse this operation: {error}")
+                        outcomes.append((entry, Outcome(refusal)))
+                if isinstance(entry, Submitted) and _is_refused(outcomes[-1][1]):
+                    _note_refusal(connection, entry.operation.operation_id, stands.position, applied_at)
+                connection.execute("RELEASE entry")
+            connection.execute(
+                "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ?",
+                (mark.journal, mark.position, mark.entry_id, applied_at),
+            )
+        self.mark, self._applied_at = mark, applied_at
+        if any(isinstance(entry, TokenChanged) for _, entry in entries):
+            self.tokens = self._read_tokens()
+        if any(isinstance(entry, SessionEnded) for _, entry in entries):
+            self.ended_sessions = self._read_ended_sessions()
+        return outcomes
+
+
+def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:
+    """Count accesses, and note who has used which memories."""
+    for session_id, used in entry.used.items():
+        edits.note_use(used, session_id)
+    numbers = [number for number, memory_id in edits.numbers_of(entry.shown) for _ in range(entry.shown[memory_id])]
+    edits.count_accesses(numbers, at)
+
+
+def _change_token(connection: sqlite3.Connection, entry: TokenChanged) -> None:
+    """Note a token, or take it away. Of two that were given one name at once, the first keeps it."""
+    if entry.token is None:
+        connection.execute("DELETE FROM lane_tokens WHERE name = ?", (entry.name,))
+    else:
+        token = _encode(entry.token)
+        connection.execute("INSERT OR IGNORE INTO lane_tokens VALUES (?, ?)", (entry.name, token))
+
+
+def _end_session(connection: sqlite3.Connection, entry: SessionEnded) -> None:
+    """Note the end of a session, and let go of the oldest one where there are too many: of such none comes back."""
+    connection.execute("INSERT OR IGNORE INTO lane_sessions VALUES (?)", (entry.name,))
+    connection.execute(
+        "DELETE FROM lane_sessions WHERE name <= (SELECT name FROM lane_sessions ORDER BY name DESC LIMIT 1 OFFSET ?)",
+        (ENDED_KEPT,),
+    )
+
+
+def _time_of(stands: Entry, entry: LaneEntry) -> float:
+    """The time at which an entry is applied, if the lane's own is not later."""
+    if entry.format > 1 or isinstance(entry, TokenChanged | SessionEnded | ProjectRenamed):
+        return stands.at
+    return entry.at if isinstance(entry, Accessed) else entry.operation.requested_at
+
+
+def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, is_users: bool) -> Outcome:
+    """Apply an operation at a time of the lane. What SQLite raises leaves it to be rolled back.
+
+    What is shown of it is the time at which it was asked for, as far as that is not after the lane's.
+    """
+    requested_at = at if entry.format == 1 else min(at, entry.operation.requested_at)
+    operation = msgspec.structs.replace(entry.operation, requested_at=requested_at)
+    earlier = edits.outcome_of(operation.operation_id)
+    if earlier is not None:
+        return Outcome(earlier)
+    if entry.behind is not None and _was_refused(edits, operation.operation_id, behind=entry.behind):
+        return LATE
+    is_taken_back = entry.memory is None and is_users and _takes_back(operation)
+    if is_taken_back:
+        outcome = edits.carry_out(operation, return_move(Planner(operation, edits, entry.by)))
+    elif entry.memory is None:
+        outcome = edits.carry_out(operation, plan(operation, edits, entry.by))
+    else:
+        outcome = edits.carry_out(operation, receive_move(Planner(operation, edits, entry.by), entry.memory))
+    result = outcome.reply.result if isinstance(outcome.reply, Applied) else None
+    memory_id = getattr(result, "memory_id", None) or memory_id_of(operation.change)
+    quoted = [memory_id] if memory_id is not None else _quoted_by(operation.change)
+    if not (is_taken_back or isinstance(operation.change, EraseMemory)):
+        for each in quoted:
+            edits.execute("INSERT OR IGNORE INTO lane_entries VALUES (?, ?)", (each, position))
+    elif memory_id is not None and isinstance(outcome.reply, Applied):
+        edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (?, ?)", (memory_id, position))
+    return outcome
+
+
+def _takes_back(operation: Operation) -> bool:
+    change = operation.change
+    return isinstance(change, PromoteMemory) and change.target_scope == "project"
+
+
+def _quoted_by(change: Change) -> list[str]:
+    """The memories whose words are in a run: those that it makes, what they are made of, and what is merged."""
+    if not isinstance(change, ApplyRun):
+        return []
+    quoted: list[str] = []
+    for edit in change.edits:
+        if isinstance(edit, AddMemory):
+            quoted += [edit.memory.id, *(memory_id for memory_id, _ in edit.made_of)]
+        elif isinstance(edit, ReviseMemory):
+            quoted += [edit.memory_id, *([] if edit.chain is None else [edit.chain.memory_id])]
+    return quoted
+
+
+def _is_refused(outcome: Outcome) -> bool:
+    return isinstance(outcome.reply, RemembrancerError) and outcome is not LATE
+
+
+def _was_refused(edits: SqliteEdits, operation_id: str, *, behind: int) -> bool:
+    refused = "SELECT 1 FROM lane_refusals WHERE operation_id = ? AND position > ?"
+    return edits.execute(refused, (operation_id, behind)).fetchone() is not None
+
+
+def _note_refusal(connection: sqlite3.Connection, operation_id: str, position: int, at: float) -> None:
+    """Keep in mind where an operation was refused, and no longer where others were long ago."""
+    connection.execute("DELETE FROM lane_refusals WHERE refused_at < ?", (at - REFUSED_S,))
+    connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (?, ?, ?)", (operation_id, position, at))
+
+
+def drop_local(edits: SqliteEdits) -> None:
+    """Take out of a copy of a lane what its host has made of it by itself: vectors, and names found in texts."""
+    edits.execute("DELETE FROM passages")
+    edits.execute("DELETE FROM embedded")
+    edits.execute("DELETE FROM sqlite_sequence WHERE name = 'passages'")
+    found = edits.execute("DELETE FROM memory_entities WHERE found RETURNING entity").fetchall()
+    edits.remove_unlinked(entity for (entity,) in found)
+    edits.execute("DELETE FROM found_names")
+    edits.execute("INSERT OR IGNORE INTO names_to_find SELECT number FROM memories")
+    edits.drop_deleted_words()
+
+
+def check_snapshot(path: Path, mark: Mark) -> None:
+    """Look whether a file, which is brought to the schema of this release, is whole and of a lane at a mark.
+
+    Raises:
+        EntryDamaged: it is damaged, or of another mark.
+        SchemaTooNew: a newer release wrote it.
+    """
+    try:
+        SqliteFile(path).close()
+        found = check_copy(path, RECORDS.latest)
+        if found != "ok":
+            raise EntryDamaged(f"a snapshot of the shared lane is damaged ({found})")
+        with closing(sqlite3.connect(path)) as connection:
+            *its, _ = connection.execute(_MARK).fetchone()
+    except SchemaTooNew as error:
+        raise SchemaTooNew(NEWER) from error
+    except (SchemaTooOld, RecordsUnusable, sqlite3.Error) as error:
+        raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
+    if Mark(*its) != mark:
+        raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")
+
+
+def _decoded(page: Page, before: Mark) -> tuple[list[tuple[Entry, LaneEntry]], Mark, RemembrancerError | None]:
+    """The entries of a page as far as they can be applied here, the mark behind them, and why that is not all.
+
+    A hole is an entry that was scrubbed before it was read here: what it did to other memories is in a snapshot alone.
+    """
+    entries: list[tuple[Entry, LaneEntry]] = []
+    mark = before
+    for entry in page.entries:
+        if entry.position != mark.position + 1:
+            return entries, mark, Trimmed(entry.position)
+        try:
+            entries.append((entry, decode_entry(entry.body)))
+        except STOPS as error:
+            return entries, mark, error
+        mark = Mark(page.mark.journal, entry.position, entry.id)
+    if page.mark.position != mark.position:
+        return entries, mark, Trimmed(page.mark.position + 1)
+    return entries, page.mark, None
+
+
+def _entry_id(about: str) -> str:
+    """Another id for each attempt: what was refused may be asked again. It tells nobody the operation's own."""
+    return f"{hashlib.sha256(about.encode()).hexdigest()[:16]}.{secrets.token_hex(8)}"

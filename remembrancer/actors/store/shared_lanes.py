@@ -1,0 +1,745 @@
+"""The shared lanes of a home: which project shares which, and which is the user's own, the connections to their
+journals, and what others append.
+
+A home that shares nothing has no file `lanes/projects.json`, and imports nothing of what is here for sharing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import TimeoutError as TookTooLong
+from contextlib import aclosing, nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, cast
+
+import msgspec
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
+from remembrancer.actors.store.memory_files import USER, MemoryFiles, UnusableRecords
+from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.config.tokens import SHARED_FILE, LaneSessions, SharedGrant, Tokens, shared_grant
+from remembrancer.memory.moves import let_go
+from remembrancer.protocol.errors import (
+    UNREADABLE,
+    ConfigurationError,
+    FileUnusable,
+    InternalError,
+    InvalidInput,
+    JournalAway,
+    JournalRefused,
+    KeyMissing,
+    RecordsUnusable,
+    RemembrancerError,
+)
+from remembrancer.protocol.ids import derive_memory_id, new_ulid
+from remembrancer.protocol.kinds import SESSION_RECORD
+from remembrancer.protocol.paths import RuntimePaths, write_whole
+from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.sharing import (
+    DescribeLanes,
+    EndHttpSession,
+    GrantToken,
+    LaneLeft,
+    LanesDescribed,
+    LaneState,
+    LeaveLane,
+    ProjectShared,
+    RejoinLane,
+    RevokeToken,
+    SharedToken,
+    ShareProject,
+)
+from remembrancer.protocol.writes import (
+    Applied,
+    EraseMemory,
+    ImportMemory,
+    Operation,
+    PortableMemory,
+    ProjectRef,
+)
+
+if TYPE_CHECKING:
+    from remembrancer.actors.store.lane_snapshots import LaneSnapshots
+    from remembrancer.actors.store.shared_lane import SharedLane, Submitted, TakenIn
+    from remembrancer.journal.contract import Journal
+
+ANSWER_S: Final = 3.0
+"""The time that a write waits for the journal. An append that takes longer is looked for before it is tried again."""
+AGAIN_S: Final = 2.0
+"""The time after which a journal that was away is asked again for what others have appended."""
+TOLD_S: Final = 10.0
+"""The others are told so often at most how far this host is."""
+SCRUB_S: Final = 1.0
+"""So often at most while the journal has the words of an erased memory."""
+LEASE: Final = "consolidator"
+LEASE_S: Final = 60.0
+"""The time of the journal's clock for which one host alone does the work in the background of a lane. One that does
+not know that its time is over does no harm: what it has planned for memories that have changed since is passed over."""
+SILENT_S: Final = 10.0
+"""An answer says that a journal is away when it has been for so long: a server that restarts is no news."""
+MOVED_AT_ONCE: Final = 50
+OUTCOMES_AT_ONCE: Final = 1000
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Connection(NamedTuple):
+    """A journal, and the name under which this host is a member of its lane."""
+
+    journal: Journal
+    member: str
+    read_only: bool = False
+    is_users: bool = False
+    """True if it is the user's own scope that is shared."""
+
+
+class NoJournal:
+    """Stands where there is no way to a journal: everything that is asked of it is refused with the reason."""
+
+    def __init__(self, error: RemembrancerError) -> None:
+        self._error = error
+
+    async def aclose(self) -> None:
+        """There is nothing to close."""
+
+    def __getattr__(self, _: str) -> Never:
+        raise self._error
+
+
+class FollowUp(NamedTuple):
+    """The store's part in a lane: vectors for what is new (`embed`), none for what is gone (`remove`); `scrub`
+    takes an erased memory out of every file; `tell` hears what others have done to it, and `changed` that they have."""
+
+    embed: Callable[[str, Sequence[int]], None]
+    remove: Callable[[str, Sequence[int]], None]
+    scrub: Callable[[str], Coroutine[Any, Any, None]]
+    tell: Callable[[Sequence[Operation]], None]
+    changed: Callable[[str], None]
+
+
+class _OpenLane:
+    """A lane that is open here, and what goes on between it and its journal."""
+
+    journal: Journal
+    member: str
+    snapshots: LaneSnapshots
+    follower: asyncio.Task[None]
+
+    def __init__(self, lane: SharedLane) -> None:
+        self.lane = lane
+        self.silent: tuple[float, RemembrancerError] | None = None
+        """The time since which what others append cannot be read, and the reason."""
+        self.told: tuple[float, int] = (0.0, 0)
+        """The time of the last word to the others, and the newest erasing by then."""
+        self.tokens: tuple[SharedToken, ...] | None = None
+        self.ended_sessions: tuple[str, ...] | None = None
+        """The tokens, and the sessions that were ended with them, as the gateway has been told."""
+        self.read_at: float | None = None
+        """The time at which the journal was read last."""
+
+
+class SharedLanes:
+    """Opens lanes, and follows each while it is open. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        committer: Committer,
+        clock: Callable[[], float],
+        connect: Callable[[str], Connection] | None = None,
+        *,
+        limit_bytes: int | None = None,
+        session_limit: int | None = None,
+    ) -> None:
+        self._paths = paths
+        self._committer = committer
+        self._clock = clock
+        self._connect = connect or partial(_connection, paths)
+        self._limits = limit_bytes, session_limit
+        self._loop = asyncio.get_running_loop()
+        self._file = paths.home / SHARED
+        self._lane_of = lanes_of_projects(self._file)
+        self._open: dict[str, _OpenLane] = {}
+        self._tokens = Tokens(paths.home)
+        self._keeping_tokens = asyncio.Lock()
+        self._files: MemoryFiles
+        self._follow_up: FollowUp
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
+        self._opening = asyncio.Lock()
+
+    def attach(self, files: MemoryFiles, follow_up: FollowUp) -> None:
+        """Know the files beside which the lanes lie, and the store's part in what others append."""
+        self._files, self._follow_up = files, follow_up
+        self._write_tokens()  # a backup of before a project was shared may have been put back
+
+    def handlers(self) -> dict[type, Handler]:
+        """The requests about sharing."""
+        return {
+            ShareProject: self._share,
+            LeaveLane: self._leave,
+            RejoinLane: self._rejoin,
+            GrantToken: self._grant,
+            RevokeToken: self._revoke,
+            EndHttpSession: self._end_session,
+            DescribeLanes: self._describe,
+        }
+
+    # For the files.
+
+    def __contains__(self, project_id: str) -> bool:
+        """True if a project shares its memories."""
+        return project_id in self._lane_of
+
+    async def open(self, project_id: str) -> Records:
+        """The lane of a project; one that cannot be opened refuses what is asked of it, and leaves the rest alone."""
+        name = self._lane_of[project_id]
+        try:
+            return (await self._opened(name)).lane
+        except RemembrancerError as error:
+            logger.error("a shared lane cannot be opened", extra={"lane": name, "reason": error.message})
+            is_users = project_id == USER
+            if is_users and error.code not in UNREADABLE:  # what is the user's keeps no project from being read
+                error = RecordsUnusable(error.message)
+            return UnusableRecords(name, error, is_users=is_users)  # type: ignore[return-value]
+
+    def notices(self, project_id: str) -> tuple[Notice, ...]:
+        """The notice that an answer has not all that others have stored, if that is so."""
+        name = self._lane_of.get(project_id)
+        opened = None if name is None else self._open.get(name)
+        if opened is None:
+            return ()
+        since, error = opened.silent or (self._clock(), None)
+        if opened.lane.problem is not None:
+            text = f"Nothing is exchanged with the others any more: {opened.lane.problem.message}"
+        elif error is not None and (silent_s := self._clock() - since) >= SILENT_S:
+            text = f"What others have stored in the last {silent_s:.0f} s is not here yet ({error.message})."
+        else:
+            return ()
+        return (Notice("partial_results", text),)
+
+    # For the work in the background.
+
+    def time_of(self, lane: str) -> float:
+        """The time of a lane, which stands still while nothing happens there."""
+        opened = self._open.get(lane)
+        return 0.0 if opened is None else opened.lane.time
+
+    async def take_lease(self, lane: str) -> bool:
+        """Take or renew the lease for the work in an open lane, and read on to what who had it before has done; False
+        if another host has it, or that cannot be known."""
+        opened = self._open.get(lane)
+        if opened is None or opened.lane.read_only or opened.lane.problem is not None:
+            return False
+        try:
+            if not await opened.journal.lease(lane, LEASE, opened.member, LEASE_S):
+                return False
+            await opened.snapshots.catch_up()
+        except RemembrancerError as error:
+            logger.info("a lease cannot be had", extra={"lane": lane, "reason": error.message})
+            return False
+        return True
+
+    async def lease_holder(self, lane: str) -> str | None:
+        """The member that does the work in an open lane now; None if nobody does, or that cannot be known."""
+        opened = self._open.get(lane)
+        try:
+            return None if opened is None else await opened.journal.holder(lane, LEASE)
+        except RemembrancerError:
+            return None
+
+    async def give_back_lease(self, lane: str) -> None:
+        """Let another host do the work in a lane."""
+        opened = self._open.get(lane)
+        if opened is None:
+            return
+        try:
+            await opened.journal.release(lane, LEASE, opened.member)
+        except RemembrancerError as error:  # it ends by itself
+            logger.info("a lease cannot be given back", extra={"lane": lane, "reason": error.message})
+
+    # The journals.
+
+    async def _opened(self, name: str) -> _OpenLane:
+        async with self._opening:  # or two would ask for it at once, and each apply what comes
+            if name not in self._open:
+                await self._open_lane(name)
+            return self._open[name]
+
+    async def _open_lane(self, name: str) -> None:
+        from remembrancer.actors.store.shared_lane import SharedLane
+
+        (connection, problem), (limit_bytes, session_limit) = self._connected(name), self._limits
+
+        def take_in(done: Sequence[tuple[Submitted, Outcome]]) -> None:
+            if done:
+                self._committer.note_commit(name)
+            self._loop.call_soon_threadsafe(self._take_in, name, done)
+
+        def make() -> SharedLane:
+            return SharedLane(
+                self._paths.lane_database(name),
+                name,
+                self._clock,
+                connection.journal,
+                connection.member,
+                self._ask,
+                take_in,
+                read_only=connection.read_only,
+                is_users=connection.is_users or name == self._lane_of.get(USER),
+                limit_bytes=limit_bytes,
+                session_limit=session_limit,
+            )
+
+        opened = self._open[name] = _OpenLane(await self._committer.run(name, make))
+        opened.lane.problem = problem
+        self._begin(opened, connection)
+        await self._keep_tokens(opened)
+
+    def _begin(self, opened: _OpenLane, connection: Connection) -> None:
+        """Follow a lane by a connection to its journal."""
+        from remembrancer.actors.store.lane_snapshots import LaneSnapshots
+
+        lane = opened.lane
+        opened.journal, opened.member = connection[:2]
+        opened.snapshots = LaneSnapshots(lane, *connection[:3], self._committer, partial(self._taken_in, lane))
+        opened.follower = asyncio.create_task(self._follow(opened))
+
+    def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
+        """The journal of a lane, or the reason why there is none: what was applied before can be read without it.
+
+        Raises that reason if nothing was.
+        """
+        try:
+            return self._connect(name), None
+        except RemembrancerError as error:
+            if not self._paths.lane_database(name).exists():
+                raise
+            logger.error("a shared lane has no journal", extra={"lane": name, "reason": error.message})
+            return Connection(cast("Journal", NoJournal(error)), ""), error
+
+    def _ask(self, question: Coroutine[Any, Any, T]) -> T:
+        asked = asyncio.run_coroutine_threadsafe(question, self._loop)
+        try:
+            return asked.result(ANSWER_S)
+        except TookTooLong as error:
+            asked.cancel()
+            raise JournalAway("the server of this shared lane does not answer in time") from error
+
+    async def _follow(self, opened: _OpenLane) -> None:
+        """Apply what others append, as it comes, until nothing more of this lane can be applied here."""
+        lane = opened.lane
+        while lane.problem is None:
+            try:
+                async with aclosing(opened.journal.watch(lane.name)) as hints:  # type: ignore[type-var]
+                    async for _ in hints:
+                        await self._catch_up(opened)
+                continue
+            except RemembrancerError as error:
+                reason = error
+            except Exception as error:  # whatever it is: nobody awaits this task, and the lane would stand still
+                logger.exception(
+                    "a shared lane was not followed for a fault of this release", extra={"lane": lane.name}
+                )
+                reason = InternalError(f"a fault of this release, which the log tells: {error!r}")
+            if opened.silent is None:
+                logger.warning("a shared lane is not followed", extra={"lane": lane.name, "reason": reason.message})
+                opened.silent = self._clock(), reason
+            await asyncio.sleep(AGAIN_S)
+
+    async def _catch_up(self, opened: _OpenLane) -> None:
+        lane = opened.lane
+        await opened.snapshots.catch_up()
+        opened.read_at = self._clock()
+        await self._keep_tokens(opened)
+        if opened.silent is not None:
+            logger.info("a shared lane is followed again", extra={"lane": lane.name})
+            opened.silent = None
+        now, erased_at = time.monotonic(), lane.erased_at
+        told_at, confirmed = opened.told
+        after_s = SCRUB_S if opened.snapshots.waits_for_scrubbing else TOLD_S
+        if now - told_at >= after_s or erased_at > confirmed:  # for the word that it is gone here too somebody waits
+            opened.told = now, erased_at
+            try:
+                await opened.snapshots.keep()
+            except RemembrancerError as error:  # of no room for one, say: what others append is read all the same
+                logger.warning("snapshots are not kept", extra={"lane": lane.name, "reason": error.message})
+
+    async def _keep_tokens(self, opened: _OpenLane) -> None:
+        """Have the gateway let in who comes with a token of a lane, and nobody who came with one that was revoked or
+        whose session was ended. What cannot be written is tried again with the next look."""
+        lane = opened.lane
+        if lane.is_users or (opened.tokens is lane.tokens and opened.ended_sessions is lane.ended_sessions):
+            return
+        async with self._keeping_tokens:  # or an older list could be written over a newer one
+            tokens, ended = lane.tokens, lane.ended_sessions
+            project_id = next((each for each, name in self._lane_of.items() if name == lane.name), None)
+            path = next((each.path for each in self._files.catalog.projects() if each.id == project_id), None)
+            if path is None:  # the project is about to share it
+                return
+            grants = tuple(shared_grant(each, lane.name, path) for each in tokens)
+            if await asyncio.to_thread(self._write_tokens, lane.name, grants, ended):
+                opened.tokens, opened.ended_sessions = tokens, ended
+
+    def _write_tokens(self, lane: str = "", grants: tuple[SharedGrant, ...] = (), ended: tuple[str, ...] = ()) -> bool:
+        """Write what `_keep_tokens` has found; of lanes that are not shared here any more nothing stays."""
+        lanes = self._lane_of.values()
+        try:
+            self._tokens.keep_shared(lanes, lane, grants)
+            if ended:
+                self._tokens.keep_ended(lanes, LaneSessions(lane, ended))
+        except OSError as error:
+            logger.error("the tokens of shared lanes cannot be kept", extra={"reason": str(error)})
+            return False
+        return True
+
+    def _taken_in(self, lane: SharedLane, taken: TakenIn) -> None:
+        """Do what follows from a snapshot that is in the lane's place."""
+        self._committer.run_soon(lane.name, partial(self._committer.note_commit, lane.name))
+        self._follow_up.remove(lane.name, taken.removed_passages)
+        self._follow_up.embed(lane.name, taken.to_embed)
+        self._follow_up.changed(lane.name)
+        for memory_id in taken.erased:
+            self._scrub_soon(memory_id)
+
+    def _take_in(self, name: str, done: Sequence[tuple[Submitted, Outcome]]) -> None:
+        """Do what follows from entries of others."""
+        if new := [number for _, outcome in done for number in outcome.all_to_embed]:
+            self._follow_up.embed(name, new)
+        if gone := [passage for _, outcome in done for passage in outcome.removed_passages]:
+            self._follow_up.remove(name, gone)
+        done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
+        project = ProjectRef(next((each for each, lane in self._lane_of.items() if lane == name), ""), "")
+        if done:
+            self._follow_up.changed(name)
+            self._follow_up.tell([msgspec.structs.replace(entry.operation, project=project) for entry, _ in done])
+        for entry, _ in done:
+            change = entry.operation.change
+            if isinstance(change, EraseMemory):
+                self._scrub_soon(change.memory_id)
+
+    def _scrub_soon(self, memory_id: str) -> None:
+        scrubbing = asyncio.create_task(self._scrub(memory_id))
+        self._tasks.add(scrubbing)
+        scrubbing.add_done_callback(self._tasks.discard)
+
+    async def _scrub(self, memory_id: str) -> None:
+        try:
+            await self._follow_up.scrub(memory_id)
+        except RemembrancerError as error:  # of the journal, say, from which another host takes it
+            logger.warning("a file was not scrubbed", extra={"code": error.code, "reason": error.message})
+
+    async def aclose(self) -> None:
+        """Let go of the journals. What is open is closed with the other files."""
+        tasks = (*(opened.follower for opened in self._open.values()), *self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for opened in self._open.values():
+            await opened.journal.aclose()
+
+    # Requests.
+
+    async def _share(self, request: ShareProject, _context: RequestContext) -> ProjectShared:
+        """Raises:
+        InvalidInput: the project shares another lane, or another project this one.
+        JournalAway, JournalRefused: the server is not there, or does not let this host in.
+        """
+        project, files = request.project, self._files
+        key, whose = (USER, "the user") if project is None else (project.id, project.path)
+        async with self._changing:
+            shared = self._lane_of.get(key)
+            if shared not in (None, request.lane):
+                leave = "remembrancer share leave --user" if project is None else "remembrancer share leave"
+                raise InvalidInput(f"{whose} shares {shared} already: '{leave}' ends that")
+            others = [each for each, lane in self._lane_of.items() if lane == request.lane and each != key]
+            if others:
+                raise InvalidInput(f"another project ({others[0]}) shares {request.lane}: a lane is for one project")
+            if request.dry_run:
+                there = project is None or files.exists(project)
+                own = await self._own(project) if there else None
+                return ProjectShared(0 if own is None else len(await self._committer.run(own.name, _shareable(own))))
+            await self._check_whose(request)
+            opened = await self._opened(request.lane)
+            await opened.snapshots.catch_up()  # or it is not begun
+            if shared is None:
+                self._write({**self._lane_of, key: request.lane})
+            own = await self._own(project)
+            if project is None:
+                await files.share_user(opened.lane)
+            else:
+                await files.share(project.id, opened.lane)
+            return await self._move_into(opened.lane, own, project or ProjectRef(USER, ""))
+
+    async def _check_whose(self, request: ShareProject) -> None:
+        """Raises `InvalidInput` if what a project shares is to be the user's, or the other way round."""
+        connection, _ = self._connected(request.lane)
+        await connection.journal.aclose()
+        if request.lane not in self._lane_of.values() and connection.is_users != (request.project is None):
+            whose = "the user's own, for his machines" if connection.is_users else "a project's"
+            raise InvalidInput(f"what is shared as {request.lane} is {whose}")
+
+    async def _own(self, project: ProjectRef | None) -> Records:
+        """The file beside which a lane lies."""
+        return self._files.user_file if project is None else await self._files.project(project)
+
+    async def _move_into(self, lane: SharedLane, own: Records, project: ProjectRef) -> ProjectShared:
+        ids = await self._committer.run(own.name, _shareable(own))
+        if lane.read_only and ids:
+            return ProjectShared(0, len(ids), "this machine may only read what is shared")
+        moved, reasons = 0, list[str]()
+        for begin in range(0, len(ids), MOVED_AT_ONCE):
+            some = ids[begin : begin + MOVED_AT_ONCE]
+            # On the thread that writes the project's file: nobody changes them there meanwhile.
+            taken, left = await self._committer.run(own.name, partial(self._move_some, lane, own, project, some))
+            for outcome in left:
+                if isinstance(outcome.reply, (JournalAway, JournalRefused)):
+                    raise outcome.reply
+            self._follow_up.embed(lane.name, [number for outcome, _ in taken for number in outcome.all_to_embed])
+            self._follow_up.remove(own.name, [each for _, gone in taken for each in gone.removed_passages])
+            moved += len(taken)
+            reasons += [outcome.reply.message for outcome in left if isinstance(outcome.reply, RemembrancerError)]
+        return ProjectShared(moved, len(reasons), reasons[0] if reasons else None)
+
+    def _move_some(
+        self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
+    ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
+        """Move memories: what came of those that were, in the lane and in the project's file, and of the others."""
+        with own.held() if own.is_users else nullcontext():  # other threads than his write to the user's file, too
+            return self._move_held(lane, own, project, ids)
+
+    def _move_held(
+        self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
+    ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
+        memories = _portables(own, ids)
+
+        def move_in() -> list[Outcome]:
+            outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
+            self._committer.note_commit(lane.name)
+            return outcomes
+
+        outcomes = self._committer.run_from_thread(lane.name, move_in)
+        taken, left = list[tuple[Outcome, Outcome]](), list[Outcome]()
+        for memory, outcome in zip(memories, outcomes, strict=True):
+            if isinstance(outcome.reply, RemembrancerError):
+                left.append(outcome)
+                continue
+            leaving = self._import(project, memory)
+            step = partial(let_go, memory_id=memory.id)
+            taken.append((outcome, own.complete(leaving, step)))
+        self._committer.note_commit(own.name)
+        return taken, left
+
+    async def _leave(self, request: LeaveLane, _context: RequestContext) -> LaneLeft:
+        """Raises `InvalidInput` if the project shares nothing."""
+        project = request.project
+        async with self._changing:
+            key, whose = (USER, "the user") if project is None else (project.id, project.path)
+            name = self._lane_of.get(key)
+            if name is None:
+                raise InvalidInput(f"{whose} shares nothing")
+            own = await self._own(project)
+            opened = await self._opened(name)
+            lane = opened.lane
+            ids = await self._committer.run(name, _shareable(lane))
+            if request.dry_run:
+                return LaneLeft(name, len(ids))
+            lane.is_left = True
+            try:
+                with suppress(RemembrancerError):  # without the others' latest, if they cannot be had now
+                    await opened.snapshots.catch_up()
+                await self._copy(lane, own, project or ProjectRef(USER, ""))
+                self._write({each: known for each, known in self._lane_of.items() if each != key})
+            except BaseException:
+                lane.is_left = False
+                raise
+            self._files.share_no_more(key)
+            opened.follower.cancel()
+            try:
+                await opened.snapshots.say_left()
+            except RemembrancerError as error:  # then the others expect it back for some days
+                logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
+            del self._open[name]
+            await self._committer.run(name, lane.close)
+            await opened.journal.aclose()
+            async with self._keeping_tokens:
+                await asyncio.to_thread(self._write_tokens)
+            await asyncio.to_thread(_delete, self._paths, name)
+            return LaneLeft(name, len(ids))
+
+    async def _copy(self, lane: SharedLane, own: Records, project: ProjectRef) -> None:
+        """Take all that is in a lane into the file beside it, and what was applied there: who has had no answer asks
+        again."""
+        ids = await self._committer.run(lane.name, _shareable(lane))  # behind what was being applied
+        for begin in range(0, len(ids), MOVED_AT_ONCE):
+            some = ids[begin : begin + MOVED_AT_ONCE]
+            portables = await self._committer.run(lane.name, partial(_portables, lane, some))
+            operations = [self._import(project, memory) for memory in portables]
+            for outcome in await self._committer.submit(own, operations):
+                if isinstance(outcome.reply, RemembrancerError):
+                    raise outcome.reply
+                self._follow_up.embed(own.name, outcome.all_to_embed)
+        after = ""
+        while applied := await self._committer.run(lane.name, partial(lane.applied, after, OUTCOMES_AT_ONCE)):
+            await self._committer.run(own.name, partial(own.take_outcomes, applied))
+            after = applied[-1].operation_id
+
+    async def _rejoin(self, request: RejoinLane, context: RequestContext) -> LanesDescribed:
+        """Raises as `_connection`."""
+        name = request.lane
+        async with self._changing:
+            if name in self._open:
+                connection, opened = self._connect(name), self._open[name]
+                left = opened.journal
+                opened.follower.cancel()
+                rejoin = partial(opened.lane.rejoin, *connection[:2], read_only=connection.read_only)
+                await self._committer.run(name, rejoin)
+                opened.silent = None
+                self._begin(opened, connection)
+                await left.aclose()
+            else:
+                for project_id, known in self._lane_of.items():
+                    if known == name and project_id == USER:
+                        await self._files.share_user((await self._opened(name)).lane)
+                    elif known == name and self._files.open_project(ProjectRef(project_id, "")) is not None:
+                        await self._files.share(project_id, (await self._opened(name)).lane)
+        return await self._describe(DescribeLanes(), context)
+
+    async def _grant(self, request: GrantToken, context: RequestContext) -> LanesDescribed:
+        """Raises as `SharedLane.grant`."""
+        return await self._change_tokens(request.lane, lambda lane: lane.grant(request.token), context)
+
+    async def _revoke(self, request: RevokeToken, context: RequestContext) -> LanesDescribed:
+        """Raises as `SharedLane.revoke`, and as `_change_tokens`."""
+        try:
+            return await self._change_tokens(request.lane, lambda lane: lane.revoke(request.name), context)
+        except (InvalidInput, JournalAway, JournalRefused):  # it is as it was
+            raise
+        except RemembrancerError:  # it may be revoked, and what says so cannot be written here
+            with suppress(OSError):
+                await asyncio.to_thread(self._tokens.take_no_shared)
+            if request.lane in self._open:
+                self._open[request.lane].tokens = None
+            raise
+
+    async def _end_session(self, request: EndHttpSession, context: RequestContext) -> LanesDescribed:
+        """Raises as `SharedLane.end_session`, and as `_change_tokens`."""
+        return await self._change_tokens(request.lane, lambda lane: lane.end_session(request.name), context)
+
+    async def _change_tokens(
+        self, name: str, change: Callable[[SharedLane], None], context: RequestContext
+    ) -> LanesDescribed:
+        """Raises `FileUnusable` if the gateway of this host cannot be told, beside what the change raises."""
+        if name not in self._lane_of.values() or name == self._lane_of.get(USER):
+            raise InvalidInput(f"no project of this home shares {name!r}")
+        opened = await self._opened(name)
+        await self._committer.run(name, partial(change, opened.lane))
+        await self._keep_tokens(opened)
+        if opened.tokens is not opened.lane.tokens:
+            raise FileUnusable(
+                f"the other machines know, but the list of shared tokens cannot be written here "
+                f"({self._paths.home / SHARED_FILE}; store.log says why): until it can, see with 'remembrancer token "
+                "list' which ones this machine takes; if one is there that should not be, delete that file"
+            )
+        return await self._describe(DescribeLanes(), context)
+
+    def _import(self, project: ProjectRef, memory: PortableMemory) -> Operation:
+        """The operation that takes a memory in from another lane. One that is there stays as it is, so that it can be
+        done again.
+
+        It comes without what it was in its session, into which others may not look. Of the user's, which come whole,
+        two machines may have one text: that is one memory.
+        """
+        if project.id == USER:
+            return Operation(new_ulid(), project, "", self._clock(), ImportMemory(memory, joins_same=True))
+        history = tuple(entry for entry in memory.history if entry.record.scope != "session")
+        given = msgspec.structs.replace(memory, history=history)
+        return Operation(new_ulid(), project, "", self._clock(), ImportMemory(given))
+
+    async def _describe(self, _request: DescribeLanes, _context: RequestContext) -> LanesDescribed:
+        paths = {project.id: project.path for project in self._files.catalog.projects()} | {USER: ""}
+        states = []
+        for project_id, name in sorted(self._lane_of.items()):
+            state = LaneState(name, paths.get(project_id, project_id))
+            if name in self._open:
+                opened = self._open[name]
+                lane, (_, silent) = opened.lane, opened.silent or (0.0, None)
+                problem = lane.problem or silent
+                state = msgspec.structs.replace(
+                    state,
+                    position=lane.mark.position,
+                    behind=lane.behind,
+                    problem=None if problem is None else problem.message,
+                    code=None if problem is None else problem.code,
+                    erasings=lane.erasings(),
+                    read_at=opened.read_at,
+                )
+            states.append(state)
+        return LanesDescribed(tuple(states))
+
+    def _write(self, projects: dict[str, str]) -> None:
+        self._paths.lanes.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(self._file, msgspec.json.encode(projects))
+        self._lane_of = projects
+
+
+def _connection(paths: RuntimePaths, lane: str) -> Connection:
+    """The journal of a lane that this home is a member of.
+
+    Raises:
+        KeyMissing: it is none of it.
+        ConfigurationError: what sharing needs is not installed.
+    """
+    try:
+        from remembrancer.journal.sharing import Sharing
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("sharing needs two more packages: pip install 'remembrancer[sharing]'") from error
+    sharing = Sharing(paths.home)
+    try:
+        membership = sharing.membership(lane)
+    except InvalidInput as error:
+        raise KeyMissing(f"{error.message}: 'remembrancer join' with an invitation, and it goes on") from error
+    return Connection(sharing.open(membership), membership.member, membership.read_only, membership.is_users)
+
+
+def _shareable(records: Records) -> Callable[[], list[str]]:
+    """Reads the ids of the memories that go into a lane, or stay of it: not the records of sessions' work."""
+
+    def read() -> list[str]:
+        found = records.belongings().memories
+        scope = "user" if records.is_users else "project"
+        return [each.id for each in found if each.scope == scope and each.kind != SESSION_RECORD]
+
+    return read
+
+
+def _apart(lane: SharedLane, memory: PortableMemory) -> PortableMemory:
+    """A memory as it goes into a lane: under an id of its own, the same each time, if the lane has one of its id that
+    does not know all its changes. So it is with one that was changed by a host that had left the lane."""
+    there = lane.portable(memory.id, None)
+    known = set() if there is None else {entry.operation_id for entry in there.history}
+    ours = [entry for entry in memory.history if entry.record.scope != "session" and entry.change != "imported"]
+    missing = [entry.operation_id for entry in ours if entry.operation_id not in known]
+    if there is None or not missing:
+        return memory
+    return msgspec.structs.replace(memory, id=derive_memory_id(f"{memory.id} {missing[-1]}", memory.created_at))
+
+
+def _portables(records: Records, ids: Sequence[str]) -> list[PortableMemory]:
+    found = (records.portable(memory_id, None) for memory_id in ids)
+    return [memory for memory in found if memory is not None]
+
+
+def _delete(paths: RuntimePaths, lane: str) -> None:
+    from remembrancer.actors.store.lane_snapshots import directory_of
+
+    shutil.rmtree(directory_of(paths.lane_database(lane)), ignore_errors=True)  # of a host that was killed
+    for path in paths.lanes.glob(f"{lane}.db*"):
+        path.unlink()

@@ -1,0 +1,175 @@
+"""The application: its addresses, who looks at which project, and what went wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import Message, Receive, Scope, Send
+
+from remembrancer.browser import history, insight, memories
+from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, Turned, read_form
+from remembrancer.browser.rendering import HERE, environment
+from remembrancer.browser.view import Handler, Shared, ShownLog, View, Writes, name_of
+from remembrancer.config.project import project_of
+from remembrancer.config.tokens import Grant
+from remembrancer.protocol.consolidation import ProjectsRead, ReadProjects
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.service import MemoryService
+from remembrancer.toolsets.tools import Tool
+
+ASSET_TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+ASSET_AGE_S: Final = 31_536_000
+PAGES: Final = (memories, history, insight)
+"""Modules of pages: each has a table `PAGES` from method and path to what answers."""
+
+
+class Browser:
+    """The ASGI application, to be mounted at `PREFIX`. It asks `service`, and changes things by the tools' own work."""
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        service: MemoryService,
+        tools: Mapping[str, Tool[Any]],
+        writes: Writes,
+        shown_log: ShownLog,
+        *,
+        no_token: bool = False,
+    ) -> None:
+        self._door = Door(paths.home, no_token=no_token)
+        self._service = service
+        self._assets = _read_assets()
+        templates = environment()
+        self._shared = Shared(
+            service, tools, templates, self._door.csrf, self._door.holds, writes, shown_log, paths.control_endpoint
+        )
+        digest = hashlib.sha256(b"".join(body for body, _ in self._assets.values())).hexdigest()[:12]
+        templates.globals |= {"prefix": PREFIX, "name_of": name_of, "assets": f"{PREFIX}/assets/{digest}"}
+        routes = [
+            Route("/assets/{digest}/{name}", self._asset),
+            Route("/enter", self._enter, methods=["GET", "POST"]),
+            Route("/leave", self._leave, methods=["POST"]),
+            Route("/", self._first),
+        ]
+        for module in PAGES:
+            routes += [self._route(method, path, handler) for (method, path), handler in module.PAGES.items()]
+        self._router = Router(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request = Request(scope, receive)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                has = {name for name, _ in message["headers"]}
+                more = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *(each for each in more if each[0] not in has)]}
+            await send(message)
+
+        try:
+            await self._router(scope, receive, sending)
+        except Turned as turned:
+            if turned.status == 401 and request.method == "GET":
+                await RedirectResponse(f"{PREFIX}/enter", 303)(scope, receive, sending)
+            else:
+                await self._sorry(turned.status, turned.said)(scope, receive, sending)
+
+    def _sorry(self, status: int, said: str) -> Response:
+        return HTMLResponse(self._shared.render("sorry.html", said=said), status)
+
+    def _route(self, method: str, path: str, handler: Handler) -> Route:
+        async def answer(request: Request) -> Response:
+            grant = self._door.grant(request)
+            form: Form = []
+            if method == "POST":
+                if grant is not None and grant.read_only:
+                    raise Turned(403, "You may look, and change nothing: your token is read only.")
+                form = await read_form(request)
+                self._door.check_change(request, form)
+            view = None
+            try:
+                project, projects = await self._places(request.path_params["project"], grant)
+                view = View(self._shared, request, grant, project, projects, form, [])
+                return await handler(view)
+            except RemembrancerError as error:
+                status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
+                if view is None:
+                    return self._sorry(status, error.message)
+                return view.page("sorry_here.html", status, said=error.message)
+
+        return Route(f"/p/{{project}}{path}", answer, methods=[method])
+
+    async def _places(self, wanted: str, grant: Grant | None) -> tuple[ProjectRef, tuple[ProjectRef, ...]]:
+        """The project that is meant, and all that the visitor may see, where it begins first.
+
+        Raises:
+            Turned: the visitor may not see it, or there is none.
+        """
+        directories = [Path(each) for each in grant.projects] if grant is not None else []
+        found = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
+        if grant is None or grant.every_project:
+            everywhere = ReadProjects(ProjectRef("", ""))
+            reply = (await self._service.ask(everywhere, time.time())).reply
+            found += reply.projects if isinstance(reply, ProjectsRead) else ()
+        sees_user = grant is None or grant.sees_user
+        by_id: dict[str, ProjectRef] = {}
+        for each in found:
+            by_id.setdefault(each.id, ProjectRef(each.id, each.path, sees_user))
+        places = tuple(by_id.values())
+        project = by_id.get(wanted) if wanted else next(iter(places), None)
+        if project is None:
+            raise Turned(404, "There is no such project, or it is not for you to see.")
+        return project, places
+
+    async def _first(self, request: Request) -> Response:
+        project, _ = await self._places("", self._door.grant(request))
+        return RedirectResponse(f"{PREFIX}/p/{project.id}/", 303)
+
+    async def _enter(self, request: Request) -> Response:
+        """By a link, which a person has from the command line; or by a token in a form."""
+        # A page that leads on, and no redirection: a cookie of this site alone is not sent after a click elsewhere.
+        welcome = HTMLResponse(self._shared.render("enter.html", is_in=True, said=""))
+        if request.method == "POST":
+            self._door.check_origin(request)
+            form = dict(await read_form(request))
+            if self._door.enter(request, welcome, token=form.get("token", "")):
+                return welcome
+            return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token opens nothing."), 401)
+        link = request.query_params.get("link", "")
+        if link and self._door.enter(request, welcome, link=link):
+            return welcome
+        said = "This link has been used, or is too old: 'remembrancer browse' makes another." if link else ""
+        return HTMLResponse(self._shared.render("enter.html", is_in=False, said=said), 401 if link else 200)
+
+    async def _leave(self, request: Request) -> Response:
+        grant = self._door.grant(request)
+        self._door.check_change(request, await read_form(request))
+        response = RedirectResponse(f"{PREFIX}/enter", 303)
+        self._door.leave(request, response, grant)
+        return response
+
+    async def _asset(self, request: Request) -> Response:
+        asset = self._assets.get(request.path_params["name"])
+        if asset is None:
+            raise Turned(404, "There is no such file.")
+        body, media_type = asset
+        headers = {"Cache-Control": f"public, max-age={ASSET_AGE_S}, immutable"}
+        return Response(body, media_type=media_type, headers=headers)
+
+
+def _read_assets() -> dict[str, tuple[bytes, str]]:
+    return {
+        path.name: (path.read_bytes(), ASSET_TYPES[path.suffix])
+        for path in sorted((HERE / "assets").iterdir())
+        if path.suffix in ASSET_TYPES
+    }

@@ -1,0 +1,128 @@
+"""Who may look: the cookie that stands for a token, and the checks of a request that changes something."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import socket
+import time
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from remembrancer.config.tokens import BROWSER_S, Grant, Tokens
+
+PREFIX: Final = "/browser"
+MAX_FORM_BYTES: Final = 1024 * 1024
+MAX_FIELDS: Final = 2000
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer but assets. Nothing that a memory says can load, run, frame or send anything."""
+
+Form = list[tuple[str, str]]
+"""The fields of a form, in order; a name may be there several times."""
+
+
+class Turned(Exception):
+    """A request that is turned away with this status and sentence."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(said)
+        self.status, self.said = status, said
+
+
+class Door:
+    """Knows visitors by their cookies. With `no_token` one without any comes in as well."""
+
+    def __init__(self, home: Path, *, no_token: bool) -> None:
+        self._tokens = Tokens(home)
+        self._no_token = no_token
+        self._key = secrets.token_bytes(32)
+        # Cookies are one jar for all ports of a machine, on which several homes may have a browser each, and a home has
+        # another port when its own is taken. Containers on one machine may have homes of one path.
+        whose = f"{socket.gethostname()}:{home.absolute()}"
+        self._cookie = f"remembrancer_{hashlib.sha256(whose.encode()).hexdigest()[:12]}"
+
+    def grant(self, request: Request) -> Grant | None:
+        """The rights of who asks; None: everything, on a machine whose door is open. Raises `Turned` for a stranger."""
+        token = request.cookies.get(self._cookie, "")
+        grant = self._tokens.find(token, time.time()) if token else None
+        if grant is None and not self._no_token:
+            raise Turned(401, "Sign in first: 'remembrancer browse' opens a page that does.")
+        return grant
+
+    def holds(self, grant: Grant | None) -> bool:
+        """True if who came with these rights still has them."""
+        return self._no_token if grant is None else self._tokens.holds(grant, time.time())
+
+    def csrf(self, request: Request) -> str:
+        """The text that a form of this visitor has to send along: no other page can know it."""
+        token = request.cookies.get(self._cookie, "")
+        return hmac.new(self._key if not token else token.encode(), b"form", hashlib.sha256).hexdigest()
+
+    def check_change(self, request: Request, form: Form) -> None:
+        """Raises `Turned` unless a request that changes something comes from a page of ours, with its text."""
+        self.check_origin(request)
+        said = dict(form).get("csrf", "")
+        if not hmac.compare_digest(said.encode(), self.csrf(request).encode()):
+            raise Turned(403, "This form is out of date: go back, load the page again, and send it once more.")
+
+    def check_origin(self, request: Request) -> None:
+        """Raises `Turned` for what a page of another origin sends; another port of this machine is another one."""
+        origin, site = request.headers.get("origin"), request.headers.get("sec-fetch-site")
+        is_ours = origin is None or origin == f"{request.url.scheme}://{request.headers.get('host', '')}"
+        if not is_ours or site not in (None, "same-origin", "none"):
+            raise Turned(403, "Only pages of the memory browser itself may change something.")
+
+    def enter(self, request: Request, response: Response, *, link: str = "", token: str = "") -> bool:
+        """Let in who has a link (which is exchanged, once) or a token, by a cookie; False: neither is good."""
+        now = time.time()
+        if link:
+            token = self._tokens.exchange(link, now) or ""
+        grant = self._tokens.find(token.strip(), now) if token else None
+        if grant is None:
+            return False
+        left_s = BROWSER_S if grant.expires_at is None else min(BROWSER_S, grant.expires_at - now)
+        response.set_cookie(
+            self._cookie,
+            token.strip(),
+            max_age=int(left_s),
+            path=PREFIX,
+            secure=request.url.scheme == "https",
+            httponly=True,
+            samesite="strict",
+        )
+        return True
+
+    def leave(self, request: Request, response: Response, grant: Grant | None) -> None:
+        """Sign out: the cookie goes, and with it the token of a browser that came by a link."""
+        if grant is not None and grant.every_project:
+            self._tokens.revoke(grant.name)
+        response.delete_cookie(self._cookie, path=PREFIX, httponly=True, samesite="strict")
+
+
+async def read_form(request: Request) -> Form:
+    """The fields of a form. Raises `Turned` for one that is too large, or is none."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM_BYTES:
+            raise Turned(413, "That is too large for a form.")
+    try:
+        return parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+    except ValueError as error:
+        raise Turned(400, "This form cannot be read.") from error

@@ -1,0 +1,191 @@
+"""The pages about the whole: *Projects*, *Health*, *Usage*, *Notes*, *Code* and *Graph*."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from remembrancer.browser.view import Handler, View
+from remembrancer.protocol.browsing import GraphRead, ReadGraph, ReadUsage, UsageRead
+from remembrancer.protocol.code import CodeDescription, DescribeCode, ListCodeFiles
+from remembrancer.protocol.control import AskStatus, AskTraces, RuntimeStatus, ToCommand, TracesGathered
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.files import DescribeFiles, FilesDescription, FilesListed, ListFiles, Workspace
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph, StoreDescription
+from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.wire import to_command
+
+DAY_S: Final = 86_400.0
+DAYS: Final = 90
+NODES: Final = 2000
+LISTED: Final = 100
+RELATED: Final = 8
+WALKED: Final = 300
+"""Entities around one that are drawn."""
+FILES: Final = 200
+CONTROL_S: Final = 2.0
+
+
+async def projects(view: View) -> Response:
+    """The projects that one may see, and what is in this one."""
+    here = await view.ask(DescribeStore(view.project, view.session), StoreDescription)
+    return view.page("projects.html", here=here)
+
+
+async def health(view: View) -> Response:
+    """The processes, the queue, the embedding, and the latency of the last calls."""
+    asked_of_store = view.ask(DescribeStore(view.project, view.session), StoreDescription)
+    (status, latency, why), store = await asyncio.gather(_running(view), asked_of_store)
+    return view.page("health.html", status=status, store=store, why=why, latency=json.dumps(latency), calls=latency)
+
+
+async def _running(view: View) -> tuple[RuntimeStatus | None, list[tuple[int, float]], str]:
+    """The state of the processes and the latency of the last calls, for the owner; or why they are not known."""
+    if not view.is_owner:
+        return None, [], ""
+    try:
+        async with Dealer(view.shared.control_endpoint, Speaker("command", new_ulid()), to_command) as launcher:
+            await launcher.wait_connected(CONTROL_S)
+            status, traces = await asyncio.gather(
+                *(launcher.request(each, timeout_s=CONTROL_S) for each in (AskStatus(), AskTraces()))
+            )
+    except RemembrancerError as error:
+        return None, [], error.message
+    return (status if isinstance(status, RuntimeStatus) else None), _latency(traces), ""
+
+
+def _latency(traces: ToCommand) -> list[tuple[int, float]]:
+    """The milliseconds that the last calls took in the gateway, in their order."""
+    if not isinstance(traces, TracesGathered):
+        return []
+    reports = [each for process in traces.processes if process.process == "gateway" for each in process.traces]
+    took = [(each.marks[-1].at - each.marks[0].at) * 1000 for each in reports if each.is_over and len(each.marks) > 1]
+    return [(place, round(each, 2)) for place, each in enumerate(took, 1)]
+
+
+async def usage(view: View) -> Response:
+    """Memories and recalls a day, what is used most, and what never."""
+    used = await view.ask(ReadUsage(view.project, view.session), UsageRead)
+    since, today = time.time() - DAYS * DAY_S, int(time.time() // DAY_S)
+    log = view.shared.shown_log
+    no_days: Mapping[int, tuple[int, int, int, int]] = {}
+    no_tools: Sequence[Any] = ()
+    shown = await view.logged(partial(log.by_day, view.project.id, since), no_days)
+    tools = await view.logged(partial(log.by_tool, view.project.id, since), no_tools)
+    rows: list[tuple[str, int, int, int, int, int]] = []
+    plot = []
+    for day in range(today, today - DAYS, -1):
+        name = time.strftime("%Y-%m-%d", time.gmtime(day * DAY_S))
+        stored, given = used.stored.get(name, 0), shown.get(day, (0, 0, 0, 0))
+        plot.append((int((day + 0.5) * DAY_S), stored, given[0]))
+        if stored or any(given):
+            rows.append((name, stored, *given))
+    recalls, nothing, tokens = (sum(figures[place] for _, *figures in rows) for place in (1, 2, 4))
+    return view.page(
+        "usage.html",
+        used=used,
+        rows=rows,
+        plot=json.dumps(plot[::-1]),
+        recalls=recalls,
+        nothing=nothing,
+        tokens=tokens,
+        tools=tools,
+    )
+
+
+async def notes(view: View) -> Response:
+    """The notes of the working tree: the files, and whether the index has them as they are."""
+    workspace = Workspace(view.project, view.tree)
+    about = await view.ask(DescribeFiles(workspace), FilesDescription)
+    listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES), FilesListed)
+    return view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
+
+
+async def code(view: View) -> Response:
+    """The trees of code that are indexed; of one of them the files."""
+    trees = (await view.ask(DescribeCode(view.project), CodeDescription)).trees
+    wanted = view.asked("tree") or (trees[0].id if trees else "")
+    listed = FilesListed(())
+    if wanted:
+        listed = await view.ask(ListCodeFiles(view.project, wanted, view.asked("after"), FILES), FilesListed)
+    more = _after(view, "/code", listed, tree=wanted)
+    return view.page("code.html", trees=trees, wanted=wanted, listed=listed, more=more)
+
+
+def _after(view: View, path: str, listed: FilesListed, **query: str) -> str:
+    """The address of the files that follow; empty where these are the last."""
+    return view.at(path, **query, after=listed.files[-1].path) if listed.more else ""
+
+
+async def graph(view: View) -> Response:
+    """The entities and their relations; without scripts as a list."""
+    entity = view.asked("entity")
+    if entity:
+        found = await _around(view, entity, LISTED)
+        return view.page("graph.html", entity=entity, entities=found.entities, suggestions=found.suggestions)
+    graph = await view.ask(ReadGraph(view.project, view.session, RELATED * LISTED), GraphRead)
+    related: dict[int, list[dict[str, str]]] = {}
+    for link in graph.links:
+        for here, there in ((link.source, link.target), (link.target, link.source)):
+            if len(its := related.setdefault(here, [])) < RELATED:
+                its.append({"type": "", "target": graph.nodes[there].name})
+    entities = [
+        {"name": each.name, "type": each.type, "memory_count": each.memories, "relationships": related.get(place, [])}
+        for place, each in enumerate(graph.nodes[:LISTED])
+    ]
+    return view.page("graph.html", entity="", entities=entities, suggestions=())
+
+
+async def graph_data(view: View) -> Response:
+    """The same for the drawing of it."""
+    if not (entity := view.asked("entity")):
+        graph = await view.ask(ReadGraph(view.project, view.session, NODES), GraphRead)
+        names = [each.name for each in graph.nodes]
+        return _json(
+            [{"id": each.name, "type": each.type, "memories": each.memories} for each in graph.nodes],
+            [
+                {"source": names[each.source], "target": names[each.target], "memories": each.memories}
+                for each in graph.links
+            ],
+        )
+    found = await _around(view, entity, WALKED)
+    known = {each.name for each in found.entities}
+    links: dict[tuple[str, str, str], int] = {}
+    for each in found.entities:
+        for edge in each.relationships:
+            if edge.target in known and not edge.stale:
+                ends = (each.name, edge.target) if edge.direction == "outgoing" else (edge.target, each.name)
+                links[(*ends, edge.type)] = edge.memories
+    nodes: list[dict[str, Any]] = [
+        {"id": each.name, "type": each.type, "memories": each.memory_count} for each in found.entities
+    ]
+    edges = [{"source": a, "target": b, "type": kind, "memories": count} for (a, b, kind), count in links.items()]
+    return _json(nodes, edges)
+
+
+def _json(nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> Response:
+    return Response(msgspec.json.encode({"nodes": nodes, "links": links}), media_type="application/json")
+
+
+async def _around(view: View, entity: str, limit: int) -> GraphFound:
+    question = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
+    return await view.ask(question, GraphFound)
+
+
+PAGES: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", "/projects"): projects,
+    ("GET", "/health"): health,
+    ("GET", "/usage"): usage,
+    ("GET", "/notes"): notes,
+    ("GET", "/code"): code,
+    ("GET", "/graph"): graph,
+    ("GET", "/graph.json"): graph_data,
+}

@@ -1,0 +1,353 @@
+"""The pages *Search* and *Memory*, and every change of a memory, with what undoes it."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+import anyio
+import anyio.to_thread
+import msgspec
+from markupsafe import Markup
+from starlette.responses import Response
+
+from remembrancer.browser.rendering import word_diff
+from remembrancer.browser.view import Handler, View
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.kinds import KINDS, SCOPES
+from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall
+from remembrancer.protocol.writes import HistoryEntry, PortableMemory
+
+FOUND: Final = 20
+PAGE: Final = 50
+LEFT_OUT: Final = 8
+COMPARED: Final = 20
+"""The last versions, which are compared with those before them."""
+MOST_PAST: Final = 100_000
+LEAST: Final = 1e-3
+"""Seconds: `before` a day is until its last moment."""
+DONE: Final = {
+    **{"edited": "Saved.", "tagged": "Tags changed.", "promoted": "Moved.", "forgotten": "Forgotten."},
+    **{"restored": "Restored.", "undone": "Undone.", "invalidated": "Marked as no longer true."},
+    **{
+        "replaced": "Replaced.",
+        "erased": "Erased for good.",
+        "run": "The run was undone.",
+        "refused": "It stays in its project.",
+    },
+}
+"""The words of an address that says what was just done: nothing else is ever shown of it."""
+
+
+class Version(NamedTuple):
+    """A version of a memory: what was done, and how its text differs from the one before."""
+
+    entry: HistoryEntry
+    diff: Markup
+    is_changed: bool
+
+
+def filters_of(view: View) -> dict[str, Any]:
+    """The filters that an address asks for, as `Filters` has them. Raises `InvalidInput` for what is no filter."""
+    scope, kind = view.asked("scope"), view.asked("kind")
+    if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
+        raise InvalidInput("There is no such scope or kind: choose one of the list.")
+    before = _day(view.asked("until"))
+    return {
+        "session_id": view.session,
+        "scopes": (scope,) if scope else (),
+        "kinds": (kind,) if kind else (),
+        "tags": tuple(each.strip() for each in view.asked("tag").split(",") if each.strip()),
+        "after": _day(view.asked("since")),
+        "before": None if before is None else before + 86_400 - LEAST,
+        "include_forgotten": bool(view.asked("forgotten")),
+    }
+
+
+async def search(view: View) -> Response:
+    """Memories that answer a question, with what was left out; without one, the latest. As JSON Lines, if exported.
+
+    A question that is being typed is not looked for, if another letter has followed before its turn came.
+    """
+    if not view.asked("typed"):
+        return await _found(view)
+    async with view.shared.typing.setdefault(view.shared.csrf(view.request), anyio.Lock()):
+        return Response(status_code=204) if await view.request.is_disconnected() else await _found(view)
+
+
+async def _found(view: View) -> Response:
+    question, filters = view.asked("q"), filters_of(view)
+    values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
+    if question:
+        source, is_typed = view.asked("source"), bool(view.asked("typed"))
+        about = _whole_id(view.asked("not"))
+        request = Recall(
+            project=view.project,
+            query=question,
+            strategy="keyword" if is_typed else "hybrid",  # the meaning is looked for when the typing stops
+            limit=FOUND,
+            counts_accesses=False,
+            sources=(source,) if source in ("memory", "notes") else (),  # type: ignore[arg-type]
+            root=view.tree,
+            left_out=0 if is_typed else LEFT_OUT,
+            about=about,
+            **filters,
+        )
+        found, _ = await view.shared.service.recall(request, time.time())
+        view.notices += found.notices
+        answer = [each.id for each in found.memories]
+        values |= {"found": found, "memories": found.memories, "about": about}
+        if about:
+            values["about_place"] = answer.index(about) + 1 if about in answer else 0
+            values["about_found"] = next((each for each in found.left_out if each.id == about), None)
+            values["about_hint"] = await _why_not_weighed(view, about, filters)
+    else:
+        order: Order = "important" if view.asked("order") == "important" else "latest"
+        # The latest go on from the time of the last one: to count through all that went before would take longer and
+        # longer. Others are counted.
+        past = min(_number(view.asked("past")), MOST_PAST)
+        if order == "latest" and (older := view.asked("older")):
+            filters["before"] = min(float_of(older), math.inf if filters["before"] is None else filters["before"])
+        listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
+        listed = await view.ask(listing, Listed)
+        values["memories"] = shown = listed.memories[:PAGE]
+        if len(listed.memories) > PAGE or listed.cut:
+            go_on: dict[str, Any] = {"past": past + len(shown)}
+            if order == "latest" and shown:
+                last = shown[-1].happened_at
+                alike = sum(each.happened_at == last for each in shown)
+                go_on = {"older": repr(last), "past": alike + (past if alike == len(shown) else 0)}
+            values["more"] = view.at("/", **{**view.request.query_params, **go_on})
+    if view.request.url.path.endswith("/export"):
+        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in values["memories"])
+        headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
+        return Response(lines, media_type="application/jsonl", headers=headers)
+    return view.page("search.html", **values, done=done_of(view))
+
+
+async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
+    """The reason why a memory cannot be found at all by this search; empty if nothing stands against it."""
+    try:
+        shown = await view.ask(GetMemory(view.project, view.session, about), MemoryShown)
+    except NotFound:
+        return "There is no memory of that id here."
+    memory = shown.memory
+    if memory.forgotten_at is not None and not filters["include_forgotten"]:
+        return "It is forgotten: tick “forgotten too” to find it."
+    wanted = Filters(**filters)
+    narrowed = {
+        "the scope": wanted.scopes and memory.scope not in wanted.scopes,
+        "the kind": wanted.kinds and memory.kind not in wanted.kinds,
+        "the tags": not set(wanted.tags) <= set(memory.tags),
+        "the time": not (wanted.after or -math.inf) <= _happened(memory) <= (wanted.before or math.inf),
+    }
+    standing = [name for name, stands in narrowed.items() if stands]
+    return f"The search leaves it out by {' and '.join(standing)}." if standing else ""
+
+
+async def memory(view: View) -> Response:
+    """One memory whole."""
+    shown = await view.ask(GetMemory(view.project, view.session, _id_of(view)), MemoryShown)
+    versions: list[Version] = []
+    given = await view.shown(memory_id=shown.memory.id)
+
+    def render() -> Response:
+        before = ""
+        history = shown.memory.history
+        for place, entry in enumerate(history):
+            text = entry.record.content
+            is_compared = place and len(history) - place <= COMPARED
+            versions.append(Version(entry, word_diff(before, text) if is_compared else Markup(""), text != before))
+            before = text
+        return view.page(
+            "memory.html",
+            shown=shown,
+            memory=shown.memory,
+            versions=versions[::-1],
+            kinds=KINDS,
+            done=done_of(view),
+            given=given,
+        )
+
+    return await anyio.to_thread.run_sync(render)  # a long text takes its time
+
+
+async def edit(view: View) -> Response:
+    """Change what a memory says, and what is said of it."""
+    before = await _now(view, _id_of(view))
+    content = view.exactly("content").replace("\r\n", "\n")
+    if not content.strip():
+        raise InvalidInput("A memory cannot be empty: forget it instead.")
+    changes: dict[str, Any] = {}
+    if content != before.content:
+        changes["content"] = content
+    if view.said("summary") != (before.summary or ""):
+        changes["summary"] = view.said("summary")
+    if view.said("kind") and view.said("kind") != before.kind:
+        changes["kind"] = view.said("kind")
+    importance = view.said("importance")
+    if importance and round(float_of(importance), 2) != round(before.importance, 2):
+        changes["importance"] = float_of(importance)
+    tags = {each.strip() for each in view.said("tags").split(",") if each.strip()}
+    if tags != set(before.tags):
+        changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
+    if changes:
+        secrets = {"allow_secrets": True} if view.said("allow_secrets") else {}
+        await view.call("update_memory", memory_id=before.id, **changes, **secrets)
+    return _back(view, before.id, "edited", before.version if changes else None)
+
+
+async def forget(view: View) -> Response:
+    """Hide a memory from recall."""
+    reason = view.said("reason")
+    await view.call("forget_memory", memory_id=_id_of(view), **({"reason": reason} if reason else {}))
+    return _back(view, _id_of(view), "forgotten", "restore")
+
+
+async def restore(view: View) -> Response:
+    """Show a forgotten memory again, or return to a version."""
+    before = await _now(view, _id_of(view))
+    version = _number(view.said("version"))
+    await view.call("restore_memory", memory_id=before.id, **({"version": version} if version else {}))
+    return _back(view, before.id, "restored", before.version if before.forgotten_at is None else "forget")
+
+
+async def promote(view: View) -> Response:
+    """Give a memory to its project or to the user, or take it back."""
+    target = "project" if view.said("target") == "project" else "user"
+    before = await _now(view, _id_of(view))
+    await view.call("promote_memory", memory_id=before.id, target_scope=target)
+    return _back(view, before.id, "promoted", _way_back(before))
+
+
+async def invalidate(view: View) -> Response:
+    """Say that a memory is no longer true, from now on."""
+    before = await _now(view, _id_of(view))
+    at = datetime.now().astimezone().isoformat()
+    await view.call("update_memory", memory_id=before.id, valid_until=at)
+    return _back(view, before.id, "invalidated", before.version)
+
+
+async def erase(view: View) -> Response:
+    """Delete a memory for good, if it is really meant."""
+    if view.said("sure") != "yes":
+        raise InvalidInput("Erasing cannot be undone: tick that you are sure.")
+    await view.call("erase_memory", memory_id=_id_of(view))
+    return view.go("/", done="erased")
+
+
+async def several(view: View) -> Response:
+    """Do one thing with all that are ticked; the address that follows knows how to undo it."""
+    chosen = [value for name, value in view.form if name == "id"]
+    what = view.said("what")
+    back = view.said("back") or "/"
+    if not chosen:
+        raise InvalidInput("Nothing is ticked: tick some memories first.")
+    tags = [each.strip() for each in view.said("tags").split(",") if each.strip()]
+    if what not in ("tag", "forget", "user", "project", "undo") or (what == "tag" and not tags):
+        raise InvalidInput("Say what is to be done with them: tags to give, a move, or to forget them.")
+    undo: list[str] = []
+    failed = 0
+    for memory_id in chosen[:PAGE]:
+        try:
+            before = await _now(view, memory_id)
+            match what:
+                case "tag":
+                    await view.call("tag_memory", memory_id=memory_id, add=tags)
+                    undo.append(f"{memory_id}~{before.version}")
+                case "forget" if before.forgotten_at is None:
+                    await view.call("forget_memory", memory_id=memory_id)
+                    undo.append(f"{memory_id}~restore")
+                case "user" | "project" if before.scope != what:
+                    await view.call("promote_memory", memory_id=memory_id, target_scope=what)
+                    if way_back := _way_back(before):
+                        undo.append(f"{memory_id}~{way_back}")
+                case "undo":
+                    await _undo(view, memory_id, view.said(memory_id))
+        except (InvalidInput, NotFound):
+            if len(chosen) == 1:
+                raise
+            failed += 1
+    done = {"tag": "tagged", "forget": "forgotten", "undo": "undone"}.get(what, "promoted")
+    return view.go(back if back.startswith("/") else "/", done=done, undo=",".join(undo), failed=failed or None)
+
+
+async def _undo(view: View, memory_id: str, how: str) -> None:
+    """Undo one change: return to the version of that number, or do the opposite."""
+    if how in ("user", "project"):
+        await view.call("promote_memory", memory_id=memory_id, target_scope=how)
+    elif how == "forget":
+        await view.call("forget_memory", memory_id=memory_id)
+    else:
+        version = _number(how)
+        await view.call("restore_memory", memory_id=memory_id, **({"version": version} if version else {}))
+
+
+def _way_back(before: PortableMemory) -> str:
+    """The scope to which a memory that is moved can be moved back; a session's own is given away for good."""
+    return "" if before.scope == "session" else before.scope
+
+
+async def _now(view: View, memory_id: str) -> PortableMemory:
+    return (await view.ask(GetMemory(view.project, view.session, memory_id), MemoryShown)).memory
+
+
+def done_of(view: View) -> dict[str, Any]:
+    """The change just made, and what undoes it, by the memories' ids: a version to return to, or the opposite of it;
+    and of how many it could not be made."""
+    undo = dict(each.rpartition("~")[::2] for each in view.asked("undo").split(",") if "~" in each)
+    return {"said": DONE.get(view.asked("done"), ""), "undo": undo, "failed": _number(view.asked("failed"))}
+
+
+def _back(view: View, memory_id: str, done: str, undo: int | str | None) -> Response:
+    return view.go(f"/memory/{memory_id}", done=done, undo=f"{memory_id}~{undo}" if undo else "")
+
+
+def _id_of(view: View) -> str:
+    return str(view.request.path_params["memory"])
+
+
+def _whole_id(text: str) -> str:
+    """An id, also from the address of its page or without its prefix."""
+    name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
+    return f"memory:{name}" if name and ":" not in name else name
+
+
+def _happened(memory: PortableMemory) -> float:
+    return memory.created_at if memory.occurred_at is None else memory.occurred_at
+
+
+def float_of(text: str) -> float:
+    """A number. Raises `InvalidInput`."""
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput("This must be a number.") from None
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _day(text: str) -> float | None:
+    """The beginning of a day, in this machine's zone. Raises `InvalidInput`."""
+    try:
+        return datetime.fromisoformat(text).astimezone().timestamp() if text else None
+    except ValueError:
+        raise InvalidInput("A day is written like 2026-11-22.") from None
+
+
+PAGES: Final[dict[tuple[str, str], Handler]] = {
+    ("GET", "/"): search,
+    ("GET", "/export"): search,
+    ("GET", "/memory/{memory}"): memory,
+    ("POST", "/memory/{memory}/edit"): edit,
+    ("POST", "/memory/{memory}/forget"): forget,
+    ("POST", "/memory/{memory}/restore"): restore,
+    ("POST", "/memory/{memory}/promote"): promote,
+    ("POST", "/memory/{memory}/invalidate"): invalidate,
+    ("POST", "/memory/{memory}/erase"): erase,
+    ("POST", "/several"): several,
+}

@@ -1,0 +1,177 @@
+"""The templates of pages, and the filters that turn values of the memory into words, bars and marked-up text."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markupsafe import Markup, escape
+
+from remembrancer.memory.features import FEATURES
+from remembrancer.memory.text import harmless
+from remembrancer.protocol.ids import MEMORY_PREFIX
+
+HERE: Final = Path(__file__).parent
+MAX_DIFF_PARTS: Final = 2000
+"""Words of two versions together that are compared, or lines: of more only the changed middle is told."""
+MAX_MARKDOWN: Final = 20_000
+"""Characters that are marked up; what is longer is shown as it is written. Some texts take seconds for each 10,000."""
+_WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_LABELS: Final = {
+    **{"bm25": "word match", "context_meaning": "turns around it: meaning", "context_words": "turns around it: words"},
+    **{"assistant": "said by the assistant", "names_missed": "a name is missing", "outdated": "a later fact"},
+    **{"joined": "shares an entity", "opening": "how it begins", "standing": "no longer holds"},
+}
+_WHY: Final = {each.name: each.why for each in FEATURES}
+
+
+class Bar(NamedTuple):
+    """A part of a score as it is drawn, from `x` on, `width` wide, of 100 with 50 in the middle."""
+
+    label: str
+    why: str
+    value: float
+    x: float
+    width: float
+
+
+def bars(shares: Mapping[str, float]) -> list[Bar]:
+    """The parts of a score, the weightiest first, on one scale."""
+    most = max((abs(each) for each in shares.values()), default=1.0) or 1.0
+    ranked = sorted(shares.items(), key=lambda each: -abs(each[1]))
+    return [
+        Bar(
+            _LABELS.get(name, name.replace("_", " ")),
+            _WHY.get(name, ""),
+            value,
+            round(50 + min(0.0, value) / most * 50, 2),
+            round(max(0.5, abs(value) / most * 50), 2),
+        )
+        for name, value in ranked
+    ]
+
+
+def word_diff(before: str, after: str) -> Markup:
+    """The second text with what it took out of the first and put in, word by word."""
+    for parts in (_WORDS.findall, partial(str.splitlines, keepends=True)):
+        old, new = parts(before), parts(after)
+        if len(old) + len(new) <= MAX_DIFF_PARTS:
+            return Markup("").join(_diffed(old, new))
+    begins = _alike(before, after)
+    ends = _alike(before[begins:][::-1], after[begins:][::-1])
+    middle = [text[begins : len(text) - ends] for text in (before, after)]
+    return Markup("{}<del>{}</del><ins>{}</ins>{}").format(
+        *map(harmless, (after[:begins], *middle, after[len(after) - ends :]))
+    )
+
+
+def _alike(one: str, other: str) -> int:
+    """The number of characters with which both texts begin."""
+    return next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+
+
+def _diffed(old: Sequence[str], new: Sequence[str]) -> Iterator[Markup]:
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "equal":
+            yield escape(harmless("".join(new[c:d])))
+            continue
+        if b > a:
+            yield Markup("<del>{}</del>").format(harmless("".join(old[a:b])))
+        if d > c:
+            yield Markup("<ins>{}</ins>").format(harmless("".join(new[c:d])))
+
+
+class _Renderer(RendererHTML):
+    """Loads nothing, and leads nowhere without saying so."""
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        """An image is shown by its words: to load it would tell its server who looks."""
+        return str(escape(f"[{tokens[idx].content or 'image'}]"))
+
+    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        """A link says nothing of where it was followed, and has no hold on this page."""
+        tokens[idx].attrSet("rel", "noopener noreferrer nofollow")
+        tokens[idx].attrSet("target", "_blank")
+        return self.renderToken(tokens, idx, options, env)
+
+
+_markdown: Final = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable("table")
+
+
+def markdown(text: str) -> Markup:
+    """A text in Markdown as HTML. What is HTML in it is shown as it is written."""
+    if len(text) > MAX_MARKDOWN:
+        return Markup('<p class="plain">{}</p>').format(harmless(text))
+    return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts alone
+
+
+def moment(at: float | None) -> Markup:
+    """A time as a person reads it, and a program."""
+    if at is None:
+        return Markup("never")
+    local = datetime.fromtimestamp(at).astimezone()
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        local.isoformat(timespec="seconds"), local.strftime("%A, %d %B %Y, %H:%M:%S"), _ago(at, time.time(), local)
+    )
+
+
+def _ago(at: float, now: float, local: datetime) -> str:
+    past = now - at
+    if past < 0:
+        return local.strftime("%d %b %Y")
+    if past < 60:
+        return "just now"
+    if past < 3600:
+        return f"{past / 60:.0f} min ago"
+    if past < 86_400:
+        return f"{past / 3600:.0f} h ago"
+    return local.strftime("%d %b" if past < 300 * 86_400 else "%d %b %Y")
+
+
+def beginning(text: str, longest: int = 200) -> str:
+    """The first words of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else f"{line[: longest - 1].rsplit(' ', 1)[0]} …"
+
+
+def size(bytes_: float) -> str:
+    """A number of bytes for a person."""
+    for unit in ("B", "KB", "MB"):
+        if bytes_ < 1000:
+            return f"{bytes_:.0f} {unit}"
+        bytes_ /= 1000
+    return f"{bytes_:.1f} GB"
+
+
+def _finalized(value: Any) -> Any:
+    return harmless(value) if type(value) is str else value
+
+
+def environment() -> Environment:
+    """The templates. Every value in them is escaped, and rid of what is not seen."""
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        **{"markdown": markdown, "moment": moment, "beginning": beginning, "bars": bars, "size": size},
+        "short": lambda memory_id: memory_id.removeprefix(MEMORY_PREFIX),
+        "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
+    }
+    return made

@@ -1,0 +1,245 @@
+"""Anchors: the place in the code that a memory is about, and what has become of that place since. Pure.
+
+An anchor keeps what a symbol said when the memory was stored. It is judged anew whenever the code has changed, by that
+alone, so whatever was wrong for a moment is right again at the next look.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import PurePosixPath
+from typing import Final, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from remembrancer.code.symbols import FILE, MOST_PIECES, PlacedSymbol, Symbol
+from remembrancer.memory.found_names import FoundName
+
+Verdict = Literal["fresh", "moved", "changed", "gone"]
+MOST: Final = 4
+"""Anchors of one memory."""
+ENOUGH_PIECES: Final = 3
+"""A symbol of fewer says what others say by chance: under another name it is not the same one."""
+ALIKE: Final = 0.5
+"""The share of its pieces by which a symbol elsewhere, of the same name, is the one that was there."""
+_ASIDE: Final = re.compile(
+    r"(?:^|[/_.-])(?:tests?|specs?|examples?|demos?|fixtures?|mocks?|bench|benchmarks?)(?=$|[/_.-])"
+)
+
+
+class Anchor(msgspec.Struct, frozen=True, array_like=True):
+    """A symbol (of an empty name: a file) as it was when its memory was stored, and where and what it is now.
+
+    `since` is the last commit at which it was as it had been, `share` the part that has changed, in [0, 1]; `above` is
+    the class of a method, as it was.
+    """
+
+    tree_id: str
+    path: str
+    was: Symbol
+    place: str
+    name: str
+    line: int
+    verdict: Verdict = "fresh"
+    since: str = ""
+    share: float = 0.0
+    above: Symbol | None = None
+
+
+class Symbols(Protocol):
+    """The symbols of a tree, as its index has them."""
+
+    def paths(self, ending: str, most: int) -> list[str]: ...
+    def symbols_at(self, path: str, name: str) -> list[PlacedSymbol]: ...
+    def symbols_named(self, name: str) -> list[PlacedSymbol]: ...
+    def symbols_like(self, digest: int) -> list[PlacedSymbol]: ...
+
+
+class Mentions(NamedTuple):
+    """The names in a memory that may be in the code."""
+
+    files: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def mentions_of(names: Iterable[FoundName], source_file: str | None, roots: Iterable[str] = ()) -> Mentions:
+    """The files and symbols that a memory may be about, by the names in its text and the file that it came from.
+
+    A word with a capital letter in a sentence is none. `roots` are those of trees that a path may begin with.
+    """
+    files = [] if source_file is None else [source_file]
+    symbols = []
+    for name in names:
+        if name.type == FILE:
+            files.append(name.name)
+        elif name.is_certain or name.name.islower():
+            symbols.append(re.sub(r"::|->|#|/", ".", name.name.removesuffix("()")))
+    above = re.compile("|".join((*(re.escape(f"{root}/") for root in roots), r"\./")))
+    below = (above.sub("", file.partition(":")[0], count=1) if above.match(file) else file for file in files)
+    return Mentions(tuple(dict.fromkeys(below)), tuple(dict.fromkeys(symbols)))
+
+
+def anchors_of(mentions: Mentions, tree_id: str, code: Symbols) -> list[Anchor]:
+    """The anchors of a memory with these mentions: what names one place, and no other, in this tree."""
+    files = [path for file in mentions.files if len(found := code.paths(file, 2)) == 1 for path in found]
+    anchored: dict[tuple[str, str], PlacedSymbol] = {}
+    for name in mentions.names:
+        meant = _meant(name, files, code)
+        if meant is not None:
+            anchored.setdefault((meant.path, meant.symbol.name), meant)
+    for file in files:
+        if not any(path == file for path, _ in anchored):
+            anchored.update(((file, ""), each) for each in code.symbols_at(file, "")[:1])
+    return [anchor_at(tree_id, each, code) for each in list(anchored.values())[:MOST]]
+
+
+def anchor_at(tree_id: str, each: PlacedSymbol, code: Symbols) -> Anchor:
+    """An anchor at a symbol, as it is now."""
+    path, symbol = each
+    return Anchor(tree_id, path, symbol, path, symbol.name, symbol.start_line, above=_class_of(each, code))
+
+
+def _meant(name: str, files: Sequence[str], code: Symbols) -> PlacedSymbol | None:
+    """The one symbol that a name means. Of several it is that in a file which is named too, or that is no test."""
+    found = [each for each in code.symbols_named(name) if f".{_dotted(each)}".endswith(f".{name}")]
+    named = [each for each in found if each.path in files] or [each for each in found if not _ASIDE.search(each.path)]
+    places = {(each.path, each.symbol.name) for each in named or found}
+    return (named or found)[0] if len(places) == 1 else None
+
+
+def _dotted(each: PlacedSymbol) -> str:
+    return f"{each.path.rpartition('.')[0].replace('/', '.')}.{each.symbol.name}"
+
+
+def judged(anchor: Anchor, code: Symbols, commit: str) -> Anchor:
+    """An anchor as the code is now. `commit` is the one at which it was judged last."""
+    there = code.symbols_at(anchor.path, anchor.was.name)
+    here = (
+        there
+        if (anchor.place, anchor.name) == (anchor.path, anchor.was.name)
+        else code.symbols_at(anchor.place, anchor.name)
+    )
+    for found in (there, here):
+        same = next((each for each in found if _says_the_same(anchor.was, each.symbol)), None)
+        if same is not None:
+            return _at(anchor, same, "fresh" if found is there else "moved")
+    followed = [] if there or here else _in_class(anchor, code)
+    if not there and not here:
+        same = next((each for each in followed if _says_the_same(anchor.was, each.symbol)), None)
+        if (moved := same or _elsewhere(anchor, code)) is not None:
+            return _at(anchor, moved, "moved")
+    since = anchor.since if anchor.verdict in ("changed", "gone") else commit
+    nearest = min(there or here or followed, key=lambda each: _changed_share(anchor.was, each.symbol), default=None)
+    if nearest is None and anchor.was.name and _is_telling(anchor.was):
+        alike = [each for each in code.symbols_named(anchor.was.name) if each.symbol.is_open == anchor.was.is_open]
+        nearest = min(alike, key=lambda each: _changed_share(anchor.was, each.symbol), default=None)
+        if nearest is not None and _changed_share(anchor.was, nearest.symbol) > ALIKE:
+            nearest = None
+    if nearest is None:
+        return msgspec.structs.replace(anchor, verdict="gone", since=since, share=1.0)
+    share = _changed_share(anchor.was, nearest.symbol)
+    return msgspec.structs.replace(_at(anchor, nearest, "changed"), since=since, share=share)
+
+
+def _at(anchor: Anchor, found: PlacedSymbol, verdict: Verdict) -> Anchor:
+    line, name = found.symbol.start_line, found.symbol.name
+    return msgspec.structs.replace(anchor, place=found.path, name=name, line=line, verdict=verdict, since="", share=0.0)
+
+
+def _class_of(each: PlacedSymbol, code: Symbols) -> Symbol | None:
+    """The class of a method; None of any other symbol."""
+    above = each.symbol.name.rpartition(".")[0]
+    found = code.symbols_at(each.path, above) if above else []
+    start, end = each.symbol.start_line, each.symbol.end_line
+    return next((a.symbol for a in found if a.symbol.start_line <= start and end <= a.symbol.end_line), None)
+
+
+def _in_class(anchor: Anchor, code: Symbols) -> list[PlacedSymbol]:
+    """The methods of an anchor's name in a class that is elsewhere or has another name, the likest class first. A small
+    method says what others say by chance: its class is known by the methods beside it."""
+    if anchor.above is None or len(anchor.above.pieces) // 4 < ENOUGH_PIECES:
+        return []
+    found = []
+    for each in code.symbols_named(anchor.was.name):
+        if _last(each.symbol.name) == _last(anchor.was.name) and (above := _class_of(each, code)) is not None:
+            share = _changed_share(anchor.above, above)
+            if share <= ALIKE:
+                found.append((share, each))
+    return [each for _, each in sorted(found, key=lambda item: item[0])]
+
+
+def _elsewhere(anchor: Anchor, code: Symbols) -> PlacedSymbol | None:
+    """The symbol that says the same in another place: of several the one whose name and path are most like it."""
+    was = anchor.was
+
+    def likeness(each: PlacedSymbol) -> tuple[bool, bool, bool, bool]:
+        return (
+            each.symbol.name == was.name,
+            _last(each.symbol.name) == _last(was.name),
+            each.path == anchor.path,
+            PurePosixPath(each.path).name == PurePosixPath(anchor.path).name,
+        )
+
+    found = sorted(code.symbols_like(was.digest), key=likeness)
+    if not found:
+        return None
+    best = found[-1]
+    is_alone = len(found) == 1 or likeness(found[-2]) < likeness(best)
+    if best.symbol.name == was.name != "":
+        return best
+    return best if is_alone and _is_telling(was) else None
+
+
+def _is_telling(symbol: Symbol) -> bool:
+    return len(symbol.pieces) // 4 >= ENOUGH_PIECES
+
+
+def _says_the_same(was: Symbol, now: Symbol) -> bool:
+    if was.is_open and was.pieces:  # what has come since is not what the memory was about
+        return _changed_share(was, now) == 0.0
+    return was.digest == now.digest or (was.is_open and not was.pieces)
+
+
+def _changed_share(was: Symbol, now: Symbol) -> float:
+    """The share of its pieces that a symbol has lost, or of those that it has now that are new, whichever is more."""
+    old, new = _numbers(was.pieces), _numbers(now.pieces)
+    # Of many pieces both keep those with the lowest numbers: what is above the other's last may be there.
+    lost = {piece for piece in old - new if len(new) < MOST_PIECES or piece < max(new)}
+    if was.is_open:
+        return len(lost) / max(1, len(old))
+    came = {piece for piece in new - old if len(old) < MOST_PIECES or piece < max(old)}
+    return max(len(lost) / max(1, len(old)), len(came) / max(1, len(new)))
+
+
+def _numbers(pieces: bytes) -> set[int]:
+    return set(array("I", pieces))
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def worst_of(anchors: Sequence[Anchor]) -> Anchor:
+    """The anchor by which a memory is judged: it is gone if all are, else the one that has changed most."""
+    order: list[Verdict] = ["gone", "changed", "moved", "fresh"]
+    here = [anchor for anchor in anchors if anchor.verdict != "gone"]
+    worst = min(anchors, key=lambda each: (order.index(each.verdict), -each.share))
+    if worst.verdict == "gone" and here:
+        return msgspec.structs.replace(worst, verdict="changed")
+    return worst
+
+
+def described(anchor: Anchor) -> str:
+    """An anchor in some five words and its place."""
+    place = f"{anchor.place}:{anchor.line}" + (f" {anchor.name}" if anchor.name else "")
+    since = f" since {anchor.since}" if anchor.since else ""
+    if anchor.verdict == "gone":
+        return f"gone{since}: {place}"
+    if anchor.verdict == "changed":
+        return f"changed{since}, {max(1, round(100 * anchor.share))} % of it: {place}"
+    if anchor.verdict == "moved":
+        was = " ".join(each for each in (anchor.path, anchor.was.name) if each)
+        return f"moved from {was}: {place}"
+    return f"unchanged: {place}"

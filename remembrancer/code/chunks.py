@@ -1,0 +1,391 @@
+"""Source text cut into chunks: functions, methods, types and the text between them, by the syntax where a grammar knows
+it, and otherwise at blank lines. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from remembrancer.code.languages import parser_of
+
+if TYPE_CHECKING:
+    import tree_sitter
+
+MOST_LINES: Final = 80
+"""Lines of one chunk: a longer function makes several, a longer class one for each of its members."""
+MOST_CHARACTERS: Final = 8000
+LEAST_LINES: Final = 2
+DEEPEST: Final = 12
+"""Levels of definitions within each other that are looked into."""
+SIGNATURE: Final = 300
+"""Characters of a signature."""
+
+_FUNCTION: Final = "function"
+_KINDS: Final = {
+    _FUNCTION: """function_definition function_declaration function_item function generator_function_declaration
+        local_function_statement function_signature function_signature_item macro_definition preproc_function_def
+        protocol_function_declaration abstract_function_declaration decl_def test_declaration""",
+    "method": """method_definition method_declaration method singleton_method constructor_declaration init_declaration
+        deinit_declaration destructor_declaration operator_declaration property_declaration method_signature
+        abstract_method_signature secondary_constructor compact_constructor_declaration indexer_declaration
+        subscript_declaration method_elem""",
+    "class": "class_definition class_declaration class abstract_class_declaration class_specifier object_declaration "
+    "object_definition record_declaration instance companion_object",
+    "struct": "struct_specifier struct_item struct_declaration union_specifier union_item",
+    "enum": "enum_specifier enum_item enum_declaration enum_definition",
+    "interface": "interface_declaration trait_item trait_definition trait_declaration protocol_declaration "
+    "annotation_type_declaration",
+    "impl": "impl_item extension_declaration extension_definition",
+    "module": "module mod_item namespace_definition namespace_declaration internal_module package_object "
+    "file_scoped_namespace_declaration",
+    "type": "type_alias_declaration type_item type_definition type_spec alias_declaration delegate_declaration "
+    "data_type newtype type_synomym type_alias typealias_declaration",
+    "constant": "const_item static_item",
+}
+_KIND_OF: Final = {name: kind for kind, names in _KINDS.items() for name in names.split()}
+OPEN: Final = frozenset({"class", "struct", "enum", "interface", "impl", "module"})
+"""Kinds that have members."""
+_AROUND: Final = """
+    export_statement decorated_definition template_declaration linkage_specification preproc_ifdef preproc_if
+    preproc_else declaration_list block statement_block class_body expression_statement ambient_declaration body
+    body_statement field_declaration_list enum_body interface_body object_type ERROR declarations template_body
+    enum_class_body protocol_body do_block stab_clause program source_file class_declarations if_statement
+    try_statement type_declaration singleton_class
+"""
+_THROUGH: Final = frozenset(_AROUND.split())
+"""Nodes around definitions that are looked into."""
+_BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
+"""Nodes that are a body, where the grammar does not call them one."""
+_TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
+_IN_PARTS: Final = frozenset({"haskell", "elixir"})
+"""Languages in which a function may have several definitions in a row."""
+_VALUES: Final = re.compile(
+    r"arrow_function|function|class|lambda|closure|struct|object|call_expression|new_expression"
+)
+_COMMENT: Final = re.compile(r"comment|attribute_item|decorator|annotation|haddock|pragma|^signature$")
+_DOC_ATTRIBUTE: Final = re.compile(rb"@(?:doc|typedoc|spec|impl|deprecated)\b")
+_MACROS: Final = {
+    **dict.fromkeys(("defmodule", "defprotocol", "defimpl"), "module"),
+    **dict.fromkeys(("def", "defp", "defmacro", "defmacrop", "defguard", "defdelegate"), _FUNCTION),
+}
+"""Elixir defines by calls."""
+_LINE_DEFINES: Final = re.compile(
+    r"""^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([^)]*\))?|open|
+    override|inline|unsafe|extern|virtual|sealed|data|case|local|mutable|partial|external)\s+)*
+    (?P<kind>def|defp|defn-?|defmacro|defmodule|class|function|func|fun|fn|sub|proc|struct|interface|trait|protocol|enum|
+    module|namespace|object|record|impl|type|method|let|create\s+(?:table|view|function)|message|service|resource|
+    macro)\s+["']?(?P<name>[^\W\d][\w.:!?-]*)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_TYPES_IN_LINES: Final = {"class", "struct", "interface", "trait", "protocol", "enum", "module", "namespace", "type"}
+
+
+class Chunk(NamedTuple):
+    """A piece of a file. Lines count from 1, both ends in it. `name` is the path of names, as `Class.method`; `head` is
+    what a reader sees first of it: the comment above, the signature, the docstring."""
+
+    start_line: int
+    end_line: int
+    kind: str
+    name: str
+    signature: str
+    head: str
+    text: str
+
+
+class Definition(NamedTuple):
+    """A definition, in the place of its `node`."""
+
+    node: tree_sitter.Node
+    """With all that is around it alone: decorators, `export`."""
+    inner: tree_sitter.Node
+    kind: str
+    name: str
+
+
+def chunks_of(source: Source | None, text: str) -> list[Chunk]:
+    """The chunks of a file in the order of its lines. What a parser cannot read is cut as well."""
+    return cut_by_lines(text) if source is None else list(source.chunks())
+
+
+def parsed(text: str, language: str) -> Source | None:
+    """A file by its syntax; None where no grammar is known."""
+    parser = parser_of(language)
+    return None if parser is None else Source(text, language, parser)
+
+
+class Source:
+    """One file by its tree: `data` is its text, `root` the tree."""
+
+    def __init__(self, text: str, language: str, parser: tree_sitter.Parser) -> None:
+        self.data = text.encode("utf-8", "replace")
+        self.language = language
+        self.root = parser.parse(self.data).root_node
+        self._lines = text.split("\n")
+        self._found: dict[int, list[Definition]] = {}
+        """The definitions in nodes that were looked into, by the nodes' ids."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Its chunks, in the order of the lines."""
+        yield from self._region(self.definitions(self.root), 0, len(self._lines) - 1, "", 0)
+
+    def definitions(self, node: tree_sitter.Node, depth: int = 0) -> list[Definition]:
+        """The definitions in a node that are in no other one in there."""
+        if node.id in self._found:
+            return self._found[node.id]
+        found: list[Definition] = []
+        for child in node.named_children:
+            definition = self._definition(child, child)
+            if definition is not None:
+                found.append(definition)
+            elif child.type in _THROUGH and depth < DEEPEST:
+                inner = self.definitions(child, depth + 1)
+                if len(inner) == 1 and child.type not in ("ERROR", "block", "declaration_list", "do_block"):
+                    inner = [inner[0]._replace(node=child)]
+                found += inner
+        if not depth:
+            self._found[node.id] = found
+        return found
+
+    def _definition(self, node: tree_sitter.Node, inner: tree_sitter.Node) -> Definition | None:
+        kind = _KIND_OF.get(inner.type)
+        if kind is not None:
+            if kind in OPEN and inner.type.endswith("_specifier") and inner.child_by_field_name("body") is None:
+                return None
+            name = self._name(inner)
+            if inner.type == "type_spec" and (type_ := inner.child_by_field_name("type")) is not None:
+                kind = _TYPES.get(type_.type, kind)
+                inner = type_ if kind in OPEN else inner
+            return Definition(node, inner, kind, name)
+        if inner.type == "variable_declaration" and (kind := _KIND_OF.get(inner.named_children[-1].type)) in OPEN:
+            return Definition(node, inner.named_children[-1], kind, self._text(inner.named_children[0]))  # of Zig
+        if inner.type in ("public_field_definition", "field_definition"):
+            value = inner.child_by_field_name("value")
+            if value is None or "function" not in value.type:
+                return None
+            return Definition(node, value, _FUNCTION, self._name(inner))
+        if inner.type in ("lexical_declaration", "variable_declaration", "assignment_statement", "val_definition"):
+            for declared in inner.named_children:
+                value = declared.child_by_field_name("value")
+                if value is not None and _VALUES.search(value.type) and not self._is_import(value):
+                    kind = _FUNCTION if re.search("function|lambda|closure", value.type) else "constant"
+                    name = self._name(declared) or self._name(inner.named_children[0])
+                    return Definition(node, value if kind == _FUNCTION else inner, kind, name)
+        if inner.type == "expression_statement" and inner.named_child_count == 1:
+            assigned = inner.named_children[0]
+            left, right = assigned.child_by_field_name("left"), assigned.child_by_field_name("right")
+            if assigned.type == "assignment_expression" and left is not None and right is not None:
+                while (
+                    right.type == "assignment_expression" and (last := right.child_by_field_name("right")) is not None
+                ):
+                    right = last
+                if re.search("function|class", right.type):
+                    name = re.sub(r"^(?:module\.)?exports\.", "", self._text(left))
+                    if name == "module.exports":
+                        name = self._name(right) or name
+                    return Definition(node, right, _FUNCTION, name)
+        if inner.type == "call" and (target := inner.child_by_field_name("target")) is not None:
+            kind = _MACROS.get(self._text(target))
+            if kind is not None:
+                arguments = inner.named_children[1] if inner.named_child_count > 1 else target
+                return Definition(node, inner, kind, re.split(r"[\s(,]", self._text(arguments), maxsplit=1)[0])
+        return None
+
+    def _region(
+        self, definitions: Sequence[Definition], first: int, last: int, above: str, depth: int
+    ) -> Iterator[Chunk]:
+        """The chunks of some lines with these definitions in them, and of the lines between."""
+        at = first
+        for _, parts in groupby(definitions, self._identity):
+            definition, *others = parts
+            node, until = definition.node, (others or [definition])[-1].node.end_point
+            start, end = self._with_comments(node, at), min(last, until.row - (until.column == 0))
+            if end < at:  # on the line of the one before
+                continue
+            start = max(start, at)
+            if start > at:
+                yield from self._between(at, start - 1, above)
+            name = f"{above}.{definition.name}" if above and definition.name else definition.name or above
+            yield from self._defined(definition, start, end, name, depth)
+            at = end + 1
+        if at <= last:
+            yield from self._between(at, last, above)
+
+    def _identity(self, definition: Definition) -> str | int:
+        """The same for all parts of one function."""
+        in_parts = self.language in _IN_PARTS and definition.kind == _FUNCTION
+        return definition.name if in_parts else definition.node.id
+
+    def _defined(self, definition: Definition, start: int, end: int, name: str, depth: int) -> Iterator[Chunk]:
+        kind = "method" if definition.kind == _FUNCTION and "." in name else definition.kind
+        signature, head = self._head(definition, start)
+        is_long = end - start >= MOST_LINES // 2
+        if kind in OPEN and (is_long or kind == "module") and depth < DEEPEST:
+            body = body_of(definition.inner) or definition.inner
+            members = self.definitions(body, 0)
+            if members:
+                opening = max(start, self._with_comments(members[0].node, start) - 1)
+                yield self._chunk(start, opening, kind, name, signature, head)
+                yield from self._region(members, opening + 1, end, name, depth + 1)
+                return
+        for at, until in self._portions(start, end):
+            yield self._chunk(at, until, kind, name, signature, head if at == start else signature)
+
+    def _between(self, start: int, end: int, above: str) -> Iterator[Chunk]:
+        """The text outside of definitions: imports, statements, comments."""
+        while start <= end and not self._lines[start].strip():
+            start += 1
+        while end >= start and not self._lines[end].strip():
+            end -= 1
+        lines = [line for line in self._lines[start : end + 1] if line.strip() != "end"]
+        if not any(map(str.isalnum, chain.from_iterable(lines))):
+            return
+        for at, until in self._portions(start, end):
+            yield self._chunk(at, until, "block", above, "", "")
+
+    def _portions(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        return _portions(self._lines, start, end)
+
+    def _chunk(self, start: int, end: int, kind: str, name: str, signature: str, head: str) -> Chunk:
+        return Chunk(start + 1, end + 1, kind, name, signature, head, "\n".join(self._lines[start : end + 1]))
+
+    def _with_comments(self, node: tree_sitter.Node, first: int) -> int:
+        """The line where the comments begin that stand directly above a node, at the earliest the first."""
+        start: int = node.start_point.row
+        before = node.prev_named_sibling
+        while before is None and node.parent is not None and node.parent.start_byte == node.start_byte:
+            node = node.parent  # the first in a body, before which the comment stands
+            before = node.prev_named_sibling
+        while before is not None and self._is_comment(before) and before.start_point.row >= first:
+            most_between = 1 + self._lines[before.start_point.row].lstrip().startswith("/**")
+            if before.end_point.row < start - most_between - (before.end_point.column == 0):
+                break
+            if self._lines[before.start_point.row][: before.start_point.column].strip():  # behind other code
+                break
+            start = before.start_point.row
+            before = before.prev_named_sibling
+        return max(first, start)
+
+    def _is_comment(self, node: tree_sitter.Node) -> bool:
+        if _COMMENT.search(node.type):
+            return True
+        return node.type == "unary_operator" and _DOC_ATTRIBUTE.match(self.data, node.start_byte) is not None
+
+    def _head(self, definition: Definition, start: int) -> tuple[str, str]:
+        """The signature in a line, and the comment above, the signature and the docstring together."""
+        inner = definition.inner
+        body = body_of(inner)
+        first = definition.node.start_byte
+        end = body.start_byte if body is not None else min(inner.end_byte, first + SIGNATURE)
+        before = body.prev_named_sibling if body is not None else None
+        while before is not None and before.type == "comment" and before.start_byte > first:
+            end, before = before.start_byte, before.prev_named_sibling
+        signature = self.data[first:end].decode(errors="replace")
+        if body is None:
+            signature = signature.partition("\n")[0]
+        docstring = ""
+        if body is not None and body.named_children:
+            opening = body.named_children[0]
+            if opening.type == "expression_statement" and opening.named_children:
+                opening = opening.named_children[0]
+            if opening.type in ("string", "comment", "block_comment", "line_comment"):
+                docstring = self._text(opening)
+        comment = "\n".join(self._lines[start : definition.node.start_point.row])
+        short = " ".join(signature.split()).rstrip(" {:=")[:SIGNATURE]
+        return short, f"{comment}\n{short}\n{docstring}"
+
+    def _name(self, node: tree_sitter.Node) -> str:
+        name = node.child_by_field_name("name")
+        if name is None and (declarator := node.child_by_field_name("declarator")) is not None:
+            while True:
+                inner = declarator.child_by_field_name("declarator")
+                if inner is None and declarator.type == "parenthesized_declarator":
+                    inner = next(iter(declarator.named_children), None)
+                if inner is None:
+                    break
+                declarator = inner
+            name = declarator
+        if name is None and node.type == "impl_item":
+            name = node.child_by_field_name("type")
+        if name is None:
+            name = next((child for child in node.named_children if child.type.endswith("identifier")), None)
+        if name is None:
+            for child in node.named_children:
+                name = child.child_by_field_name("name")
+                if name is None and child.type == "variable_declaration":  # of Kotlin
+                    name = next(iter(child.named_children), None)
+                if name is not None:
+                    break
+        if name is None:
+            return ""
+        text = re.sub(r"::|->|(?<=\w):(?=\w)|(?<!^)#", ".", re.sub(r"\s+|^#", "", self._text(name)))
+        if "operator" not in text:
+            while (bare := re.sub(r"<[^<>]*>", "", text)) != text:
+                text = bare
+            text = text.partition("<")[0]
+        if (receiver := node.child_by_field_name("receiver")) is not None:  # of Go
+            owner = re.findall(r"\w+", self._text(receiver).partition("[")[0])
+            text = f"{owner[-1]}.{text}" if owner else text
+        return text.strip("\"'`")[:200]
+
+    def _is_import(self, node: tree_sitter.Node) -> bool:
+        return self.data[node.start_byte : node.start_byte + 8] == b"require("
+
+    def _text(self, node: tree_sitter.Node) -> str:
+        return self.data[node.start_byte : node.end_byte].decode(errors="replace")
+
+
+def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
+    """The part of a definition that follows its signature; None where the grammar does not tell it."""
+    body = node.child_by_field_name("body")
+    return body or next((child for child in node.named_children if child.type in _BODIES), None)
+
+
+def cut_by_lines(text: str) -> list[Chunk]:
+    """The chunks of a text of which no grammar is known: it is cut before lines without indentation that follow a blank
+    one or define something."""
+    lines = text.split("\n")
+    starts = [0]
+    for at in range(1, len(lines)):
+        line = lines[at]
+        if not line.strip() or line[0].isspace() or line.startswith(("}", ")", "]", "end")):
+            continue
+        after_blank = not lines[at - 1].strip()
+        if at - starts[-1] >= LEAST_LINES and after_blank and (at - starts[-1] > 20 or _LINE_DEFINES.match(line)):
+            starts.append(at)
+    chunks = []
+    for first, after in zip(starts, [*starts[1:], len(lines)], strict=True):
+        for start, end in _portions(lines, first, after - 1):
+            piece = lines[start : end + 1]
+            if not any(map(str.strip, piece)):
+                continue
+            found = next((match for match in map(_LINE_DEFINES.match, piece[:30]) if match), None)
+            name = "" if found is None else found["name"]
+            word = "" if found is None else found["kind"].lower()
+            kind = "block" if not word else word if word in _TYPES_IN_LINES else _FUNCTION
+            signature = "" if found is None else " ".join(found.string.split())[:SIGNATURE].rstrip(" {:=")
+            chunks.append(Chunk(start + 1, end + 1, kind, name, signature, signature, "\n".join(piece)))
+    return chunks
+
+
+def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Lines in portions of a chunk's size, divided at a blank line where there is one in its last third."""
+    size = sum(map(len, lines[start : end + 1])) + end - start
+    if start <= end < start + MOST_LINES and size <= MOST_CHARACTERS:
+        yield start, end
+        return
+    while start <= end:
+        until, size = start, len(lines[start])
+        while until < end and until - start < MOST_LINES - 1 and size + len(lines[until + 1]) < MOST_CHARACTERS:
+            until += 1
+            size += len(lines[until]) + 1
+        if until < end:
+            blank = next(
+                (at for at in range(until, start + 2 * (until - start) // 3, -1) if not lines[at].strip()), until
+            )
+            until = blank
+        yield start, until
+        start = until + 1

@@ -1,0 +1,739 @@
+"""The index of one tree of code: a SQLite file with its chunks and the postings of their terms. Derived, and deletable.
+
+One process writes it and others read. Postings come in segments, one for each change, so that a change is written in
+one place; several of about one size are merged. Until then those of a chunk that has gone, which has no row, stay.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sqlite3
+import zlib
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.code.ranking import DEFINES, DEFINES_ALIKE, Corpus, Paths, Postings, rank
+from remembrancer.code.segments import IMPORTS, REFERS, PostingLists, ReadChunk, ReadFile, Segment
+from remembrancer.code.symbols import NAME, PlacedSymbol, Symbol
+from remembrancer.code.words import names_in, question_words, terms_of
+from remembrancer.memory.names import name_key
+from remembrancer.protocol.files import ListedFile
+
+VERSION: Final = 8
+"""Of the tables and of how code is cut and counted: an index of another one is made anew."""
+MOST_ALIKE: Final = 8
+"""So many segments of about one size are merged into one, which is about so many times as large: there are few of each
+size, and each posting is written again once for each size (a log-structured merge tree: O'Neil et al., 1996)."""
+SMALL: Final = 512
+"""Chunks up to which segments are of one size."""
+MOST_CHANGES: Final = 1000
+"""Changes of which it is kept what they have taken away: who read the index before more of them reads all of it."""
+MERGED_AT_ONCE: Final = 2000
+"""Terms of the largest segment that are merged in one transaction."""
+MOST_LOG_BYTES: Final = 32 * 1024 * 1024
+"""A longer write-ahead log is moved into the file in the middle of much work."""
+MOST_DEFINITIONS: Final = 200
+"""Chunks that define one name and are considered."""
+BUSY_S: Final = 5.0
+SIGILS: Final = "_$@"
+MOST_MEANINGS: Final = 3
+"""Symbols of one name; of more than these it is not told which is meant."""
+MOST_RELATED: Final = 100
+"""Symbols that one is related with."""
+DEFINED_IN: Final = "defined_in"
+REFERS_TO: Final = "refers_to"
+IMPORTED: Final = "imports"
+RELATIONSHIPS: Final = (DEFINED_IN, REFERS_TO, IMPORTED)
+
+_SCHEMA: Final = """
+    CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+    CREATE TABLE files (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        path TEXT NOT NULL UNIQUE,
+        mtime_ns INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        language TEXT NOT NULL,
+        skipped TEXT NOT NULL
+    );
+    CREATE TABLE chunks (
+        number INTEGER PRIMARY KEY,
+        file INTEGER NOT NULL,
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        digest INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        name TEXT NOT NULL,
+        last_name TEXT NOT NULL,
+        signature TEXT NOT NULL,
+        length INTEGER NOT NULL,
+        text BLOB NOT NULL
+    );
+    CREATE INDEX chunks_by_file ON chunks (file);
+    CREATE INDEX chunks_by_name ON chunks (last_name) WHERE last_name != '';
+    CREATE TABLE symbols (
+        file INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        last_name TEXT NOT NULL,
+        key TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        digest INTEGER NOT NULL,
+        pieces BLOB NOT NULL
+    );
+    CREATE INDEX symbols_by_file ON symbols (file);
+    CREATE INDEX symbols_by_name ON symbols (last_name);
+    CREATE INDEX symbols_by_key ON symbols (key);
+    CREATE INDEX symbols_by_digest ON symbols (digest);
+    -- The numbers, of 32 bits, of what each of the last changes has taken away.
+    CREATE TABLE gone (revision INTEGER PRIMARY KEY, chunks BLOB NOT NULL, files BLOB NOT NULL);
+    -- `chunks`: how many a segment has, with those that have gone.
+    CREATE TABLE segments (number INTEGER PRIMARY KEY, chunks INTEGER NOT NULL);
+    -- `chunks`: numbers of 32 bits; `counts`: occurrences, of 8 bits.
+    CREATE TABLE postings (
+        segment INTEGER NOT NULL,
+        term TEXT NOT NULL,
+        chunks BLOB NOT NULL,
+        counts BLOB NOT NULL,
+        PRIMARY KEY (segment, term)
+    ) WITHOUT ROWID;
+"""
+
+
+class KnownFile(NamedTuple):
+    """A file as it was when it was read."""
+
+    mtime_ns: int
+    size: int
+
+
+class CodeEntity(NamedTuple):
+    """A symbol as an entity of a graph: its name is the path of names, or of a file its path."""
+
+    number: int
+    name: str
+    key: str
+    kind: str
+    path: str
+    line: int
+
+
+class FoundCode(NamedTuple):
+    """A chunk that may answer."""
+
+    path: str
+    start_line: int
+    end_line: int
+    language: str
+    kind: str
+    name: str
+    signature: str
+    text: str
+    score: float
+
+
+Mode = Literal["make", "write", "read"]
+
+
+class CodeIndex:
+    """The index in a file, to be read, written by the one process that does, or made where there is none.
+
+    Raises:
+        sqlite3.Error: the file is not there, is no index, or of another version.
+    """
+
+    def __init__(self, path: Path, mode: Mode = "read") -> None:
+        self._log = path.with_name(f"{path.name}-wal")
+        opening = {"make": "rwc", "write": "rw", "read": "ro"}[mode]
+        self._connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={opening}",
+            uri=True,
+            timeout=BUSY_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            if mode != "read":
+                self._connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")
+                self._make()
+            ((version,),) = self._connection.execute("PRAGMA user_version")
+            if version != VERSION:
+                raise sqlite3.DatabaseError(f"an index of version {version}, and not {VERSION}")
+        except sqlite3.Error:
+            self._connection.close()
+            raise
+        self._loaded = _NOTHING
+
+    def close(self) -> None:
+        """Close. May be called twice."""
+        self._connection.close()
+
+    def _make(self) -> None:
+        if self._connection.execute("PRAGMA user_version").fetchone() == (0,):
+            self._connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
+
+    # --- Writing.
+
+    def known(self) -> dict[str, KnownFile]:
+        """The files that were read, whether they were taken in or not."""
+        rows = self._connection.execute("SELECT path, mtime_ns, size FROM files")
+        return {path: KnownFile(mtime_ns, size) for path, mtime_ns, size in rows}
+
+    def digests(self, paths: Sequence[str]) -> dict[str, bytes]:
+        """The digests, of 64 bits, of the chunks of each of these files that have any."""
+        found: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
+        for path, digest in self._connection.execute(
+            """SELECT f.path, c.digest FROM json_each(?) AS given JOIN files AS f ON f.path = given.value
+               JOIN chunks AS c ON c.file = f.number""",
+            (msgspec.json.encode(paths).decode(),),
+        ):
+            found[path].append(digest)
+        return {path: each.tobytes() for path, each in found.items()}
+
+    def take(self, segment: Segment, removed: Sequence[str] = ()) -> None:
+        """Take in files that are new or have changed, and let others go, in one transaction. A chunk without a text
+        stays as it is, in its new place.
+
+        Raises:
+            sqlite3.OperationalError: a chunk that should be there is not; nothing was taken in.
+        """
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            chunks_gone, files_gone = array("I"), array("I")
+            for path in removed:
+                rows = connection.execute("DELETE FROM files WHERE path = ? RETURNING number", (path,)).fetchall()
+                for (place,) in rows:
+                    chunks_gone.extend(self._take_chunks(place, (), 0))
+                    connection.execute("DELETE FROM symbols WHERE file = ?", (place,))
+                    files_gone.append(place)
+            first = self._number("next")
+            number = first
+            for file in segment.files:
+                ((place,),) = connection.execute(
+                    """INSERT INTO files (path, mtime_ns, size, language, skipped) VALUES (?, ?, ?, ?, ?)
+                       ON CONFLICT DO UPDATE SET mtime_ns = excluded.mtime_ns, size = excluded.size,
+                       language = excluded.language, skipped = excluded.skipped RETURNING number""",
+                    (file.path, file.mtime_ns, file.size, file.language, file.skipped),
+                ).fetchall()
+                chunks_gone.extend(self._take_chunks(place, file.chunks, number))
+                number += sum(bool(chunk.text) for chunk in file.chunks)
+                self._take_symbols(place, file)
+            if number > first:
+                numbers = np.frombuffer(segment.postings.chunks, np.uint32) + np.uint32(first)
+                postings = msgspec.structs.replace(segment.postings, chunks=numbers.tobytes())
+                self._put_postings(self._new_segment(number - first), postings)
+            self._put("next", number)
+            revision = self._number("revision") + 1
+            self._put("revision", revision)
+            connection.execute("INSERT INTO gone VALUES (?, ?, ?)", (revision, bytes(chunks_gone), bytes(files_gone)))
+            connection.execute("DELETE FROM gone WHERE revision <= ?", (revision - MOST_CHANGES,))
+        self._cut_log()
+        self._loaded = self._loaded._replace(version=-1)  # an own change is in no `data_version`
+        while alike := self._alike():
+            self._merge(alike)
+
+    def _take_chunks(self, file: int, chunks: Sequence[ReadChunk], first: int) -> list[int]:
+        """Make these the chunks of a file, the new ones of them numbered from `first`; the numbers of those that have
+        gone."""
+        connection = self._connection
+        there: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        rows = connection.execute("SELECT digest, number, start_line, end_line FROM chunks WHERE file = ?", (file,))
+        for digest, *row in rows:
+            there[digest].append(tuple(row))
+        moved = []
+        for chunk in chunks:
+            if not chunk.text:
+                if not there[chunk.digest]:
+                    raise sqlite3.OperationalError("a chunk has gone that the index had")
+                number, *lines = there[chunk.digest].pop(0)
+                if lines != [chunk.start_line, chunk.end_line]:
+                    moved.append((chunk.start_line, chunk.end_line, number))
+        connection.executemany("UPDATE chunks SET start_line = ?, end_line = ? WHERE number = ?", moved)
+        gone = [number for same in there.values() for number, *_ in same]
+        connection.executemany("DELETE FROM chunks WHERE number = ?", ((number,) for number in gone))
+        new = (
+            (
+                number,
+                file,
+                c.start_line,
+                c.end_line,
+                c.digest,
+                c.kind,
+                c.name,
+                "" if c.kind == "block" else _last(c.name),
+                c.signature,
+                c.length,
+                c.text,
+            )
+            for number, c in enumerate((chunk for chunk in chunks if chunk.text), first)
+        )
+        connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", new)
+        return gone
+
+    def _take_symbols(self, file: int, read: ReadFile) -> None:
+        """Make those that were read the symbols of a file: one that says the same stays, in its new place."""
+        connection = self._connection
+        there: defaultdict[tuple[object, ...], list[tuple[int, int, int]]] = defaultdict(list)
+        rows = connection.execute(
+            "SELECT name, kind, digest, pieces, rowid, start_line, end_line FROM symbols WHERE file = ?", (file,)
+        )
+        for *about, number, start, end in rows:
+            there[tuple(about)].append((number, start, end))
+        moved, new = [], []
+        for symbol in read.symbols:
+            same = there[symbol.name, symbol.kind, symbol.digest, symbol.pieces]
+            if not same:
+                new.append(symbol)
+                continue
+            number, *lines = same.pop(0)
+            if lines != [symbol.start_line, symbol.end_line]:
+                moved.append((symbol.start_line, symbol.end_line, number))
+        connection.executemany("UPDATE symbols SET start_line = ?, end_line = ? WHERE rowid = ?", moved)
+        gone = ((number,) for same in there.values() for number, *_ in same)
+        connection.executemany("DELETE FROM symbols WHERE rowid = ?", gone)
+        connection.executemany(
+            "INSERT INTO symbols VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                (file, s.name, _last(s.name), name_key(s.name or read.path), *msgspec.structs.astuple(s)[1:])
+                for s in new
+            ),
+        )
+
+    def note(self, **about: object) -> None:
+        """Keep facts about the index itself, by their names."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        with self._connection:
+            for name, value in about.items():
+                self._put(name, value)
+
+    def about(self) -> dict[str, object]:
+        """The facts that were noted."""
+        return dict(self._connection.execute("SELECT name, value FROM about WHERE name NOT IN ('next', 'revision')"))
+
+    def counts(self) -> tuple[int, int]:
+        """The number of files that are taken in, and of their chunks."""
+        row = self._connection.execute(
+            "SELECT (SELECT count(*) FROM files WHERE skipped = ''), (SELECT count(*) FROM chunks)"
+        ).fetchone()
+        return row[0], row[1]
+
+    def skipped(self) -> dict[str, int]:
+        """The number of files that were read and not taken in, by the reason."""
+        return dict(
+            self._connection.execute("SELECT skipped, count(*) FROM files WHERE skipped != '' GROUP BY skipped")
+        )
+
+    def files(self, after: str, limit: int) -> list[ListedFile]:
+        """The files after that path, in the order of their paths."""
+        rows = self._connection.execute(
+            """SELECT path, language, (SELECT count(*) FROM chunks WHERE file = f.number), size, mtime_ns, skipped
+               FROM files AS f WHERE path > ? ORDER BY path LIMIT ?""",
+            (after, limit),
+        )
+        return [ListedFile(*row) for row in rows]
+
+    def compact(self) -> None:
+        """Make one segment of all if most of the chunks in them have gone."""
+        segments = self._segments()
+        ((alive,),) = self._connection.execute("SELECT count(*) FROM chunks")
+        if sum(segments.values()) > 2 * alive:
+            self._merge(segments)
+
+    def _segments(self) -> dict[int, int]:
+        """The size of each segment."""
+        return dict(self._connection.execute("SELECT number, chunks FROM segments"))
+
+    def _alike(self) -> dict[int, int]:
+        """Segments that are to be merged since they are many of about one size: the smallest such."""
+        of_size: dict[int, dict[int, int]] = {}
+        for number, chunks in self._segments().items():
+            of_size.setdefault(int(math.log(max(chunks / SMALL, 1), MOST_ALIKE)), {})[number] = chunks
+        return next((of_size[size] for size in sorted(of_size) if len(of_size[size]) >= MOST_ALIKE), {})
+
+    def _merge(self, segments: Mapping[int, int]) -> None:
+        """Make one segment of some, without chunks that have gone: terms after terms, each portion in a transaction of
+        its own, after each of which every posting is there once."""
+        if not segments:
+            return
+        connection, merged = self._connection, ",".join(map(str, segments))
+        alive, seen = np.zeros((2, self._number("next")), np.bool_)
+        alive[[number for (number,) in connection.execute("SELECT number FROM chunks INDEXED BY chunks_by_file")]] = (
+            True
+        )
+        largest = max(segments, key=segments.__getitem__)
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            new = self._new_segment(sum(segments.values()))
+        after: str | None = ""
+        while after is not None:
+            until = connection.execute(
+                "SELECT term FROM postings WHERE segment = ? AND term > ? ORDER BY term LIMIT 1 OFFSET ?",
+                (largest, after, MERGED_AT_ONCE),
+            ).fetchone()
+            portion = f"segment IN ({merged}) AND term > ?1" + (" AND term <= ?2" if until else "")
+            between = (after, *(until or ()))
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                rows = connection.execute(
+                    f"SELECT term, chunks, counts FROM postings WHERE {portion} ORDER BY term, segment",  # noqa: S608
+                    between,
+                ).fetchall()
+                connection.execute(f"DELETE FROM postings WHERE {portion}", between)  # noqa: S608
+                self._put_postings(new, _alive_postings(rows, alive, seen))
+                if until is None:
+                    connection.execute(f"DELETE FROM segments WHERE number IN ({merged})")  # noqa: S608
+                    connection.execute("UPDATE segments SET chunks = ? WHERE number = ?", (int(seen.sum()), new))
+            self._cut_log()
+            after = until and until[0]
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the file, as far as readers allow, and cut it."""
+        self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _cut_log(self) -> None:
+        if self._log.stat().st_size > MOST_LOG_BYTES:  # by itself it is never cut while somebody always reads
+            self.checkpoint()
+
+    def _new_segment(self, chunks: int) -> int:
+        cursor = self._connection.execute("INSERT INTO segments (chunks) VALUES (?)", (chunks,))
+        return int(cursor.lastrowid or 0)
+
+    def _put_postings(self, segment: int, postings: PostingLists) -> None:
+        self._connection.executemany(f"INSERT INTO postings VALUES ({segment}, ?, ?, ?)", postings)  # noqa: S608
+
+    def _number(self, name: str) -> int:
+        """A number that is kept in the index; 0 at first."""
+        row = self._connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def _put(self, name: str, value: object) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (name, value))
+
+    # --- Searching.
+
+    def search(self, question: str, limit: int) -> list[FoundCode]:
+        """The best chunk of each of the best files, the best first."""
+        with self.at_one_moment():
+            loaded = self._load()
+            scores = self._scores(question, loaded)
+            best = _best_of_files(scores, loaded.corpus.files, limit)
+            first = f"{_SHOWN} c.number IN (SELECT value FROM json_each(?)) ORDER BY start_line LIMIT 1"  # noqa: S608
+            numbers = [msgspec.json.encode(loaded.numbers[places].tolist()).decode() for places in best]
+            rows = [self._connection.execute(first, (alike,)).fetchone() for alike in numbers]
+        return [_shown(row, float(scores[places[0]])) for places, row in zip(best, rows, strict=True)]
+
+    def chunk_at(self, path: str, line: int) -> FoundCode | None:
+        """The chunk of a file that has a line."""
+        rows = self._connection.execute(f"{_SHOWN} f.path = ? AND ? BETWEEN start_line AND end_line", (path, line))
+        return next((_shown(row, 0.0) for row in rows), None)
+
+    def _scores(self, question: str, loaded: _Loaded) -> NDArray[np.float64]:
+        asked = list(dict.fromkeys(term for word in question_words(question) for term in terms_of(word)))
+        postings = {term: self._postings(term, loaded) for term in asked}
+        defining: dict[int, float] = {}
+        for name in names_in(question):
+            defining |= self._definitions(name, loaded)
+        return rank(loaded.corpus, {term: each for term, each in postings.items() if each is not None}, defining, asked)
+
+    def _postings(self, term: str, loaded: _Loaded) -> Postings | None:
+        rows = self._connection.execute(_OF_TERM, (term,)).fetchall()
+        numbers = np.frombuffer(b"".join(row[0] for row in rows), np.uint32)
+        counts = np.frombuffer(b"".join(row[1] for row in rows), np.uint8)
+        places = loaded.places[numbers]
+        alive = places >= 0
+        if not alive.any():
+            return None
+        return Postings(places[alive], counts[alive].astype(np.float64))
+
+    def _definitions(self, name: str, loaded: _Loaded) -> dict[int, float]:
+        """The places of the chunks that define a name, each with its share of the bonus."""
+        rows = self._connection.execute(  # the second condition lets SQLite use the index, which has no empty names
+            "SELECT number, name FROM chunks WHERE last_name = ? AND last_name != '' LIMIT ?",
+            (_last(name), MOST_DEFINITIONS),
+        )
+        wanted = _without_sigils(name)
+        found = {}
+        for number, defined in rows:
+            is_same = f".{_without_sigils(defined)}".endswith(f".{wanted}")
+            found[int(loaded.places[number])] = DEFINES if is_same else DEFINES_ALIKE
+        if DEFINES not in found.values():
+            found |= dict.fromkeys(self._assigned(name.rpartition(".")[2], loaded), DEFINES)
+        return found
+
+    def _assigned(self, name: str, loaded: _Loaded) -> list[int]:
+        """The places of the statements outside of definitions that give a name its value, as those of constants do."""
+        referring, importing = (self._postings(mark + name, loaded) for mark in (REFERS, IMPORTS))
+        if referring is None:
+            return []
+        places = referring.places[~loaded.corpus.defines[referring.places]]
+        if importing is not None:
+            places = np.setdiff1d(places, importing.places)
+        numbers = loaded.numbers[places[:MOST_DEFINITIONS]].tolist()
+        rows = self._connection.execute(
+            "SELECT number, text FROM chunks WHERE number IN (SELECT value FROM json_each(?))",
+            (msgspec.json.encode(numbers).decode(),),
+        )
+        value = re.compile(_VALUE.format(name=re.escape(name)), re.MULTILINE)
+        return [
+            int(loaded.places[number])
+            for number, text in rows
+            if value.search(zlib.decompress(text).decode("utf-8", "replace"))
+        ]
+
+    @contextmanager
+    def at_one_moment(self) -> Iterator[None]:
+        """Answer all that is asked meanwhile from one state of the index."""
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("COMMIT")
+
+    # --- Symbols. The file is one too, whose name is empty.
+
+    def paths(self, ending: str, most: int) -> list[str]:
+        """The first paths that end so, from one of their names on."""
+        rows = self._connection.execute(
+            "SELECT path FROM files WHERE skipped = '' AND (path = ?1 OR path LIKE ?2 ESCAPE '\\') LIMIT ?3",
+            (ending, "%/" + re.sub(r"([\\%_])", r"\\\1", ending), most),
+        )
+        return [path for (path,) in rows]
+
+    def symbols_at(self, path: str, name: str) -> list[PlacedSymbol]:
+        """The symbols of that very name in a file: there may be several."""
+        return self._symbols("f.path = ? AND s.name = ?", path, name)
+
+    def symbols_named(self, name: str) -> list[PlacedSymbol]:
+        """The symbols whose last names are that of this name, whatever the capitals."""
+        return self._symbols("s.last_name = ? AND s.name != ''", _last(name))
+
+    def symbols_like(self, digest: int) -> list[PlacedSymbol]:
+        """The symbols that say the same."""
+        return self._symbols("s.digest = ?", digest)
+
+    def entities(self, condition: Literal["number", "key", "name"], values: Sequence[object]) -> list[CodeEntity]:
+        """The symbols with these numbers, or with these keys or names (those of a file are of its path): without those
+        that several share."""
+        wanted = {"number": "s.rowid", "key": "s.key", "name": "CASE s.name WHEN '' THEN f.path ELSE s.name END"}
+        narrowed = "s.key IN (SELECT value FROM json_each(?2)) AND" if condition == "name" else ""
+        keys = [name_key(str(value)) for value in values] if condition == "name" else []
+        rows = self._connection.execute(
+            f"""SELECT s.rowid, CASE s.name WHEN '' THEN f.path ELSE s.name END, s.key, s.kind, f.path, s.start_line
+                FROM symbols AS s JOIN files AS f ON f.number = s.file
+                WHERE {narrowed} {wanted[condition]} IN (SELECT value FROM json_each(?1))""",  # noqa: S608 - ours
+            (msgspec.json.encode(list(values)).decode(), *([msgspec.json.encode(keys).decode()] if keys else [])),
+        )
+        found = [CodeEntity(*row) for row in rows]
+        shared = Counter(each.key for each in found)
+        return [each for each in found if condition == "number" or shared[each.key] <= MOST_MEANINGS]
+
+    def relations(self, number: int, *, outgoing: bool) -> list[tuple[str, int]]:
+        """The relations of a symbol: the relationship, and the number of the other. A function is defined in a file
+        and refers to others; a file imports."""
+        file, name, start, end = self._connection.execute(
+            "SELECT file, name, start_line, end_line FROM symbols WHERE rowid = ?", (number,)
+        ).fetchone()
+        others = "SELECT rowid FROM symbols WHERE file = ? AND (name = '') = ? ORDER BY start_line LIMIT ?"
+        defined = self._connection.execute(others, (file, bool(name), MOST_RELATED)).fetchall()
+        found = [(DEFINED_IN, other) for (other,) in defined] if outgoing == bool(name) else []
+        found += self._references(number, (file, start, end), name.rpartition(".")[2], outgoing=outgoing)
+        return list(dict.fromkeys(found))[:MOST_RELATED]
+
+    def _references(
+        self, number: int, place: tuple[int, int, int], last: str, *, outgoing: bool
+    ) -> Iterator[tuple[str, int]]:
+        """The symbols that a symbol names, or that name it, of those that are neither in it nor around it."""
+        file, start, end = place
+        marks = ((REFERS_TO, REFERS), (IMPORTED, IMPORTS))
+        within = self._connection.execute(
+            """SELECT rowid FROM symbols WHERE file = ?1
+               AND (start_line BETWEEN ?2 AND ?3 OR ?2 BETWEEN start_line AND end_line)""",
+            (file, start, end),
+        )
+        around = {other for (other,) in within}
+        if outgoing:
+            there = self._connection.execute(
+                "SELECT number, text FROM chunks WHERE file = ? AND start_line <= ? AND end_line >= ?",
+                (file, end, start),
+            ).fetchall()
+            words = {
+                word for _, text in there for word in NAME.findall(zlib.decompress(text).decode("utf-8", "replace"))
+            }
+            numbers = {at for at, _ in there}
+            for word in sorted(words):
+                meant = [other for other in self._meanings(word) if other not in around]
+                for relationship, mark in marks if meant else ():
+                    if not numbers.isdisjoint(self._having(mark + word)):
+                        yield from ((relationship, other) for other in meant)
+        elif number in self._meanings(last):
+            for relationship, mark in marks:
+                for chunk in self._having(mark + last)[:MOST_RELATED]:
+                    yield from ((relationship, other) for other in self._enclosing(chunk) if other not in around)
+
+    def _meanings(self, word: str) -> list[int]:
+        """The symbols that a word in the code may mean; none where these are many."""
+        rows = self._connection.execute(
+            "SELECT rowid, name FROM symbols WHERE last_name = ? AND name != ''", (_last(word),)
+        ).fetchmany(MOST_DEFINITIONS)
+        meant = [number for number, name in rows if name.rpartition(".")[2] == word]
+        return meant if len(meant) <= MOST_MEANINGS else []
+
+    def _having(self, term: str) -> list[int]:
+        """The numbers of the chunks that have a term, also of those that have gone."""
+        rows = self._connection.execute(_OF_TERM, (term,)).fetchall()
+        return sorted(np.frombuffer(b"".join(chunks for chunks, _ in rows), np.uint32).tolist())
+
+    def _enclosing(self, chunk: int) -> list[int]:
+        """The symbol that a chunk is a part of: the definition of its name, or else its file."""
+        return [
+            number
+            for (number,) in self._connection.execute(
+                """SELECT s.rowid FROM chunks AS c JOIN symbols AS s ON s.file = c.file
+                   AND s.name = CASE c.kind WHEN 'block' THEN '' ELSE c.name END
+                   AND s.start_line <= c.end_line AND s.end_line >= c.start_line WHERE c.number = ? LIMIT 1""",
+                (chunk,),
+            )
+        ]
+
+    def _symbols(self, condition: str, *values: object) -> list[PlacedSymbol]:
+        rows = self._connection.execute(
+            f"""SELECT f.path, s.name, s.kind, s.start_line, s.end_line, s.digest, s.pieces
+                FROM symbols AS s JOIN files AS f ON f.number = s.file WHERE {condition}
+                ORDER BY f.path, s.start_line LIMIT ?""",  # noqa: S608 - fixed conditions
+            (*values, MOST_DEFINITIONS),
+        )
+        return [PlacedSymbol(path, Symbol(*symbol)) for path, *symbol in rows]
+
+    def _load(self) -> _Loaded:
+        ((version,),) = self._connection.execute("PRAGMA data_version")
+        if self._loaded.version != version:
+            revision = self._number("revision")
+            if self._loaded.revision == revision:  # segments were merged, or a fact noted
+                self._loaded = self._loaded._replace(version=version)
+            else:
+                self._loaded = self._read_changes(version, revision, self._loaded)
+        return self._loaded
+
+    def _read_changes(self, version: int, revision: int, before: _Loaded) -> _Loaded:
+        """The chunks as they are now: nothing is read that was loaded before."""
+        changes = self._connection.execute(
+            "SELECT chunks, files FROM gone WHERE revision > ?", (before.revision,)
+        ).fetchall()
+        if len(changes) < revision - before.revision:
+            before = _NOTHING
+        gone, files_gone = (np.frombuffer(b"".join(each), np.uint32) for each in zip(*changes, strict=True))
+        new_files = self._connection.execute(
+            "SELECT number, path FROM files WHERE number > ? ORDER BY number", (int(before.files.max(initial=0)),)
+        ).fetchall()
+        rows = self._connection.execute(
+            "SELECT number, file, length, kind != 'block' FROM chunks WHERE number >= ? ORDER BY number",
+            (len(before.places),),
+        )
+        files_stay = ~np.isin(before.files, files_gone)
+        files = np.concatenate([before.files[files_stay], np.array([number for number, _ in new_files], np.int64)])
+        stay = np.ones(len(before.table), np.bool_)
+        stay[before.places[gone[gone < len(before.places)]]] = False
+        table = np.concatenate([before.table[stay], np.array(rows.fetchall(), np.int64).reshape(-1, 4)])
+        numbers = table[:, 0]
+        places = np.full(self._number("next"), -1, np.int64)
+        places[numbers] = np.arange(len(numbers))
+        of_files = np.searchsorted(files, table[:, 1])
+        lengths = table[:, 2].astype(np.float64)
+        file_lengths = np.bincount(of_files, weights=lengths, minlength=len(files)).astype(np.float64)
+        paths = before.corpus.paths.changed(files_stay, [path for _, path in new_files])
+        corpus = Corpus(of_files, lengths, table[:, 3].astype(np.bool_), file_lengths, paths)
+        return _Loaded(version, revision, files, table, numbers, places, corpus)
+
+
+class _Loaded(NamedTuple):
+    """The chunks as they are searched, of one state of the file: `revision` counts the changes to them.
+
+    `files` are the numbers of the files, `places` those of the chunks' numbers: -1 for one that has gone.
+    """
+
+    version: int
+    revision: int
+    files: NDArray[np.int64]
+    table: NDArray[np.int64]
+    numbers: NDArray[np.int64]
+    places: NDArray[np.int64]
+    corpus: Corpus
+
+
+def _nothing() -> _Loaded:
+    none = np.zeros(0, np.int64)
+    corpus = Corpus(none, np.zeros(0), np.zeros(0, np.bool_), np.zeros(0), Paths(()))
+    return _Loaded(-1, 0, none, np.zeros((0, 4), np.int64), none, none, corpus)
+
+
+_NOTHING: Final = _nothing()
+_OF_TERM: Final = "SELECT chunks, counts FROM postings WHERE segment IN (SELECT number FROM segments) AND term = ?"
+_VALUE: Final = (
+    r"^[ \t]*(?:(?:export|declare|const|let|var|val|pub|public|private|protected|internal|static|final|readonly|local)"
+    r"[ \t]+)*[$@]?{name}(?:[ \t:][^=\n(]*)?(?<![-<>!+*/%&|^=])=(?![=>~])"
+)
+"""A line that gives a name its value, in whatever language."""
+_SHOWN: Final = """
+    SELECT f.path, c.start_line, c.end_line, f.language, c.kind, c.name, c.signature, c.text
+    FROM chunks AS c JOIN files AS f ON f.number = c.file WHERE
+"""
+
+
+def _shown(row: tuple[Any, ...], score: float) -> FoundCode:
+    return FoundCode._make((*row[:-1], zlib.decompress(row[-1]).decode("utf-8", "replace"), score))
+
+
+def _alive_postings(
+    rows: Iterable[tuple[str, bytes, bytes]], alive: NDArray[np.bool_], seen: NDArray[np.bool_]
+) -> PostingLists:
+    """The postings of several segments, in the order of their terms, as those of one: of chunks that are `alive` alone,
+    which are noted in `seen`."""
+    terms, chunks, counts, ends = list[str](), list[bytes](), list[bytes](), list[int]()
+    end = 0
+    for term, own_chunks, own_counts in rows:
+        if not terms or terms[-1] != term:
+            terms.append(term)
+            ends.append(end)
+        end += len(own_counts)
+        ends[-1] = end
+        chunks.append(own_chunks)
+        counts.append(own_counts)
+    numbers, often = np.frombuffer(b"".join(chunks), np.uint32), np.frombuffer(b"".join(counts), np.uint8)
+    stay = alive[numbers]
+    seen[numbers[stay]] = True
+    kept = np.concatenate([[0], np.cumsum(stay)])[ends].tolist()
+    return PostingLists(terms, kept, numbers[stay].tobytes(), often[stay].tobytes())
+
+
+def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:
+    """The places of the best chunks of the best files, best first: several of a file where they have one score, and no
+    chunk without a score."""
+    places = np.flatnonzero(scores > 0)
+    best = np.zeros(int(files.max(initial=-1)) + 1)
+    np.maximum.at(best, files[places], scores[places])
+    depth = min(limit, len(best))
+    chosen = np.argpartition(-best, depth - 1)[:depth] if depth else np.zeros(0, np.int64)
+    chosen = chosen[np.lexsort((chosen, -best[chosen]))]
+    own = (places[files[places] == file] for file in chosen.tolist() if best[file] > 0)
+    return [each[scores[each] == scores[each].max()] for each in own]
+
+
+def _last(name: str) -> str:
+    """The last part of a name as it is looked up."""
+    return name.rpartition(".")[2].strip(SIGILS).lower()
+
+
+def _without_sigils(name: str) -> str:
+    """A name without what marks it in some languages as private or as a variable."""
+    return ".".join(part.strip(SIGILS) for part in name.split("."))

@@ -1,0 +1,159 @@
+"""Ranks chunks of code for a question, by words alone: BM25 of the chunk and of its file over weighted fields, the
+definitions of the names that are asked for, and the place of the file. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.code.languages import DATA, PROSE, language_of
+from remembrancer.code.segments import own_name
+from remembrancer.code.words import stem, terms_in
+
+K1: Final = 1.6
+B: Final = 0.5
+"""Of the BM25 of chunks,"""
+FILE_K1: Final = 50.0
+FILE_B: Final = 0.6
+"""and of whole files (Robertson and Zaragoza, 2009)."""
+FILE_SHARE: Final = 0.6
+"""Weight of the file's BM25 beside its best chunk's, both scaled to 1,"""
+SEVERAL_SHARE: Final = 0.6
+"""of having several good chunks,"""
+STEM_SHARE: Final = 0.7
+"""and of the part of the file's own name that the question has."""
+GOOD: Final = 0.5
+"""From this share of the best BM25 on a chunk is a good one."""
+DEFINES: Final = 0.5
+"""Added, in shares of the best score, for a chunk that defines a name of the question,"""
+DEFINES_ALIKE: Final = 0.3
+"""and where capitals, or what is before the last dot, differ."""
+BLOCK: Final = 0.85
+"""The share of BM25 that remains to a chunk which defines nothing: imports, statements."""
+
+_ASIDE: Final = {
+    "test": r"(?:^|[/_.-])(?:tests?|__tests__|specs?|testing|testdata|fixtures?|mocks?|e2e)(?=$|[/_.-])"
+    r"|(?<=[a-z])Tests?\.",
+    "example": r"(?:^|[/_.-])(?:examples?|demos?|samples?|tutorials?|playground)(?=$|[/_.-])",
+    "benchmark": r"(?:^|[/_.-])(?:bench|benchmarks?|perf)(?=$|[/_.-])",
+    "doc": r"^(?:.*/)?docs?/",
+    "legacy": r"(?:^|[/_.-])(?:legacy|compat|deprecated|obsolete)(?=$|[/_.-])",
+    "locale": r"(?:^|/)(?:locales?|i18n|l10n|translations)/",
+}
+_ASIDE_PATTERNS: Final = {stem(word): re.compile(pattern) for word, pattern in _ASIDE.items()}
+ASIDE: Final = 0.4
+"""The share of its score that remains to a file which is not the code itself, unless it is asked for,"""
+PROSE_SHARE: Final = 0.5
+"""and of text and data."""
+
+
+class Postings(NamedTuple):
+    """A term of a question: the places of the chunks that have it, and how often, each occurrence weighted."""
+
+    places: NDArray[np.int64]
+    counts: NDArray[np.float64]
+
+
+class Paths:
+    """The paths of an index's files by their places: the terms of their names, and which are not the code itself."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        named = [set(terms_in(own_name(path))) for path in paths]
+        self._sizes = np.array([max(1, len(terms)) for terms in named], np.float64)
+        self._numbers = {term: number for number, term in enumerate(dict.fromkeys(chain.from_iterable(named)))}
+        self._terms = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(named)), np.int32)
+        self._having = np.repeat(np.arange(len(paths)), [len(terms) for terms in named])
+        """A file for each of the terms."""
+        self._prior = np.array([PROSE_SHARE if language_of(path) in PROSE | DATA else 1.0 for path in paths])
+        self._aside = {
+            word: np.array([pattern.search(path) is not None for path in paths], np.bool_)
+            for word, pattern in _ASIDE_PATTERNS.items()
+        }
+
+    def changed(self, stay: NDArray[np.bool_], added: Sequence[str]) -> Paths:
+        """Those of these files that stay, and then more, of which alone the paths are looked at."""
+        if stay.all() and not added:
+            return self
+        more, both = Paths(added), Paths(())
+        both._sizes = np.concatenate([self._sizes[stay], more._sizes])
+        both._prior = np.concatenate([self._prior[stay], more._prior])
+        both._aside = {word: np.concatenate([self._aside[word][stay], more._aside[word]]) for word in self._aside}
+        both._numbers = dict(self._numbers)
+        numbers = [both._numbers.setdefault(term, len(both._numbers)) for term in more._numbers]
+        kept = stay[self._having]
+        both._terms = np.concatenate([self._terms[kept], np.array(numbers, np.int32)[more._terms]])
+        places = np.cumsum(stay) - 1
+        both._having = np.concatenate([places[self._having[kept]], more._having + int(stay.sum())])
+        return both
+
+    def named(self, terms: Sequence[str]) -> NDArray[np.float64]:
+        """The share of the terms of each file's name that are among these."""
+        wanted = [self._numbers[term] for term in terms if term in self._numbers]
+        having = self._having[np.isin(self._terms, wanted)]
+        return np.asarray(np.bincount(having, minlength=len(self._sizes)) / self._sizes, np.float64)
+
+    def priors(self, terms: Sequence[str]) -> NDArray[np.float64]:
+        """The share of each file's score that remains for its place: tests, examples and the like come later, unless a
+        question with these terms asks for them."""
+        aside = np.zeros(len(self._sizes), np.bool_)
+        for word, places in self._aside.items():
+            if word not in terms:
+                aside |= places
+        return self._prior * np.where(aside, ASIDE, 1.0)
+
+
+class Corpus(NamedTuple):
+    """The chunks of an index by their places: the place of the file of each, its length in terms, whether it defines
+    something; and of its files the length and the path."""
+
+    files: NDArray[np.int64]
+    lengths: NDArray[np.float64]
+    defines: NDArray[np.bool_]
+    file_lengths: NDArray[np.float64]
+    paths: Paths
+
+
+def rank(
+    corpus: Corpus, terms: Mapping[str, Postings], defining: Mapping[int, float], asked: Sequence[str]
+) -> NDArray[np.float64]:
+    """The score of each chunk; 0 for one that has nothing of the question.
+
+    `terms` are those of the question that any chunk has, `asked` all of them; `defining` are the places of the chunks
+    that define what it names, each with its share of the bonus.
+    """
+    chunks, files = len(corpus.files), len(corpus.file_lengths)
+    if not chunks:
+        return np.zeros(0)
+    own, whole = np.zeros(chunks), np.zeros(files)
+    norms = _norms(corpus.lengths, K1, B)
+    file_norms = _norms(corpus.file_lengths, FILE_K1, FILE_B)
+    for places, counts in terms.values():
+        own[places] += _rarity(chunks, len(places)) * counts / (counts + norms[places])
+        in_files = np.bincount(corpus.files[places], weights=counts, minlength=files)
+        having = np.flatnonzero(in_files)
+        whole[having] += _rarity(files, len(having)) * in_files[having] / (in_files[having] + file_norms[having])
+    own /= own.max() or 1.0
+    whole /= whole.max() or 1.0
+    several = np.log1p(np.bincount(corpus.files, weights=np.where(own > GOOD, own, 0), minlength=files))
+    several /= several.max() or 1.0
+    of_file = FILE_SHARE * whole + SEVERAL_SHARE * several + STEM_SHARE * corpus.paths.named(asked)
+    scores = own * np.where(corpus.defines, 1.0, BLOCK) + np.where(own > 0, of_file[corpus.files], 0)
+    best = max(1.0, float(scores.max()))
+    for place, share in defining.items():
+        scores[place] += share * best
+    return np.asarray(scores * corpus.paths.priors(asked)[corpus.files], np.float64)
+
+
+def _norms(lengths: NDArray[np.float64], k1: float, b: float) -> NDArray[np.float64]:
+    return np.asarray(k1 * (1 - b + b * lengths / max(1.0, float(lengths.mean()))), np.float64)
+
+
+def _rarity(all_there_are: int, having: int) -> float:
+    return math.log1p((all_there_are - having + 0.5) / (having + 0.5))

@@ -1,0 +1,91 @@
+"""The process that reads and parses code: `python -P -m remembrancer.code.reader`. It may die of what it reads.
+
+A grammar may crash, loop, or take all memory, and nothing in Python stops it: so each file has so much time of a
+processor after which the system ends the process, and whoever started it knows the file by the last `Begun`. Frames are
+4 bytes of length, and a message in MessagePack.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import struct
+import sys
+from typing import BinaryIO, Final
+
+import msgspec
+
+from remembrancer.code.segments import Segment, read_segment
+from remembrancer.code.tree import SourceFile
+
+DEADLINE_S: Final = 10
+"""Seconds of a processor for reading, parsing and counting one file: on a busy machine that is longer."""
+LONGEST_S: Final = 300
+"""Seconds until a file is given up that takes no processor at all, as on a disk that does not answer."""
+MOST_MEMORY: Final = 1024**3
+"""Bytes of address space."""
+
+
+class ReadFiles(msgspec.Struct, frozen=True, array_like=True, tag=0):
+    """Read these files of a tree. `plain` are cut without a parser."""
+
+    root: str
+    files: tuple[SourceFile, ...]
+    plain: tuple[str, ...] = ()
+    deadline_s: int = DEADLINE_S
+    """For each of them."""
+    known: dict[str, bytes] = {}
+    """The digests of the chunks that the index has of some, as `read_segment` takes them."""
+
+
+class Begun(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """A file is about to be read."""
+
+    path: str
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """All of them are read."""
+
+    segment: Segment
+
+
+requests: Final = msgspec.msgpack.Decoder(ReadFiles)
+answers: Final = msgspec.msgpack.Decoder(Begun | Done)
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def frame(message: ReadFiles | Begun | Done) -> bytes:
+    """A message as it is written."""
+    body = _encoder.encode(message)
+    return struct.pack(">I", len(body)) + body
+
+
+def serve(requests_in: BinaryIO, answers_out: BinaryIO) -> None:
+    """Answer requests until their end."""
+
+    def note(path: str) -> None:
+        signal.setitimer(signal.ITIMER_PROF, request.deadline_s)
+        signal.alarm(LONGEST_S)
+        answers_out.write(frame(Begun(path)))
+        answers_out.flush()
+
+    while head := requests_in.read(4):
+        request = requests.decode(requests_in.read(struct.unpack(">I", head)[0]))
+        segment = read_segment(request.root, request.files, frozenset(request.plain), note, request.known)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.alarm(0)
+        answers_out.write(frame(Done(segment)))
+        answers_out.flush()
+        gc.collect()
+
+
+if __name__ == "__main__":
+    os.nice(5)
+    for each in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(each, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    serve(sys.stdin.buffer, sys.stdout.buffer)

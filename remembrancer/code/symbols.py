@@ -1,0 +1,260 @@
+"""The symbols of a source file, each with a digest of what it says: without white space and comments, and whatever a
+formatter does to it. Pure."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from hashlib import blake2b
+from string import digits
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from remembrancer.code.chunks import DEEPEST, OPEN, Chunk, Definition, Source, body_of
+from remembrancer.code.words import words_in
+
+if TYPE_CHECKING:
+    import tree_sitter
+
+FILE: Final = "file"
+"""The kind of the symbol that a file is itself."""
+MOST_PIECES: Final = 64
+"""Pieces of a symbol that are kept, those with the lowest numbers: two symbols' can be compared (Broder, 1997)."""
+LEAST_PIECE: Final = 4
+"""Bytes of a line that tells anything."""
+
+_SPACE: Final = b" \t\r\f\\"
+_QUOTES: Final = bytes.maketrans(b'"`', b"''")
+_BLANKED: Final = b" " * 10 + b"\n" + b" " * 245
+_TRAILING: Final = re.compile(rb",(?=[)\]}])|;")
+_ENDS: Final = b"\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"
+"""Bytes that no text has: so many blocks end here, in a language that says so by indentation."""
+_ENDED: Final = bytes.maketrans(_ENDS, b"\n" * len(_ENDS))
+_COMMENT: Final = re.compile("comment")
+_IMPORT: Final = re.compile(
+    r"^import$|import_(?:from_)?(?:statement|declaration)$|^(?:namespace_)?use_declaration$|^preproc_include$"
+)
+_TEXT: Final = re.compile(r"(?:content|fragment)$")
+"""The kinds of nodes that are comments, imports, and the text within strings."""
+NAME: Final = re.compile(r"[^\W\d]\w{2,}")
+"""A name in code; one of fewer letters is told from no other."""
+_OPERATION: Final = re.compile(r"operator|unary|binary|comparison|call|attribute|subscript|member|await|not|splat")
+"""Nodes in which parentheses mean something."""
+_DOCSTRINGS: Final = {
+    "python": "(block . (expression_statement (string)) @out) (module . (expression_statement (string)) @out)"
+    " (block) @block"
+}
+
+
+class Symbol(msgspec.Struct, frozen=True, array_like=True):
+    """A definition in a file, or the file (whose name is empty). Lines count from 1. `pieces` are numbers of
+    32 bits: of its lines, or, if it is open, of the signatures and statements in it; `digest` is that of all."""
+
+    name: str
+    kind: str
+    start_line: int
+    end_line: int
+    digest: int
+    pieces: bytes = b""
+
+    @property
+    def is_open(self) -> bool:
+        """True if it has members: what is in these is theirs, and one that comes leaves it as it was."""
+        return self.kind in OPEN or self.kind == FILE
+
+
+class PlacedSymbol(NamedTuple):
+    """A symbol and the file that it is in."""
+
+    path: str
+    symbol: Symbol
+
+
+def symbols_of(source: Source | None, text: str) -> list[Symbol]:
+    """The symbols of a file, itself first. Without a grammar it is the only one."""
+    rows = 0, text.count("\n")
+    if source is None:
+        return [Symbol("", FILE, 1, rows[1] + 1, _digest([_joined(_bare(text.encode("utf-8", "replace")))]))]
+    data = _cleaned(source).said
+    return [_outline(source, data, "", FILE, source.root, rows), *_members(source, data, source.root, "", 0)]
+
+
+def _members(source: Source, data: bytes, body: tree_sitter.Node, above: str, depth: int) -> Iterator[Symbol]:
+    for definition in source.definitions(body):
+        outer, inner = definition.node, definition.inner
+        name = f"{above}.{definition.name}" if above and definition.name else definition.name or above
+        kind = "method" if definition.kind == "function" and "." in name else definition.kind
+        rows = outer.start_point.row, outer.end_point.row - (outer.end_point.column == 0)
+        if kind in OPEN and depth < DEEPEST:
+            within = body_of(inner) or inner
+            if definition.name:
+                yield _outline(source, data, name, kind, within, rows)
+            yield from _members(source, data, within, name, depth + 1)
+        elif definition.name:
+            said = _bare(_unnamed(data, definition))
+            pieces = said.translate(_ENDED).split(b"\n")
+            yield Symbol(name, kind, rows[0] + 1, rows[1] + 1, _digest([_joined(said)]), _packed(pieces))
+
+
+def _outline(
+    source: Source, data: bytes, name: str, kind: str, body: tree_sitter.Node, rows: tuple[int, int]
+) -> Symbol:
+    """A symbol that has members. It says, in whatever order, their signatures and its own statements."""
+    members = source.definitions(body)
+    spans = [(member.node.start_byte, _signature_end(member)) for member in members]
+    taken = [(member.node.start_byte, member.node.end_byte) for member in members]
+    at = 0
+    for child in body.named_children:  # in the order of the text, as the members are
+        start, end = child.start_byte, child.end_byte
+        while at < len(taken) and taken[at][1] <= start:
+            at += 1
+        if at == len(taken) or taken[at][0] >= end:
+            spans.append((start, end))
+    pieces = [piece for start, end in spans if len(piece := _joined(_bare(data[start:end]))) >= LEAST_PIECE]
+    return Symbol(name, kind, rows[0] + 1, rows[1] + 1, _digest(sorted(pieces)), _packed(pieces))
+
+
+def _signature_end(definition: Definition) -> int:
+    body = body_of(definition.inner)
+    return definition.node.end_byte if body is None else body.start_byte
+
+
+def _unnamed(data: bytes, definition: Definition) -> bytes:
+    """A definition without its own name, so that it says the same under another one, and without the ends of the blocks
+    that end with it, so that it says the same as the last one of its class."""
+    start, end = definition.node.start_byte, definition.node.end_byte
+    name = definition.name.rpartition(".")[2].encode()
+    at = data.find(name, definition.inner.start_byte, end)
+    if at < 0:
+        at = data.find(name, start, end)
+    return data[start:at] + data[at + len(name) : end] if at >= 0 else data[start:end]
+
+
+def _bare(data: bytes) -> bytes:
+    """A text without white space, but for its lines, in quotes of one sort."""
+    return data.translate(_QUOTES, _SPACE)
+
+
+def _joined(bare: bytes) -> bytes:
+    """The same in one line, without commas that stand last. Strings that stand beside each other are one."""
+    return _TRAILING.sub(b"", bare.replace(b"\n", b"")).replace(b"''", b"")
+
+
+def _digest(pieces: Iterable[bytes]) -> int:
+    digest = blake2b(digest_size=8)
+    for piece in pieces:
+        digest.update(piece + b"\n")
+    return int.from_bytes(digest.digest(), signed=True)  # as SQLite keeps it
+
+
+def _packed(pieces: Iterable[bytes]) -> bytes:
+    numbers = {zlib.crc32(piece) for piece in pieces if len(piece) >= LEAST_PIECE}
+    return array("I", sorted(numbers)[:MOST_PIECES]).tobytes()
+
+
+def _grammar(language: str) -> tree_sitter.Language:
+    from remembrancer.code.languages import parser_of
+
+    parser = parser_of(language)
+    assert parser is not None
+    assert parser.language is not None
+    return parser.language
+
+
+@cache
+def _keywords(language: str) -> frozenset[str]:
+    grammar = _grammar(language)
+    kinds = (number for number in range(grammar.node_kind_count) if not grammar.node_kind_is_named(number))
+    return frozenset(kind for number in kinds if (kind := grammar.node_kind_for_id(number)) and kind.isalpha())
+
+
+@cache
+def _query(language: str) -> tree_sitter.Query:
+    """The query for all that a digest leaves out, for parentheses, and for blocks that end by indentation."""
+    import tree_sitter
+
+    grammar = _grammar(language)
+    kinds = {
+        kind
+        for number in range(grammar.node_kind_count)
+        if grammar.node_kind_is_visible(number)
+        and grammar.node_kind_is_named(number)
+        and (kind := grammar.node_kind_for_id(number))
+    }
+    patterns = {"out": _COMMENT, "import": _IMPORT, "text": _TEXT}
+    queries = [f"({kind}) @{name}" for name, pattern in patterns.items() for kind in kinds if pattern.search(kind)]
+    if "parenthesized_expression" in kinds:
+        queries.append("(parenthesized_expression) @around")
+    return tree_sitter.Query(grammar, " ".join((*queries, _DOCSTRINGS.get(language, ""))))
+
+
+class _Cleaned(NamedTuple):
+    """The text of a file, each byte and line in its place. In `said` comments, docstrings, imports and needless
+    parentheses are blank, in `named` comments, docstrings, imports and the text of strings. `imports` are the names in
+    each of these, by their first lines."""
+
+    said: bytes
+    named: bytes
+    imports: dict[int, set[str]]
+
+
+@lru_cache(maxsize=1)  # of the file that is being read
+def _cleaned(source: Source) -> _Cleaned:
+    import tree_sitter
+
+    data = bytearray(source.data + b"\n")
+    found = tree_sitter.QueryCursor(_query(source.language)).captures(source.root)
+    imports: dict[int, set[str]] = {}
+    for node in found.get("import", ()):
+        names = NAME.findall(source.data[node.start_byte : node.end_byte].decode("utf-8", "replace"))
+        imports.setdefault(node.start_point.row + 1, set()).update(names)
+    for each in ("out", "import"):
+        _blank(data, found.get(each, ()))
+    named = data[:]
+    _blank(named, found.get("text", ()))
+    for node in found.get("around", ()):
+        parent = node.parent
+        if parent is None or not _OPERATION.search(parent.type):
+            data[node.start_byte] = data[node.end_byte - 1] = ord(" ")
+    ends: dict[int, int] = {}
+    for node in found.get("block", ()):
+        ends[node.end_byte] = ends.get(node.end_byte, -1) + 1
+    for at, count in ends.items():
+        if data[at] in b" \n\r":
+            data[at] = _ENDS[min(count, len(_ENDS) - 1)]
+    return _Cleaned(bytes(data), bytes(named), imports)
+
+
+def _blank(data: bytearray, nodes: Iterable[tree_sitter.Node]) -> None:
+    for node in nodes:
+        start, end = node.start_byte, node.end_byte
+        data[start:end] = data[start:end].translate(_BLANKED)
+
+
+def names_of(source: Source | None, chunks: Sequence[Chunk]) -> list[tuple[set[str], set[str]]]:
+    """For each chunk of a file the names that it refers to, and those that it imports. None stand in comments or
+    strings."""
+    if source is None:
+        return [(set(), set()) for _ in chunks]
+    cleaned = _cleaned(source)
+    lines = cleaned.named.decode("utf-8", "replace").split("\n")
+    keywords, imports = _keywords(source.language), dict(cleaned.imports)
+    found = []
+    for chunk in chunks:
+        rows = range(chunk.start_line, chunk.end_line + 1)
+        imported = [imports.pop(row) for row in list(imports) if row in rows]
+        named = names_within("\n".join(lines[rows.start - 1 : rows.stop - 1])) - keywords
+        found.append((named, set[str]().union(*imported)))
+    return found
+
+
+def names_within(text: str) -> set[str]:
+    """Whatever `NAME` finds in a text, in half the time where that is in ASCII."""
+    if not text.isascii():
+        return set(NAME.findall(text))
+    words = (word if word[0] > "9" else word.lstrip(digits) for word in set(words_in(text)))
+    return {word for word in words if len(word) > 2}

@@ -1,0 +1,131 @@
+"""The files that a command makes for a person: durable, this user's alone, and never in the place of another."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Final
+
+from remembrancer.protocol.errors import FileUnusable, InvalidInput
+from remembrancer.protocol.paths import sync_directory
+
+PRIVATE_UMASK: Final = 0o077
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+STAGING: Final = ".remembrancer-unfinished-"
+"""The beginning of the names of directories in which a file for a person is made."""
+YOUNG_S: Final = 5.0
+
+
+def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
+    """The error for a file that the system does not let us read or write."""
+    return FileUnusable(f"{path} cannot be {what}: {error.strerror or error}")
+
+
+def stamp(now: float) -> str:
+    """A time (seconds since the epoch) as it stands in names of files: `20260131T235959Z`, in UTC."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
+    """The file to make: what was named, `default_name` in a directory that was named, or else in the present one; in
+    the user's own where that is in a repository, into which no memories should slip.
+
+    Raises:
+        InvalidInput: it is there already, and `force` was not given.
+    """
+    here = Path.cwd() if named is None else Path(named).expanduser()
+    if named is None and any((each / ".git").exists() for each in (here, *here.parents)):
+        here = Path.home()
+    target = here
+    if target.is_dir():
+        target = target / default_name
+    if not force:
+        _refuse_existing(target)
+    return target.absolute()
+
+
+@contextmanager
+def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
+    """A file of mode 0600 to write into, which gets its name, durably, at the end of the block. An error leaves none.
+
+    Until then it is found under the file object's own `name`.
+
+    Raises:
+        InvalidInput: a file of that name is there (and not `force`).
+        FileUnusable: it cannot be written.
+    """
+    with new_directory(target) as directory:
+        fresh = directory / "new"
+        try:
+            with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            if force or not _linked(fresh, target):
+                fresh.replace(target)
+            sync_directory(target.parent)
+        except OSError as error:
+            raise cannot("written", target, error) from error
+
+
+@contextmanager
+def new_directory(target: Path) -> Iterator[Path]:
+    """A private directory beside `target`, so that what is made in it can be renamed; it is gone after the block.
+
+    It is locked as long as its process lives: those that killed ones have left there are removed.
+    """
+    try:
+        for left in target.parent.glob(f"{STAGING}*"):
+            if left.is_dir() and not left.is_symlink() and _is_ours_and_free(left):
+                shutil.rmtree(left, ignore_errors=True)
+        directory = tempfile.TemporaryDirectory(prefix=STAGING, dir=target.parent)
+    except OSError as error:
+        raise cannot("written", target, error) from error
+    with directory as name:
+        held = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            yield Path(name)
+        finally:
+            os.close(held)
+
+
+def _is_ours_and_free(directory: Path) -> bool:
+    """True if it is this user's, and no living process has it. One is locked a moment after it was made."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        about = os.fstat(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return about.st_uid == os.getuid() and time.time() - about.st_mtime > YOUNG_S
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _linked(fresh: Path, target: Path) -> bool:
+    """Give a file its name unless somebody else has made one meanwhile; False where there are no hard links."""
+    try:
+        os.link(fresh, target)
+    except OSError as error:
+        _refuse_existing(target)
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return False
+    return True
+
+
+def _refuse_existing(target: Path) -> None:
+    if os.path.lexists(target):
+        raise InvalidInput(f"{target} is there already: name another file, or replace it with --force")

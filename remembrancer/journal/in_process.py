@@ -1,0 +1,212 @@
+"""A journal in this process, for tests of what is built on one: several connections to one shared server of lanes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from remembrancer.journal.contract import (
+    Entry,
+    Mark,
+    NewEntry,
+    Notice,
+    Page,
+    Snapshot,
+    Trimmed,
+    check_entries,
+    check_name,
+)
+from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged
+
+
+class _Lane:
+    """The entries of a lane, and what belongs to it."""
+
+    def __init__(self) -> None:
+        self.identity = secrets.token_hex(16)
+        self.ids: list[str] = []
+        self.entries: dict[int, Entry] = {}
+        self.first = 1
+        self.snapshots: dict[str, tuple[Snapshot, bytes]] = {}
+        self.leases: dict[str, tuple[str, float]] = {}
+        self.notices: dict[str, tuple[bytes, float]] = {}
+        self.appended = asyncio.Event()
+
+    @property
+    def head(self) -> int:
+        return len(self.ids)
+
+    def check(self, mark: Mark) -> None:
+        """Raise `JournalChanged` if the mark is not of this journal."""
+        if mark.journal not in ("", self.identity):
+            raise JournalChanged.other()
+        if mark.position > self.head:
+            raise JournalChanged.shorter(mark.position, self.head)
+        if mark.position and mark.entry_id not in ("", self.ids[mark.position - 1]):
+            raise JournalChanged.other()
+
+    def mark(self, position: int) -> Mark:
+        return Mark(self.identity, position, self.ids[position - 1] if position in self.entries else "")
+
+
+class InProcessServer:
+    """The lanes that the connections of a test share."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self.lanes: dict[str, _Lane] = {}
+
+    def delete(self, lane: str) -> None:
+        """Lose a lane, as an operator's mistake would."""
+        del self.lanes[lane]
+
+    def restore(self, lane: str, position: int) -> None:
+        """Set a lane back to a position, as the restoring of an older backup would."""
+        found = self.lanes[lane]
+        del found.ids[position:]
+        found.entries = {at: entry for at, entry in found.entries.items() if at <= position}
+
+
+class InProcessJournal:
+    """A connection to an `InProcessServer`, which a test can cut."""
+
+    def __init__(self, server: InProcessServer) -> None:
+        self._server = server
+        self.reachable = True
+        self.loses_answers = 0
+        """So many of the next appends are done, and their answers lost."""
+
+    def _lane(self, lane: str) -> _Lane:
+        if not self.reachable:
+            raise JournalAway("the journal is not reachable")
+        if check_name(lane) not in self._server.lanes:
+            raise JournalChanged.missing()
+        return self._server.lanes[lane]
+
+    async def create(self, lane: str) -> Mark:
+        """See `Journal`."""
+        if not self.reachable:
+            raise JournalAway("the journal is not reachable")
+        if check_name(lane) in self._server.lanes:
+            raise InvalidInput(f"there is a lane {lane!r} already")
+        self._server.lanes[lane] = _Lane()
+        return self._server.lanes[lane].mark(0)
+
+    async def identity(self, lane: str) -> str:
+        """See `Journal`."""
+        return self._lane(lane).identity
+
+    async def head(self, lane: str) -> int:
+        """See `Journal`."""
+        return self._lane(lane).head
+
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+        """See `Journal`."""
+        check_entries(entries)
+        found = self._lane(lane)
+        await asyncio.sleep(0)  # others come first now and then, as they do over a network
+        found.check(behind)
+        if entries[-1].id in found.ids:
+            return found.mark(found.ids.index(entries[-1].id) + 1)
+        now = self._server.clock()
+        for entry in entries:
+            found.ids.append(entry.id)
+            found.entries[found.head] = Entry(found.head, entry.id, entry.body, now)
+        found.appended.set()
+        found.appended = asyncio.Event()
+        if self.loses_answers:
+            self.loses_answers -= 1
+            raise JournalAway("the journal did not answer")
+        return found.mark(found.head)
+
+    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+        """See `Journal`."""
+        found = self._lane(lane)
+        found.check(after)
+        if found.first > after.position + 1:
+            raise Trimmed(found.first)
+        there = (found.entries.get(position) for position in range(after.position + 1, found.head + 1))
+        entries = tuple(entry for entry in there if entry is not None)
+        page = entries[:limit]
+        last = page[-1].position if len(entries) > limit else found.head
+        mark = found.mark(last) if last > after.position else msgspec.structs.replace(after, journal=found.identity)
+        return Page(page, mark, found.head)
+
+    async def watch(self, lane: str) -> AsyncIterator[None]:
+        """See `Journal`."""
+        while True:
+            appended = self._lane(lane).appended
+            yield
+            await appended.wait()
+
+    async def scrub(self, lane: str, position: int) -> None:
+        """See `Journal`."""
+        self._lane(lane).entries.pop(position, None)
+
+    async def trim(self, lane: str, *, before: int) -> None:
+        """See `Journal`."""
+        found = self._lane(lane)
+        found.first = max(found.first, min(before, found.head + 1))
+        found.entries = {at: entry for at, entry in found.entries.items() if at >= found.first}
+
+    async def put_snapshot(self, lane: str, mark: Mark, path: Path) -> Snapshot:
+        """See `Journal`."""
+        content = await asyncio.to_thread(path.read_bytes)
+        snapshot = Snapshot(secrets.token_hex(8), mark, len(content))
+        self._lane(lane).snapshots[snapshot.name] = snapshot, content
+        return snapshot
+
+    async def snapshots(self, lane: str) -> tuple[Snapshot, ...]:
+        """See `Journal`."""
+        kept = [snapshot for snapshot, _ in self._lane(lane).snapshots.values()]
+        return tuple(sorted(kept, key=lambda each: each.mark.position, reverse=True))
+
+    async def get_snapshot(self, lane: str, snapshot: Snapshot, path: Path) -> None:
+        """See `Journal`."""
+        kept = self._lane(lane).snapshots.get(snapshot.name)
+        if kept is None:
+            raise InvalidInput("there is no such snapshot any more")
+        with path.open("xb") as file:
+            file.write(kept[1])
+
+    async def drop_snapshot(self, lane: str, snapshot: Snapshot) -> None:
+        """See `Journal`."""
+        self._lane(lane).snapshots.pop(snapshot.name, None)
+
+    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
+        """See `Journal`."""
+        check_name(name)
+        leases, now = self._lane(lane).leases, self._server.clock()
+        held = leases.get(name)
+        if held is not None and held[0] != holder and held[1] > now:
+            return False
+        leases[name] = holder, now + ttl_s
+        return True
+
+    async def holder(self, lane: str, name: str) -> str | None:
+        """See `Journal`."""
+        holder, until = self._lane(lane).leases.get(check_name(name), (None, 0.0))
+        return holder if until > self._server.clock() else None
+
+    async def release(self, lane: str, name: str, holder: str) -> None:
+        """See `Journal`."""
+        leases = self._lane(lane).leases
+        if leases.get(name, ("", 0.0))[0] == holder:
+            del leases[name]
+
+    async def notify(self, lane: str, host: str, body: bytes) -> None:
+        """See `Journal`."""
+        self._lane(lane).notices[host] = body, self._server.clock()
+
+    async def notices(self, lane: str) -> Mapping[str, Notice]:
+        """See `Journal`."""
+        now = self._server.clock()
+        return {host: Notice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
+
+    async def aclose(self) -> None:
+        """See `Journal`."""

@@ -1,0 +1,727 @@
+"""A journal on NATS JetStream: two streams for each lane, one of entries, and one of snapshots, leases and notices.
+
+The server keeps the order, and knows for two minutes what it has by the ids of entries; several go as one atomic batch
+(servers from 2.12 on). The identity of the journal is part of the subject, so that a stream which was made anew takes
+nothing that was meant for the one before. Reads are batched direct gets, which any replica answers; so nothing that one
+of them does not have counts as deleted until the leader says so. Each begins with the entry at the reader's mark, which
+shows that the stream is still the one of before. A watch is a plain subscription to what is appended. No consumer is
+made, and a member needs no more than `rights` lists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import re
+import secrets
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import msgspec
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from remembrancer.journal.contract import (
+    Entry,
+    Mark,
+    NewEntry,
+    Notice,
+    Page,
+    Snapshot,
+    Trimmed,
+    check_entries,
+    check_name,
+)
+from remembrancer.protocol.errors import (
+    EntryDamaged,
+    InvalidInput,
+    JournalAway,
+    JournalChanged,
+    JournalRefused,
+    RemembrancerError,
+    StorageFull,
+)
+
+OLDEST_SERVER: Final = (2, 12)
+"""The first release with atomic batches."""
+ANSWER_S: Final = 5.0
+"""The time that the server may take for one answer."""
+CONNECT_S: Final = 2.0
+"""The time that one of several servers may take to let this host in."""
+CLOSE_S: Final = 1.0
+RESOLVE_S: Final = 15.0
+"""The time that is taken to learn of an append without an answer: longer than the election of a leader."""
+HINT_S: Final = 30.0
+"""A watch hints so often without an append: what was lost with a connection is found then at the latest."""
+PAGE_BYTES: Final = 4 * 1024 * 1024
+PIECE_BYTES: Final = 512 * 1024
+"""The pieces of a snapshot: like entries below the server's limit of a message."""
+PIECES: Final = 2
+"""Pieces that are asked for at once: what comes is held in memory."""
+UNFINISHED_S: Final = 6 * 3600.0
+"""Pieces of a snapshot that is not whole after that time are left of a host that was killed."""
+_STREAM_NOT_FOUND: Final = 10059
+_NAME_IN_USE: Final = 10058
+_WRONG_SEQUENCE: Final = (10071, 10164)
+_NO_MESSAGE: Final = (10037, 10043, 10057)
+_FULL: Final = (10023, 10028, 10047, 10077, 10110)
+_decode_snapshot: Final = msgspec.json.Decoder(Snapshot).decode
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_ID: Final = "Nats-Msg-Id"
+_IDENTITY: Final = "remembrancer_id"
+_PERMISSION: Final = re.compile(r"permissions violation", re.IGNORECASE)
+_NOT_ADMITTED: Final = re.compile(r"authorization violation|authentication (expired|revoked)|user authentication", re.I)
+
+
+logger = logging.getLogger(__name__)
+
+
+class Server(msgspec.Struct, frozen=True):
+    """The servers of a journal, and the way in."""
+
+    urls: tuple[str, ...]
+    """`nats://host:port` or `tls://host:port`: all of one cluster. Or the one URL of a PostgreSQL database, with user
+    and password."""
+    user_jwt: str = ""
+    user_seed: str = ""
+    """The user's signed rights and the seed of its key, as NATS writes them; both empty where everybody is let in."""
+    ca_pem: str = ""
+    """The certificate that the servers' own are signed with; "" is what this machine trusts."""
+
+
+def entries_stream(lane: str) -> str:
+    """The name of the stream of a lane's entries."""
+    return f"RMB_{lane}"
+
+
+def state_stream(lane: str) -> str:
+    """The name of the stream of a lane's snapshots, leases and notices."""
+    return f"RMBS_{lane}"
+
+
+def rights(lane: str, member: str, inbox: str, *, read_only: bool = False) -> tuple[list[str], list[str]]:
+    """The subjects that a member of a lane publishes to, and those that it hears."""
+    both = (entries_stream(check_name(lane)), state_stream(lane))
+    reads = [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")]
+    state = f"rmb.{lane}.s"
+    says = [f"{state}.host.{check_name(member)}"]
+    if not read_only:
+        says += [f"$JS.API.{verb}.{stream}" for stream in both for verb in ("STREAM.MSG.DELETE", "STREAM.PURGE")]
+        says += [f"rmb.{lane}.e.*", *(f"{state}.{name}" for name in ("lease.*", "piece.*.*", "snapshot.*", "trimmed"))]
+    return [*reads, *says], [f"rmb.{lane}.e.*", f"{inbox}.>"]
+
+
+class JetStreamJournal:
+    """A connection to the journals on a server, made when it is first needed and again when it was lost.
+
+    `sign` answers the server's challenge with the user's key; `seal_bytes` were added to each body by a seal.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        *,
+        inbox: str = "_INBOX",
+        sign: Callable[[str], bytes] | None = None,
+        seal_bytes: int = 0,
+        answer_s: float | None = None,
+        resolve_s: float = RESOLVE_S,
+    ) -> None:
+        self._server = server
+        self._inbox = inbox
+        self._sign = sign
+        self._seal_bytes = seal_bytes
+        self._answer_s = ANSWER_S if answer_s is None else answer_s
+        self._resolve_s = resolve_s
+        self._client: Client | None = None
+        self._connecting = asyncio.Lock()
+        self._questions: dict[str, asyncio.Queue[Msg | None]] = {}
+        """The answers to each open question, by the end of the inbox that it names; None: the connection is lost."""
+        self._answered_at = inbox
+        self._refusal = ""
+        """The server's reason not to let this host in, or not do this."""
+        self._known: dict[str, Mark] = {}
+        """Of each lane the mark that is certainly of its journal, by what came over the present connection."""
+
+    async def check(self) -> None:
+        """Raise `JournalAway` or `JournalRefused` unless lanes can be made here."""
+        _check(await self._call("INFO", {}))
+
+    async def send_account(self, account_jwt: str) -> None:
+        """Give the servers a new version of the account of all lanes."""
+        async with aclosing(self._answers("$SYS.REQ.CLAIMS.UPDATE", account_jwt.encode(), {})) as answers:
+            answer = _decoded(await anext(answers))
+        if "error" in answer:
+            raise JournalRefused("the server does not take the account: it was not configured from this home")
+
+    async def create(self, lane: str) -> Mark:
+        """See `Journal`."""
+        check_name(lane)
+        identity = secrets.token_hex(16)
+        shared: dict[str, object] = {
+            "storage": "file",
+            "allow_direct": True,
+            "num_replicas": 3 if len(self._server.urls) >= 3 else 1,
+            "metadata": {_IDENTITY: identity},
+        }
+        entries = {"subjects": [f"rmb.{lane}.e.{identity}"], "allow_atomic": True, "discard": "new"}
+        state = {"subjects": [f"rmb.{lane}.s.>"], "max_msgs_per_subject": 1, "allow_msg_ttl": True}
+        for stream, config in ((entries_stream(lane), entries), (state_stream(lane), state)):
+            answer = await self._call(f"STREAM.CREATE.{stream}", {"name": stream, **shared, **config})
+            if _code(answer) == _NAME_IN_USE:
+                raise InvalidInput(f"there is a lane {lane!r} already")
+            _check(answer)
+        return Mark(identity, 0, "")
+
+    async def identity(self, lane: str) -> str:
+        """See `Journal`."""
+        return _identity(await self._info(lane))
+
+    async def head(self, lane: str) -> int:
+        """See `Journal`."""
+        return int((await self._info(lane))["state"]["last_seq"])
+
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+        """See `Journal`."""
+        check_entries(entries, seal_bytes=self._seal_bytes)
+        if not behind.journal:
+            behind = msgspec.structs.replace(behind, journal=await self.identity(lane))
+        deadline = asyncio.get_running_loop().time() + self._resolve_s
+        tried = False
+        while True:
+            try:
+                await self._verify(lane, behind)
+                tried = True
+                return await self._publish(lane, entries, behind)
+            except JournalAway:
+                if not tried or asyncio.get_running_loop().time() > deadline:
+                    raise
+                await asyncio.sleep(0.1)  # an election, or a server that starts
+
+    async def _publish(self, lane: str, entries: Sequence[NewEntry], behind: Mark) -> Mark:
+        """Append entries, or find them if they are there already: the mark behind them."""
+        batch, subject = secrets.token_hex(16), f"rmb.{lane}.e.{behind.journal}"
+        async with self._connected() as client:
+            for number, entry in enumerate(entries, start=1):
+                headers = {_ID: entry.id}
+                if len(entries) > 1:
+                    headers |= {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+                if number < len(entries):
+                    await client.publish(subject, entry.body, headers=headers)
+                    continue
+                if len(entries) > 1:
+                    headers["Nats-Batch-Commit"] = "1"
+                answer = await self._say(lane, subject, entry.body, headers)
+        if _code(answer) and "duplicate" in _said(answer):  # of a single entry the answer says where it is
+            return await self._standing(lane, entries[-1].id, behind)
+        _check(answer)
+        if answer["seq"] <= behind.position:
+            raise JournalChanged.shorter(behind.position, answer["seq"])
+        self._known[lane] = Mark(behind.journal, answer["seq"], entries[-1].id)
+        return self._known[lane]
+
+    async def _standing(self, lane: str, entry_id: str, behind: Mark) -> Mark:
+        """The mark behind an entry that stands behind a mark."""
+        page = await self.read(lane, after=behind)
+        while True:
+            for entry in page.entries:
+                if entry.id == entry_id:
+                    return Mark(behind.journal, entry.position, entry_id)
+            if page.is_last:
+                raise JournalAway("the journal has begun to append this, and has not done it yet")
+            page = await self.read(lane, after=page.mark)
+
+    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+        """See `Journal`."""
+        await self._verify(lane, after)
+        asked = {"seq": max(1, after.position), "batch": limit + 1, "max_bytes": PAGE_BYTES}
+        found = await self._get(lane, entries_stream(lane), asked)
+        is_there = bool(found) and _sequence(found[0]) <= after.position
+        if is_there and after.entry_id not in ("", _header(found[0], _ID)):
+            self._known.pop(lane, None)
+            raise JournalChanged.other()
+        found = found[1:] if is_there else found[:limit]
+        if not is_there and (not found or _sequence(found[0]) != after.position + 1):
+            trimmed = await self._trimmed(lane)
+            if trimmed > after.position + 1:
+                raise Trimmed(trimmed)
+        if not found:
+            return await self._nothing_behind(lane, after)
+        ours = tuple(itertools.takewhile(lambda each: _header(each, _ID), found))
+        if not ours:
+            raise EntryDamaged(f"no member wrote the entry at position {_sequence(found[0])}: it has no id")
+        entries = tuple(
+            Entry(_sequence(each), _header(each, _ID), each.data, _time(_header(each, "Nats-Time-Stamp")).timestamp())
+            for each in ours
+        )
+        identity, last = after.journal or await self.identity(lane), entries[-1]
+        pending = int(_header(ours[-1], "Nats-Num-Pending") or 0)
+        mark, known = Mark(identity, last.position, last.id), self._known.get(lane)
+        if known is None or known.position < mark.position:
+            self._known[lane] = mark
+        return Page(entries, mark, last.position + pending)
+
+    async def _nothing_behind(self, lane: str, after: Mark) -> Page:
+        """The page without entries: the mark moves over what the leader says was deleted, and over nothing else."""
+        info = await self._info(lane, deleted=True)
+        state, identity = info["state"], _identity(info)
+        if after.journal not in ("", identity):
+            self._known.pop(lane, None)
+            raise JournalChanged.other()
+        deleted, first, head = set(state.get("deleted") or ()), state["first_seq"], state["last_seq"]
+        position = after.position
+        while position < head and (position + 1 in deleted or position + 1 < first):
+            position += 1
+        entry_id = after.entry_id if position == after.position else ""
+        return Page((), Mark(identity, position, entry_id), max(head, position))
+
+    async def watch(self, lane: str) -> AsyncIterator[None]:
+        """See `Journal`."""
+        async with self._connected() as client:
+            hints: asyncio.Queue[Msg | None] = asyncio.Queue(1)
+
+            async def hear(message: Msg) -> None:
+                if hints.empty():
+                    hints.put_nowait(message)
+
+            token = client._nuid.next().decode()
+            self._questions[token] = hints
+            subscription = await client.subscribe(f"rmb.{check_name(lane)}.e.*", cb=hear)
+            await client.flush()
+            try:
+                yield
+                while True:
+                    try:
+                        async with asyncio.timeout(HINT_S):
+                            if await hints.get() is None:
+                                raise nats.errors.ConnectionClosedError
+                    except TimeoutError:
+                        pass  # a hint without an append
+                    yield
+            finally:
+                self._questions.pop(token, None)
+                if not client.is_closed:
+                    await subscription.unsubscribe()
+
+    async def scrub(self, lane: str, position: int) -> None:
+        """See `Journal`."""
+        answer = await self._call(
+            f"STREAM.MSG.DELETE.{entries_stream(check_name(lane))}", {"seq": position, "no_erase": False}
+        )
+        if _code(answer) not in _NO_MESSAGE:
+            _check(answer)
+
+    async def trim(self, lane: str, *, before: int) -> None:
+        """See `Journal`."""
+        before = min(before, await self.head(lane) + 1)
+        if before > await self._trimmed(lane):
+            await self._tell(lane, "trimmed", str(before).encode())
+            _check(await self._call(f"STREAM.PURGE.{entries_stream(lane)}", {"seq": before}))
+
+    async def put_snapshot(self, lane: str, mark: Mark, path: Path) -> Snapshot:
+        """See `Journal`."""
+        await self._drop_unfinished(lane)
+        snapshot = Snapshot(secrets.token_hex(8), mark, (await asyncio.to_thread(path.stat)).st_size)
+        with await asyncio.to_thread(path.open, "rb") as file:
+            number = 0
+            while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+                await self._tell(lane, f"piece.{snapshot.name}.{number}", piece)
+                number += 1
+        await self._tell(lane, f"snapshot.{snapshot.name}", msgspec.json.encode(snapshot))
+        return snapshot
+
+    async def _drop_unfinished(self, lane: str) -> None:
+        """Delete the pieces that a killed host has left of a snapshot."""
+        begun = await self._info(lane, subjects=f"rmb.{lane}.s.piece.*.0")
+        whole = {snapshot.name for snapshot in await self.snapshots(lane)}
+        for subject in begun["state"].get("subjects") or ():
+            name = subject.split(".")[-2]
+            first = await self._get(lane, state_stream(lane), {"last_by_subj": subject})
+            if name not in whole and first and _age_s(first[0], begun["ts"]) > UNFINISHED_S:
+                await self._purge(lane, f"piece.{name}.*")
+
+    async def snapshots(self, lane: str) -> tuple[Snapshot, ...]:
+        """See `Journal`."""
+        found = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
+        try:
+            decoded = [_decode_snapshot(each.data) for each in found]
+        except msgspec.DecodeError as error:
+            raise EntryDamaged("the list of the lane's snapshots is damaged") from error
+        return tuple(sorted(decoded, key=lambda each: each.mark.position, reverse=True))
+
+    async def get_snapshot(self, lane: str, snapshot: Snapshot, path: Path) -> None:
+        """See `Journal`."""
+        if snapshot.name not in {each.name for each in await self.snapshots(lane)}:
+            raise InvalidInput("there is no such snapshot any more")
+        wanted, asked = (
+            0,
+            {"seq": 1, "batch": PIECES, "next_by_subj": f"rmb.{lane}.s.piece.{check_name(snapshot.name)}.*"},
+        )
+        size_bytes = 0
+        try:
+            with await asyncio.to_thread(path.open, "xb") as file:
+                while found := await self._get(lane, state_stream(lane), asked):
+                    for piece in found:
+                        if _subject(piece).rpartition(".")[2] != str(wanted):
+                            raise EntryDamaged("a piece of the snapshot is missing")
+                        wanted += 1
+                        size_bytes += len(piece.data)
+                        await asyncio.to_thread(file.write, piece.data)
+                    asked["seq"] = _sequence(found[-1]) + 1
+            if size_bytes != snapshot.size_bytes:
+                raise EntryDamaged("the end of the snapshot is missing")
+        except BaseException:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
+            raise
+
+    async def drop_snapshot(self, lane: str, snapshot: Snapshot) -> None:
+        """See `Journal`."""
+        await self._purge(lane, f"snapshot.{check_name(snapshot.name)}")
+        await self._purge(lane, f"piece.{snapshot.name}.*")
+
+    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
+        """See `Journal`."""
+        held = await self._last(lane, f"lease.{check_name(name)}")
+        if held is not None and _holder(held) != holder:
+            return False
+        expected = {"Nats-Expected-Last-Subject-Sequence": str(0 if held is None else _sequence(held))}
+        ttl = {"Nats-TTL": f"{max(1, round(ttl_s))}s"}
+        answer = await self._say(lane, f"rmb.{lane}.s.lease.{name}", holder.encode(), {**expected, **ttl})
+        if _code(answer) in _WRONG_SEQUENCE:
+            return False
+        _check(answer)
+        return True
+
+    async def holder(self, lane: str, name: str) -> str | None:
+        """See `Journal`."""
+        held = await self._last(lane, f"lease.{check_name(name)}")
+        return None if held is None else _holder(held)
+
+    async def release(self, lane: str, name: str, holder: str) -> None:
+        """See `Journal`."""
+        held = await self._last(lane, f"lease.{check_name(name)}")
+        if held is not None and _holder(held) == holder:
+            answer = await self._call(f"STREAM.MSG.DELETE.{state_stream(lane)}", {"seq": _sequence(held)})
+            if _code(answer) not in _NO_MESSAGE:
+                _check(answer)
+
+    async def notify(self, lane: str, host: str, body: bytes) -> None:
+        """See `Journal`."""
+        await self._tell(lane, f"host.{check_name(host)}", body)
+
+    async def notices(self, lane: str) -> Mapping[str, Notice]:
+        """See `Journal`."""
+        found = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
+        now = (await self._info(lane))["ts"]
+        return {_subject(each).rpartition(".")[2]: Notice(each.data, max(0.0, _age_s(each, now))) for each in found}
+
+    async def aclose(self) -> None:
+        """See `Journal`."""
+        client, self._client = self._client, None
+        if client is not None and not client.is_closed:
+            await _close(client)
+
+    # The lane as the server has it
+
+    async def _verify(self, lane: str, mark: Mark) -> None:
+        """Compare a mark with the journal, unless that is done. Raises `JournalChanged`."""
+        async with self._connected():
+            known = self._known.get(check_name(lane))
+            if known == mark or (known and known.journal == mark.journal and known.position > mark.position):
+                return  # who reads behind it sees what is there
+            info = await self._info_behind(lane, mark.position)
+            if mark.journal not in ("", _identity(info)):
+                raise JournalChanged.other()
+            if mark.position > info["state"]["last_seq"]:
+                raise JournalChanged.shorter(mark.position, info["state"]["last_seq"])
+            if mark.position and mark.entry_id:
+                found = await self._get(lane, entries_stream(lane), {"seq": mark.position, "batch": 1})
+                at_mark = [each for each in found if _sequence(each) == mark.position]
+                if at_mark and _header(at_mark[0], _ID) != mark.entry_id:
+                    raise JournalChanged.other()
+            if mark.journal:
+                self._known[lane] = mark
+
+    async def _info_behind(self, lane: str, position: int) -> dict[str, Any]:
+        """The state of a stream that should go on to a position at least.
+
+        One of several servers that was paused takes itself for the leader for a while, and knows of a shorter stream.
+        """
+        patience = asyncio.get_running_loop().time() + self._resolve_s
+        info = await self._info(lane)
+        while info["state"]["last_seq"] < position and len(self._server.urls) > 1:
+            if asyncio.get_running_loop().time() > patience:
+                break
+            await asyncio.sleep(0.2)
+            info = await self._info(lane)
+        return info
+
+    async def _info(self, lane: str, *, deleted: bool = False, subjects: str = "") -> dict[str, Any]:
+        stream = state_stream(lane) if subjects else entries_stream(lane)
+        asked = {"deleted_details": deleted, **({"subjects_filter": subjects} if subjects else {})}
+        check_name(lane)
+        answer = await self._call(f"STREAM.INFO.{stream}", asked)
+        _check(answer)
+        return answer
+
+    async def _trimmed(self, lane: str) -> int:
+        """The position at which the journal begins since it was trimmed."""
+        told = await self._last(lane, "trimmed")
+        return 1 if told is None else int(told.data)
+
+    async def _last(self, lane: str, name: str) -> Msg | None:
+        found = await self._get(lane, _state(lane), {"last_by_subj": f"rmb.{lane}.s.{name}"})
+        return found[0] if found else None
+
+    async def _tell(self, lane: str, name: str, body: bytes) -> None:
+        _state(lane)
+        _check(await self._say(lane, f"rmb.{lane}.s.{name}", body, {}))
+
+    async def _purge(self, lane: str, name: str) -> None:
+        _check(await self._call(f"STREAM.PURGE.{_state(lane)}", {"filter": f"rmb.{lane}.s.{name}"}))
+
+    # Questions and answers
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Client]:
+        """The connection, made if need be. What the client library raises within becomes an error of ours."""
+        try:
+            yield await self._connection()
+        except TimeoutError as error:  # the library's own is one as well
+            raise self._refused() or JournalAway("the journal did not answer in time") from error
+        except (nats.errors.Error, OSError) as error:
+            reason = str(error) or type(error).__name__
+            if _NOT_ADMITTED.search(reason):
+                self._refusal = self._refusal or reason
+            raise self._refused() or JournalAway(f"the journal is not reachable: {reason}") from error
+
+    def _refused(self) -> JournalRefused | None:
+        if not self._refusal:
+            return None
+        return JournalRefused(f"the server of the journal does not let this host in, or not do this: {self._refusal}")
+
+    async def _connection(self) -> Client:
+        async with self._connecting:
+            if self._client is not None and self._client.is_connected:
+                return self._client
+            await self.aclose()
+            self._refusal = ""
+            self._known.clear()
+            client, questions = Client(), dict[str, asyncio.Queue[Msg | None]]()
+            inbox = (
+                f"{self._inbox}.{secrets.token_hex(8)}"  # without users all have one: no answer of another's is read
+            )
+            reasons: list[str] = []
+
+            async def on_lost() -> None:
+                for answers in questions.values():
+                    _put(answers, None)
+
+            async def on_error(error: Exception) -> None:
+                reasons.append(str(error) or type(error).__name__)
+                if _NOT_ADMITTED.search(str(error)) or _PERMISSION.search(str(error)):
+                    self._refusal = str(error).removeprefix("nats: ")
+                    await on_lost()
+
+            async def on_answer(message: Msg) -> None:
+                answers = questions.get(message.subject.rpartition(".")[2])
+                if answers is not None:
+                    _put(answers, message)
+
+            server = self._server
+            try:
+                async with asyncio.timeout(self._answer_s):
+                    await client.connect(
+                        servers=list(server.urls),
+                        allow_reconnect=False,  # the next call does it: what was under way is resolved first
+                        max_reconnect_attempts=1,  # of each server, before this attempt has failed
+                        reconnect_time_wait=0,
+                        connect_timeout=round(CONNECT_S),
+                        ping_interval=10,
+                        error_cb=on_error,
+                        closed_cb=on_lost,
+                        inbox_prefix=self._inbox,
+                        tls=_tls(server),
+                        user_jwt_cb=(lambda: server.user_jwt.encode()) if server.user_jwt else None,
+                        signature_cb=self._sign,
+                    )
+                    _know_encrypted(client)
+                    await client.subscribe(f"{inbox}.*", cb=on_answer)
+            except BaseException as error:
+                await _close(client)
+                if isinstance(error, nats.errors.NoServersError) and reasons:
+                    raise nats.errors.Error(reasons[-1]) from error
+                raise
+            release = re.match(r"v?(\d+)\.(\d+)", client._server_info.get("version", ""))
+            if release is None or (int(release[1]), int(release[2])) < OLDEST_SERVER:
+                await _close(client)
+                raise JournalRefused("the server is an older NATS: 2.12 or newer is needed")
+            self._client, self._questions, self._answered_at = client, questions, inbox
+            return client
+
+    async def _answers(self, subject: str, body: bytes, headers: dict[str, str]) -> AsyncGenerator[Msg, None]:
+        """The messages that answer a question, as they come. Raises as soon as the connection is lost."""
+        async with self._connected() as client:
+            token, answers = client._nuid.next().decode(), asyncio.Queue[Msg | None]()
+            questions = self._questions
+            questions[token] = answers
+            try:
+                async with asyncio.timeout(self._answer_s):
+                    await client.publish(subject, body, reply=f"{self._answered_at}.{token}", headers=headers or None)
+                while True:
+                    async with asyncio.timeout(self._answer_s):
+                        answer = await answers.get()
+                    if answer is None:
+                        raise nats.errors.ConnectionClosedError
+                    yield answer
+            finally:
+                del questions[token]
+
+    async def _call(self, name: str, asked: Mapping[str, object]) -> dict[str, Any]:
+        """The answer to a question of JetStream's own."""
+        async with aclosing(self._answers(f"$JS.API.{name}", json.dumps(asked).encode(), {})) as answers:
+            answer = await anext(answers)
+        if _header(answer, "Status") == "503":
+            raise JournalAway("the server is there, and its JetStream is not (yet): is it switched on?")
+        return _decoded(answer)
+
+    async def _say(self, lane: str, subject: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
+        """The answer to what is published into a stream of a lane."""
+        async with aclosing(self._answers(subject, body, headers)) as answers:
+            answer = await anext(answers)
+        if _header(answer, "Status") == "503":
+            self._known.pop(lane, None)
+            await self._info(lane)  # raises if there is none
+            raise JournalAway("the journal has no leader at the moment")
+        return _decoded(answer)
+
+    async def _get(self, lane: str, stream: str, asked: Mapping[str, object]) -> list[Msg]:
+        """The messages that a replica has of those that were asked for."""
+        found: list[Msg] = []
+        question = self._answers(f"$JS.API.DIRECT.GET.{stream}", json.dumps(asked).encode(), {})
+        async with aclosing(question) as answers:
+            async for answer in answers:
+                status = _header(answer, "Status")
+                if status == "503":
+                    break
+                if status in ("204", "404"):
+                    return found
+                if status:
+                    raise JournalAway(f"the journal cannot be read: {_header(answer, 'Description') or status}")
+                found.append(answer)
+                if "last_by_subj" in asked:
+                    return found
+        await self._info(lane)  # raises if there is none
+        raise JournalAway("the journal has no replica to read from at the moment")
+
+
+def _know_encrypted(client: Client) -> None:
+    """Tell the reader of a connection that it is encrypted, or asyncio complains of each that ends: the library, which
+    begins encryption by itself, leaves that out."""
+    transport = cast("Any", client._transport)._io_writer.transport
+    if transport.get_extra_info("sslcontext") is not None:
+        transport.get_protocol()._over_ssl = True
+
+
+async def _close(client: Client) -> None:
+    """Close a connection. One whose encryption was refused would wait for ever for an end that does not come."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await client.close()
+    except TimeoutError:
+        logger.debug("a connection to a journal was not closed in time")
+    finally:
+        if client._transport is not None:  # one that another task has begun to close is left open by the library
+            client._transport.close()  # type: ignore[no-untyped-call]
+
+
+def _put(answers: asyncio.Queue[Msg | None], answer: Msg | None) -> None:
+    """Add an answer where there is room: of hints one is enough. That the connection is lost takes a hint's place."""
+    if answers.full():
+        if answer is not None:
+            return
+        answers.get_nowait()
+    answers.put_nowait(answer)
+
+
+def _tls(server: Server) -> ssl.SSLContext | None:
+    """The way to encrypt the connection; None to servers of this machine alone. Raises `InvalidInput`."""
+    if all(url.startswith("tls://") for url in server.urls):
+        return ssl.create_default_context(cadata=server.ca_pem or None)
+    if not all(urlsplit(url).hostname in LOOPBACK for url in server.urls):
+        raise InvalidInput("a server on another machine is reached by tls:// alone, so that nobody listens")
+    return None
+
+
+def _state(lane: str) -> str:
+    return state_stream(check_name(lane))
+
+
+def _identity(info: Mapping[str, Any]) -> str:
+    return str(info["config"].get("metadata", {}).get(_IDENTITY, ""))
+
+
+def _header(message: Msg, name: str) -> str:
+    return str((message.headers or {}).get(name, ""))
+
+
+def _holder(held: Msg) -> str:
+    return held.data.decode("utf-8", "replace")
+
+
+def _sequence(message: Msg) -> int:
+    return int(_header(message, "Nats-Sequence"))
+
+
+def _subject(message: Msg) -> str:
+    """The subject that a message was stored under."""
+    return _header(message, "Nats-Subject")
+
+
+def _age_s(message: Msg, now: str) -> float:
+    """The age of a stored message at a time of the server."""
+    return (_time(now) - _time(_header(message, "Nats-Time-Stamp"))).total_seconds()
+
+
+def _time(said: str) -> datetime:
+    """A time with nanoseconds, to the microsecond."""
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", said))
+
+
+def _decoded(answer: Msg) -> dict[str, Any]:
+    try:
+        return dict(json.loads(answer.data))
+    except ValueError as error:
+        raise JournalAway("the journal's answer is none of JetStream's") from error
+
+
+def _code(answer: Mapping[str, Any]) -> int:
+    """The number of the error in an answer; 0 is none."""
+    return int(answer["error"].get("err_code", -1)) if "error" in answer else 0
+
+
+def _said(answer: Mapping[str, Any]) -> str:
+    return str(answer.get("error", {}).get("description", ""))
+
+
+def _check(answer: Mapping[str, Any]) -> None:
+    if "error" in answer:
+        raise _error(answer)
+
+
+def _error(answer: Mapping[str, Any]) -> RemembrancerError:
+    """The error of ours for one of JetStream's."""
+    code, said = _code(answer), _said(answer)
+    if code == _STREAM_NOT_FOUND:
+        return JournalChanged.missing()
+    if code in _FULL or "no space left" in said:
+        return StorageFull(f"the server of the journal has no room: {said}")
+    return JournalAway(f"the journal cannot do this at the moment: {said}")

@@ -1,0 +1,159 @@
+"""Keys and signed rights as NATS has them: an operator signs for accounts, an account for users.
+
+A server knows the operator's public key, so that members are let in, limited and removed without a change of its
+configuration: their rights travel with them, and a revocation is sent to the servers as a new version of the account.
+Formats: docs.nats.io, "JWT authentication" (JWT version 2) and "NKeys" (Ed25519, base32 with a CRC-16).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from remembrancer.protocol.errors import InvalidInput
+
+OPERATOR: Final = 14 << 3
+ACCOUNT: Final = 0
+USER: Final = 20 << 3
+_SEED: Final = 18 << 3
+_SEED_BYTES: Final = 32
+_UNLIMITED: Final = -1
+_LIMITS: Final[Mapping[str, object]] = {
+    "wildcards": True,
+    **dict.fromkeys(("subs", "data", "payload", "imports", "exports", "conn", "leaf"), _UNLIMITED),
+}
+
+
+class KeyPair:
+    """An Ed25519 key of a kind, by its seed."""
+
+    def __init__(self, seed: str) -> None:
+        try:
+            raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
+            if len(raw) != 2 + _SEED_BYTES + 2 or raw[0] & 0xF8 != _SEED:
+                raise ValueError
+            kind, body = (raw[0] & 7) << 5 | raw[1] >> 3, raw[2:-2]
+            if binascii.crc_hqx(raw[:-2], 0).to_bytes(2, "little") != raw[-2:]:
+                raise ValueError
+        except ValueError as error:
+            raise InvalidInput("the key of the invitation is damaged: copy it again, whole") from error
+        self.seed = seed
+        self._private = Ed25519PrivateKey.from_private_bytes(body)
+        public = self._private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+        self.public = _encoded(bytes([kind]) + public)
+
+    @classmethod
+    def new(cls, kind: int) -> KeyPair:
+        """A new key of a kind."""
+        return cls(_encoded(bytes([_SEED | kind >> 5, (kind & 31) << 3]) + secrets.token_bytes(_SEED_BYTES)))
+
+    def answer(self, challenge: str) -> bytes:
+        """The signature of a server's challenge, as a client sends it."""
+        return base64.b64encode(self._private.sign(challenge.encode()))
+
+    def claim(self, subject: str, name: str, rights: Mapping[str, object], *, at: int | None = None) -> str:
+        """A signed statement (JWT) about the holder of a public key, made `at` (seconds since the epoch; None: now)."""
+        claims = {
+            "jti": secrets.token_hex(16),
+            "iat": int(time.time()) if at is None else at,
+            "iss": self.public,
+            "name": name,
+            "sub": subject,
+            "nats": {"version": 2, **rights},
+        }
+        said = f"{_part({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_part(claims)}"
+        return f"{said}.{_url(self._private.sign(said.encode()))}"
+
+
+class Revocation(msgspec.Struct, frozen=True):
+    """A user that is let in no more, if it was signed for before `at` (seconds since the epoch)."""
+
+    user: str
+    at: int
+
+
+class Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The keys of who decides over a server: its operator, the account of all lanes, and that of the server itself."""
+
+    operator_seed: str
+    account_seed: str
+    system_seed: str
+    revoked: tuple[Revocation, ...] = ()
+
+    @classmethod
+    def new(cls) -> Authority:
+        """New keys."""
+        return cls(KeyPair.new(OPERATOR).seed, KeyPair.new(ACCOUNT).seed, KeyPair.new(ACCOUNT).seed)
+
+    def operator_jwt(self) -> str:
+        """The operator's statement about itself: what a server is configured with."""
+        operator, system = KeyPair(self.operator_seed), KeyPair(self.system_seed).public
+        rights = {"type": "operator", "system_account": system}
+        return operator.claim(operator.public, "remembrancer", rights)
+
+    @property
+    def system_account(self) -> str:
+        """The public key of the server's own account."""
+        return KeyPair(self.system_seed).public
+
+    @property
+    def account(self) -> str:
+        """The public key of the account of all lanes."""
+        return KeyPair(self.account_seed).public
+
+    def account_jwt(self) -> str:
+        """The operator's statement about the account of all lanes, with who is revoked.
+
+        It is newer than each that names fewer: of two of one second servers may agree on either.
+        """
+        limits = {**_LIMITS, "disk_storage": _UNLIMITED, "streams": _UNLIMITED, "consumer": _UNLIMITED}
+        rights = {"type": "account", "limits": limits, "revocations": {each.user: each.at for each in self.revoked}}
+        return KeyPair(self.operator_seed).claim(self.account, "lanes", rights, at=self._newest())
+
+    def revoking(self, user: str) -> Authority:
+        """These keys, with a user who is let in no more."""
+        return msgspec.structs.replace(self, revoked=(*self.revoked, Revocation(user, self._newest() + 1)))
+
+    def _newest(self) -> int:
+        return max([int(time.time()), *(each.at for each in self.revoked)])
+
+    def system_jwt(self) -> str:
+        """The operator's statement about the server's own account."""
+        rights = {"type": "account", "limits": _LIMITS}
+        return KeyPair(self.operator_seed).claim(self.system_account, "system", rights)
+
+    def user(self, name: str, publishes: Sequence[str], hears: Sequence[str], *, key: KeyPair) -> str:
+        """The account's statement about a member."""
+        return _user(KeyPair(self.account_seed), name, publishes, hears, key)
+
+    def system_user(self, inbox: str, *, key: KeyPair) -> str:
+        """The statement about who sends a new version of an account to the servers."""
+        return _user(KeyPair(self.system_seed), "authority", ["$SYS.REQ.CLAIMS.UPDATE"], [f"{inbox}.>"], key)
+
+
+def _user(account: KeyPair, name: str, publishes: Sequence[str], hears: Sequence[str], key: KeyPair) -> str:
+    unlimited = dict.fromkeys(("subs", "data", "payload"), _UNLIMITED)
+    rights = {"type": "user", "pub": {"allow": list(publishes)}, "sub": {"allow": list(hears)}, **unlimited}
+    return account.claim(key.public, name, rights)
+
+
+def _encoded(raw: bytes) -> str:
+    """Base32 with a checksum behind."""
+    return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")
+
+
+def _part(said: Mapping[str, object]) -> str:
+    return _url(json.dumps(said, separators=(",", ":")).encode())
+
+
+def _url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -1,0 +1,324 @@
+"""The seal on all that leaves a host for the journal: its server sees sizes, times, and the ids of operations.
+
+AES-256-GCM with the key of the lane (NIST SP 800-38D). A seal is a version, the id of the key, a random nonce of 96
+bits and the ciphertext with its tag; what it belongs to (the lane, and the id of the entry) is authenticated with it,
+so that no server can put one in the place of another. A key may make 2^32 seals with random nonces: one a second for
+136 years. A file is sealed in segments under a key of its own (HKDF, RFC 5869), with the number of the segment and the
+mark of the last one in the nonce, so that none can be moved or cut off unnoticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import secrets
+import struct
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from remembrancer.journal.contract import Entry, Journal, Mark, NewEntry, Notice, Page, Snapshot, check_entries
+from remembrancer.protocol.errors import EntryDamaged, KeyMissing
+
+KEY_BYTES: Final = 32
+_VERSION: Final = b"\x01"
+_KEY_ID_BYTES: Final = 8
+_NONCE_BYTES: Final = 12
+_TAG_BYTES: Final = 16
+_SALT_BYTES: Final = 32
+_FILE_HEADER_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _SALT_BYTES
+SEAL_BYTES: Final = len(_VERSION) + _KEY_ID_BYTES + _NONCE_BYTES + _TAG_BYTES
+"""The bytes that a seal adds."""
+SEGMENT_BYTES: Final = 256 * 1024
+KEYS_FOR: Final = "keys-for-"
+"""The beginning of the notices that bring a member the lane's new keys, sealed with the member's own."""
+
+
+class Keyring(msgspec.Struct, frozen=True):
+    """The keys of a lane by their ids, and the one that seals."""
+
+    keys: dict[str, bytes]
+    current: str
+
+    @classmethod
+    def new(cls, older: Keyring | None = None) -> Keyring:
+        """A keyring with a new key, and those before it."""
+        key = secrets.token_bytes(KEY_BYTES)
+        return cls({**(older.keys if older else {}), key_id(key): key}, key_id(key))
+
+
+_decode_keys: Final = msgspec.msgpack.Decoder(Keyring).decode
+
+
+def key_id(key: bytes) -> str:
+    """The id of a key, from which nothing of it can be told."""
+    return hashlib.sha256(b"remembrancer key id\0" + key).hexdigest()[: 2 * _KEY_ID_BYTES]
+
+
+def seal(keyring: Keyring, plain: bytes, *belongs_to: str) -> bytes:
+    """The sealed form of bytes, which opens for what they belong to alone."""
+    nonce = os.urandom(_NONCE_BYTES)
+    header = _VERSION + bytes.fromhex(keyring.current)
+    sealed = AESGCM(keyring.keys[keyring.current]).encrypt(nonce, plain, header + _joined(belongs_to))
+    return header + nonce + sealed
+
+
+def unseal(keyring: Keyring, sealed: bytes, *belongs_to: str) -> bytes:
+    """The bytes under a seal. Raises `EntryDamaged` or `KeyMissing`."""
+    header_bytes = len(_VERSION) + _KEY_ID_BYTES
+    if len(sealed) < SEAL_BYTES:
+        raise EntryDamaged("it is too short to be sealed")
+    key = _key(keyring, sealed)
+    nonce, rest = sealed[header_bytes : header_bytes + _NONCE_BYTES], sealed[header_bytes + _NONCE_BYTES :]
+    try:
+        return AESGCM(key).decrypt(nonce, rest, sealed[:header_bytes] + _joined(belongs_to))
+    except InvalidTag as error:
+        raise EntryDamaged("its seal is broken: it was changed, or belongs elsewhere") from error
+
+
+def _key(keyring: Keyring, sealed: bytes) -> bytes:
+    """The key that a seal names. Raises `EntryDamaged` or `KeyMissing`."""
+    if sealed[:1] != _VERSION:
+        raise EntryDamaged("it is not sealed, or by a newer release")
+    name = sealed[1 : 1 + _KEY_ID_BYTES].hex()
+    if name not in keyring.keys:
+        raise KeyMissing(
+            "it is sealed with a key that this host does not have: ask for a new invitation, and join again"
+        )
+    return keyring.keys[name]
+
+
+def _joined(parts: Sequence[str]) -> bytes:
+    """Parts of which none can be taken for a piece of another."""
+    encoded = [part.encode() for part in parts]
+    return b"".join(struct.pack(">I", len(part)) + part for part in encoded)
+
+
+class Sealed:
+    """A journal whose bodies, snapshots and notices are sealed on the way in and opened on the way out.
+
+    `on_keys` keeps the keys that a member is brought when they change, sealed with the `secret` of that `member`.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        keyring: Keyring,
+        *,
+        member: str = "",
+        secret: bytes = b"",
+        on_keys: Callable[[Keyring], None] = lambda _: None,
+    ) -> None:
+        self._journal = journal
+        self._keyring = keyring
+        self._member = member
+        self._secret = secret
+        self._on_keys = on_keys
+
+    async def create(self, lane: str) -> Mark:
+        """See `Journal`."""
+        return await self._journal.create(lane)
+
+    async def identity(self, lane: str) -> str:
+        """See `Journal`."""
+        return await self._journal.identity(lane)
+
+    async def head(self, lane: str) -> int:
+        """See `Journal`."""
+        return await self._journal.head(lane)
+
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+        """See `Journal`."""
+        check_entries(entries)
+        sealed = [NewEntry(entry.id, seal(self._keyring, entry.body, "entry", lane, entry.id)) for entry in entries]
+        return await self._journal.append(lane, sealed, behind=behind)
+
+    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+        """See `Journal`."""
+        page = await self._journal.read(lane, after=after, limit=limit)
+        opened: list[Entry] = []
+        for entry in page.entries:
+            try:
+                body = await self._open(lane, entry.body, "entry", lane, entry.id)
+            except (EntryDamaged, KeyMissing) as error:
+                if opened:
+                    return Page(tuple(opened), Mark(page.mark.journal, opened[-1].position, opened[-1].id), page.head)
+                raise type(error)(f"the entry at position {entry.position}: {error.message}") from error
+            opened.append(Entry(entry.position, entry.id, body, entry.at))
+        return Page(tuple(opened), page.mark, page.head)
+
+    def watch(self, lane: str) -> AsyncIterator[None]:
+        """See `Journal`."""
+        return self._journal.watch(lane)
+
+    async def scrub(self, lane: str, position: int) -> None:
+        """See `Journal`."""
+        await self._journal.scrub(lane, position)
+
+    async def trim(self, lane: str, *, before: int) -> None:
+        """See `Journal`."""
+        await self._journal.trim(lane, before=before)
+
+    async def put_snapshot(self, lane: str, mark: Mark, path: Path) -> Snapshot:
+        """See `Journal`."""
+        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+            sealed = Path(directory) / "sealed"
+            await asyncio.to_thread(seal_file, self._keyring, path, sealed, *_of_snapshot(lane, mark))
+            return _plain(await self._journal.put_snapshot(lane, mark, sealed))
+
+    async def snapshots(self, lane: str) -> tuple[Snapshot, ...]:
+        """See `Journal`."""
+        return tuple(_plain(snapshot) for snapshot in await self._journal.snapshots(lane))
+
+    async def get_snapshot(self, lane: str, snapshot: Snapshot, path: Path) -> None:
+        """See `Journal`."""
+        inner = msgspec.structs.replace(snapshot, size_bytes=sealed_size(snapshot.size_bytes))
+        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+            sealed = Path(directory) / "sealed"
+            await self._journal.get_snapshot(lane, inner, sealed)
+            belongs_to = _of_snapshot(lane, snapshot.mark)
+            try:
+                await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
+            except KeyMissing:
+                await self._fetch_keys(lane)
+                await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
+
+    async def drop_snapshot(self, lane: str, snapshot: Snapshot) -> None:
+        """See `Journal`."""
+        await self._journal.drop_snapshot(lane, snapshot)
+
+    async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
+        """See `Journal`."""
+        return await self._journal.lease(lane, name, holder, ttl_s)
+
+    async def holder(self, lane: str, name: str) -> str | None:
+        """See `Journal`."""
+        return await self._journal.holder(lane, name)
+
+    async def release(self, lane: str, name: str, holder: str) -> None:
+        """See `Journal`."""
+        await self._journal.release(lane, name, holder)
+
+    async def notify(self, lane: str, host: str, body: bytes) -> None:
+        """See `Journal`."""
+        await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
+
+    async def notices(self, lane: str) -> Mapping[str, Notice]:
+        """See `Journal`. A word that does not open is left out: it says nothing to this host."""
+        opened = {}
+        for host, notice in (await self._journal.notices(lane)).items():
+            if host.startswith(KEYS_FOR):
+                continue
+            try:
+                body = await self._open(lane, notice.body, "notice", lane, host)
+            except (EntryDamaged, KeyMissing):
+                continue
+            opened[host] = Notice(body, notice.age_s)
+        return opened
+
+    async def hand_keys(self, lane: str, keyring: Keyring, secrets_of: Mapping[str, bytes]) -> None:
+        """Bring members a new keyring, sealed for each with its own secret, and seal with it from now on."""
+        for member, secret in secrets_of.items():
+            own = Keyring({key_id(secret): secret}, key_id(secret))
+            body = seal(own, msgspec.msgpack.encode(keyring), "keys", lane, member)
+            await self._journal.notify(lane, KEYS_FOR + member, body)
+        self._keyring = keyring
+        self._on_keys(keyring)
+
+    async def aclose(self) -> None:
+        """See `Journal`."""
+        await self._journal.aclose()
+
+    async def _open(self, lane: str, sealed: bytes, *belongs_to: str) -> bytes:
+        try:
+            return unseal(self._keyring, sealed, *belongs_to)
+        except KeyMissing:
+            await self._fetch_keys(lane)
+        return unseal(self._keyring, sealed, *belongs_to)
+
+    async def _fetch_keys(self, lane: str) -> None:
+        """Take the keys that were brought for this member, if there are any."""
+        brought = (await self._journal.notices(lane)).get(KEYS_FOR + self._member) if self._secret else None
+        if brought is None:
+            return
+        own = Keyring({key_id(self._secret): self._secret}, key_id(self._secret))
+        try:
+            keyring = _decode_keys(unseal(own, brought.body, "keys", lane, self._member))
+        except (EntryDamaged, KeyMissing, msgspec.DecodeError):
+            return  # they are not for this host
+        self._keyring = Keyring({**self._keyring.keys, **keyring.keys}, keyring.current)
+        self._on_keys(self._keyring)
+
+
+def _of_snapshot(lane: str, mark: Mark) -> tuple[str, ...]:
+    return ("snapshot", lane, mark.journal, str(mark.position), mark.entry_id)
+
+
+def _plain(snapshot: Snapshot) -> Snapshot:
+    """A snapshot with the size that it has when it is opened."""
+    sealed = max(0, snapshot.size_bytes - _FILE_HEADER_BYTES)
+    segments = -(-sealed // (SEGMENT_BYTES + _TAG_BYTES))
+    return msgspec.structs.replace(snapshot, size_bytes=max(0, sealed - segments * _TAG_BYTES))
+
+
+def sealed_size(plain_bytes: int) -> int:
+    """The size of a sealed file."""
+    return _FILE_HEADER_BYTES + plain_bytes + max(1, -(-plain_bytes // SEGMENT_BYTES)) * _TAG_BYTES
+
+
+def seal_file(keyring: Keyring, plain: Path, sealed: Path, *belongs_to: str) -> None:
+    """Write the sealed form of a file into a new one."""
+    salt = os.urandom(_SALT_BYTES)
+    header = _VERSION + bytes.fromhex(keyring.current) + salt
+    cipher, about = AESGCM(_file_key(keyring.keys[keyring.current], salt)), header + _joined(belongs_to)
+    with plain.open("rb") as source, _new(sealed) as target:
+        target.write(header)
+        number, segment = 0, source.read(SEGMENT_BYTES)
+        while True:
+            following = source.read(SEGMENT_BYTES)
+            target.write(cipher.encrypt(_nonce(number, is_last=not following), segment, about))
+            if not following:
+                return
+            number, segment = number + 1, following
+
+
+def unseal_file(keyring: Keyring, sealed: Path, plain: Path, *belongs_to: str) -> None:
+    """Write a sealed file's content into a new one. Raises `EntryDamaged` or `KeyMissing`, and leaves none."""
+    with sealed.open("rb") as source:
+        header = source.read(_FILE_HEADER_BYTES)
+        if len(header) < _FILE_HEADER_BYTES:
+            raise EntryDamaged("the snapshot is too short to be sealed")
+        cipher = AESGCM(_file_key(_key(keyring, header), header[-_SALT_BYTES:]))
+        about = header + _joined(belongs_to)
+        try:
+            with _new(plain) as target:
+                number, segment = 0, source.read(SEGMENT_BYTES + _TAG_BYTES)
+                while True:
+                    following = source.read(SEGMENT_BYTES + _TAG_BYTES)
+                    target.write(cipher.decrypt(_nonce(number, is_last=not following), segment, about))
+                    if not following:
+                        return
+                    number, segment = number + 1, following
+        except InvalidTag as error:
+            plain.unlink()
+            raise EntryDamaged("the seal of the snapshot is broken: it was changed, or is another lane's") from error
+
+
+def _new(path: Path) -> IO[bytes]:
+    return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _file_key(key: bytes, salt: bytes) -> bytes:
+    return HKDF(SHA256(), KEY_BYTES, salt, b"remembrancer snapshot").derive(key)
+
+
+def _nonce(number: int, *, is_last: bool) -> bytes:
+    return struct.pack(">3xQ?", number, is_last)

@@ -1,0 +1,190 @@
+"""A ready configuration for one NATS server, or for three of a cluster, with certificates where others can reach it."""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from remembrancer.journal.jetstream import LOOPBACK
+from remembrancer.journal.nats_accounts import Authority
+
+PORT: Final = 4222
+CLUSTER_PORT: Final = 6222
+SCHEMA_VERSION: Final = 2
+"""The version of what `schema` makes, which a comment of the schema says. Tables without one are of the first."""
+_VALID_FOR: Final = timedelta(days=3650)
+_YESTERDAY: Final = timedelta(days=1)
+"""Clocks differ: a certificate is good from the day before."""
+
+
+class Address(NamedTuple):
+    """The place where the members find a server."""
+
+    host: str
+    port: int = PORT
+
+    @property
+    def is_local(self) -> bool:
+        """True if nobody but this machine can come there."""
+        return self.host in LOOPBACK
+
+    @property
+    def url(self) -> str:
+        """The server's address as members write it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'nats' if self.is_local else 'tls'}://{host}:{self.port}"
+
+
+class Certificates(NamedTuple):
+    """Who signs the servers' certificates, in PEM."""
+
+    certificate: str
+    key: str
+
+    @classmethod
+    def new(cls) -> Certificates:
+        """A signer of its own, for these servers alone."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "remembrancer")])
+        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+        certificate = (
+            _certificate(name, name, key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .sign(key, SHA256())
+        )
+        return cls(_pem(certificate), _key_pem(key))
+
+    def for_host(self, host: str) -> tuple[str, str]:
+        """The certificate of a server and its key."""
+        signer = x509.load_pem_x509_certificate(self.certificate.encode())
+        signing = load_pem_private_key(self.key.encode(), None)
+        assert isinstance(signing, ec.EllipticCurvePrivateKey)
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])])
+        both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # servers call each other
+        certificate = (
+            _certificate(name, signer.subject, key.public_key())
+            .add_extension(x509.SubjectAlternativeName([_named(host)]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signing.public_key()), critical=False)
+            .sign(signing, SHA256())
+        )
+        return _pem(certificate), _key_pem(key)
+
+
+def schema() -> str:
+    """The SQL that makes the tables, functions and policies of a database in its schema `remembrancer`, or that makes
+    those of any earlier version into today's."""
+    made = Path(__file__).with_name("postgres.sql").read_text()
+    return f"{made}COMMENT ON SCHEMA remembrancer IS 'version {SCHEMA_VERSION}';\n"
+
+
+def sql_of_database() -> tuple[str, str]:
+    """The SQL that prepares a database, with a role of its own that decides over it, and the URL to begin with."""
+    password = secrets.token_urlsafe(24)
+    made = (
+        "BEGIN;\n"
+        f"CREATE ROLE remembrancer LOGIN CREATEROLE PASSWORD '{password}';\n"
+        "GRANT remembrancer TO CURRENT_USER;\n"
+        "CREATE SCHEMA remembrancer AUTHORIZATION remembrancer;\n"
+        f"SET LOCAL ROLE remembrancer;\n{schema()}COMMIT;\n"
+    )
+    return made, f"postgresql://remembrancer:{password}@HOST:5432/DATABASE"
+
+
+def server_files(
+    authority: Authority, certificates: Certificates, addresses: Sequence[Address]
+) -> dict[str, dict[str, str]]:
+    """The files of each server by its directory's name, to be run there by `nats-server -c server.conf`."""
+    return {
+        f"server-{number}": _files(authority, certificates, addresses, number)
+        for number in range(1, len(addresses) + 1)
+    }
+
+
+def _files(
+    authority: Authority, certificates: Certificates, addresses: Sequence[Address], number: int
+) -> dict[str, str]:
+    own = addresses[number - 1]
+    listens = own.host if own.is_local else "0.0.0.0"  # noqa: S104 - that others come is what it is for
+    lines = [
+        "# A server for the journal of shared memories: NATS 2.12 or newer, run in this directory by",
+        "#   nats-server -c server.conf",
+        f'server_name: "remembrancer-{number}"',
+        f'listen: "{_bracketed(listens)}:{own.port}"',
+        "jetstream {",
+        '  store_dir: "data"',
+        "  sync_interval: always   # what was acknowledged is on the disk",
+        "}",
+        "# Members bring their rights with them, signed by this operator: nothing here changes when one comes or goes.",
+        f'operator: "{authority.operator_jwt()}"',
+        f'system_account: "{authority.system_account}"',
+        # One that was away takes from the others who was removed meanwhile: until then it would let them in.
+        'resolver { type: full, dir: "accounts", allow_delete: false, interval: "2s" }',
+        # The account of the memories is not here but sent by `remembrancer share start`, and kept with its revocations.
+        f'resolver_preload {{ {authority.system_account}: "{authority.system_jwt()}" }}',
+    ]
+    files = {}
+    if not own.is_local:
+        lines.append('tls { cert_file: "server.pem", key_file: "server.key" }')
+        files["server.pem"], files["server.key"] = certificates.for_host(own.host)
+    if len(addresses) > 1:
+        apart = CLUSTER_PORT - PORT
+        scheme = "nats" if own.is_local else "tls"
+        routes = ", ".join(f'"{scheme}://{_bracketed(each.host)}:{each.port + apart}"' for each in addresses)
+        lines += [
+            "cluster {",
+            '  name: "remembrancer"',
+            f'  listen: "{_bracketed(listens)}:{own.port + apart}"',
+            f"  routes: [{routes}]",
+        ]
+        if not own.is_local:
+            lines.append('  tls { cert_file: "server.pem", key_file: "server.key", ca_file: "ca.pem", verify: true }')
+            files["ca.pem"] = certificates.certificate
+        lines.append("}")
+    return {"server.conf": "\n".join(lines) + "\n", **files}
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _YESTERDAY)
+        .not_valid_after(now + _VALID_FOR)
+    )
+
+
+def _named(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

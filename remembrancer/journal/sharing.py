@@ -1,0 +1,433 @@
+"""The sharing of a home: the lanes that it is a member of, and the keys of who decides over a server.
+
+All of it lies in the home's directory `sharing`, of mode 0700, its files of mode 0600: `administration.json` where a
+server was configured or is used, and `lanes/<lane>.json` for each membership. An invitation is one on one line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import msgspec
+
+from remembrancer.journal.contract import Seen, check_name
+from remembrancer.journal.jetstream import JetStreamJournal, Server, rights
+from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
+from remembrancer.journal.sealing import KEY_BYTES, SEAL_BYTES, Keyring, Sealed
+from remembrancer.journal.server_config import Address, Certificates, server_files
+from remembrancer.protocol.errors import ConfigurationError, FileUnusable, InvalidInput
+from remembrancer.protocol.paths import read_file, write_whole
+
+if TYPE_CHECKING:
+    from remembrancer.journal.postgres import PostgresJournal
+
+PREFIX: Final = "remembrancer-join:"
+MAX_LINE: Final = 64 * 1024
+OTHER_KIND: Final = (
+    "this home decides over a server of the other kind already: begin to share by this one from another home "
+    "(REMEMBRANCER_HOME)"
+)
+
+T = TypeVar("T")
+
+
+class Membership(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """All that a host needs to take part in a lane."""
+
+    lane: str
+    title: str
+    """The name of what is shared, for people."""
+    member: str
+    server: Server
+    keyring: Keyring
+    secret: bytes
+    """The key under which this member is brought new keys of the lane."""
+    read_only: bool = False
+    is_users: bool = False
+    """True if it is the user's own scope, which his machines alone are members of."""
+
+
+_decode_invitation: Final = msgspec.msgpack.Decoder(Membership).decode
+_decode_membership: Final = msgspec.json.Decoder(Membership).decode
+
+
+class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A member of a lane, as who invited it keeps it."""
+
+    user: str
+    """Its public key; "" on a server that lets everybody in."""
+    secret: bytes
+    invited_at: float
+    read_only: bool = False
+
+
+class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The server that lanes are begun on, and all that it takes to invite members and to remove them."""
+
+    urls: tuple[str, ...]
+    authority: Authority | None = None
+    """None: the server is not of ours, and lets everybody in."""
+    certificate: str = ""
+    certificate_key: str = ""
+    members: dict[str, dict[str, Member]] = {}
+    keyrings: dict[str, Keyring] = {}
+    """Of each lane that has a newer key, all its keys: one may be in use that not every member was brought yet."""
+
+
+_decode_administration: Final = msgspec.json.Decoder(Administration).decode
+
+
+class Sharing:
+    """The sharing of a home."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._directory = home / "sharing"
+        self._administration = self._directory / "administration.json"
+        self._lanes = self._directory / "lanes"
+
+    # Memberships
+
+    def memberships(self) -> tuple[Membership, ...]:
+        """The lanes that this home is a member of, by their ids."""
+        return tuple(self.membership(path.stem) for path in sorted(self._lanes.glob("*.json")))
+
+    def membership(self, lane: str) -> Membership:
+        """The membership in a lane. Raises `InvalidInput` if there is none, `FileUnusable` if it cannot be read."""
+        path = self._lanes / f"{check_name(lane)}.json"
+        if not path.exists():
+            raise InvalidInput(f"this home is no member of a shared lane {lane!r}")
+        return _read(path, _decode_membership)
+
+    def keep(self, membership: Membership) -> None:
+        """Keep a membership, in the place of an older one in its lane."""
+        self._write(self._lanes / f"{membership.lane}.json", membership)
+
+    def leave(self, lane: str) -> None:
+        """Forget a membership."""
+        self.membership(lane)
+        (self._lanes / f"{lane}.json").unlink()
+
+    def join(self, invitation: str) -> Membership:
+        """Become a member by an invitation, or take its newer keys.
+
+        Raises:
+            InvalidInput: it is none, or this home is a member under another name.
+        """
+        membership = read_invitation(invitation)
+        mine = [each for each in self.memberships() if each.lane == membership.lane]
+        if mine and mine[0].member != membership.member:
+            raise InvalidInput(
+                f"this home is a member already, as {mine[0].member!r}: one invitation is for one machine"
+            )
+        self.keep(membership)
+        return membership
+
+    def open(self, membership: Membership) -> Sealed:
+        """The journal of a lane, as its member sees it. New keys that it is brought are kept."""
+
+        def keep_keys(keyring: Keyring) -> None:
+            self.keep(msgspec.structs.replace(self.membership(membership.lane), keyring=keyring))
+
+        return Sealed(
+            _connection(membership.server),
+            membership.keyring,
+            member=membership.member,
+            secret=membership.secret,
+            on_keys=keep_keys,
+        )
+
+    # The server, and who is let in
+
+    @property
+    def administration(self) -> Administration | None:
+        """The server that lanes are begun on; None if there is none yet."""
+        return _read(self._administration, _decode_administration) if self._administration.exists() else None
+
+    def servers(self) -> list[str]:
+        """The URLs of the server that lanes are begun on, as they may be shown."""
+        return [without_password(url) for url in (self.administration or Administration(())).urls]
+
+    def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
+        """The files of each server, by its directory's name. The keys are kept, so that it can be done again."""
+        if len(addresses) not in (1, 3):
+            raise InvalidInput("a journal has one server, or three of which one may be away")
+        known = self.administration
+        if known is not None and is_database(known.urls):
+            raise InvalidInput(OTHER_KIND)
+        authority = (known.authority if known else None) or Authority.new()
+        if known is not None and known.certificate:
+            certificates = Certificates(known.certificate, known.certificate_key)
+        else:
+            certificates = Certificates.new()
+        urls = tuple(address.url for address in addresses)
+        members = known.members if known else {}
+        self._write(self._administration, Administration(urls, authority, *certificates, members))
+        return server_files(authority, certificates, addresses)
+
+    async def start(self, urls: Sequence[str]) -> None:
+        """Use a server for new lanes, if it is there: that of `configure`, a NATS server that lets everybody in, or a
+        database, where the tables are made.
+
+        Raises:
+            JournalAway, JournalRefused: it is not there, does not know our keys, or has no JetStream.
+            InvalidInput: this home decides over a server of the other kind.
+        """
+        known = self.administration or Administration(tuple(urls))
+        chosen = msgspec.structs.replace(known, urls=tuple(urls) or known.urls)
+        if is_database(chosen.urls) != is_database(known.urls) and (known.authority or known.members):
+            raise InvalidInput(OTHER_KIND)
+        if is_database(chosen.urls):
+            if urls:
+                chosen = msgspec.structs.replace(chosen, **_with_certificate(urls))
+            async with _database(_everything(chosen)) as database:
+                await database.install()
+            self._write(self._administration, chosen)
+            return
+        if chosen.authority is not None:
+            await _tell_servers(chosen, chosen.authority)
+        journal = _nats(_everything(chosen))
+        try:
+            await journal.check()
+        finally:
+            await journal.aclose()
+        self._write(self._administration, chosen)
+
+    async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
+        """Begin a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
+        administration = self._administrated()
+        lane = f"l_{secrets.token_hex(6)}"
+        journal = _connection(_everything(administration))
+        try:
+            await journal.create(lane)
+        finally:
+            await journal.aclose()
+        membership = await self._member(administration, lane, title, member, Keyring.new(), read_only=False)
+        membership = msgspec.structs.replace(membership, is_users=is_users)
+        self.keep(membership)
+        return membership
+
+    async def invite(self, lane: str, member: str, *, read_only: bool = False) -> str:
+        """An invitation of one more machine, on one line. It is a secret.
+
+        Raises:
+            InvalidInput: there is a member of that name.
+        """
+        administration, own = self._administrated(), self.membership(lane)
+        if member in administration.members.get(lane, {}):
+            raise InvalidInput(f"{own.title!r} has a member {member!r}: each machine has a name of its own")
+        keyring = msgspec.structs.replace(_all_keys(administration, own), current=own.keyring.current)
+        invited = await self._member(administration, lane, own.title, member, keyring, read_only=read_only)
+        invited = msgspec.structs.replace(invited, is_users=own.is_users)
+        packed = zlib.compress(msgspec.msgpack.encode(invited), 9)
+        return PREFIX + base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+    async def _member(
+        self, administration: Administration, lane: str, title: str, member: str, keyring: Keyring, *, read_only: bool
+    ) -> Membership:
+        """A member of a lane, noted among those that were invited."""
+        user, key = "", None
+        server = Server(administration.urls, ca_pem=administration.certificate)
+        if is_database(administration.urls):
+            async with _database(server) as database:
+                user, url = await database.let_in(lane, member, read_only=read_only)
+            server = msgspec.structs.replace(server, urls=(url,))
+        if administration.authority is not None:
+            key = KeyPair.new(USER)
+            user = key.public
+            publishes, hears = rights(lane, member, inbox_of(key), read_only=read_only)
+            jwt = administration.authority.user(member, publishes, hears, key=key)
+            server = msgspec.structs.replace(server, user_jwt=jwt, user_seed=key.seed)
+        secret = secrets.token_bytes(KEY_BYTES)
+        of_lane = {
+            **administration.members.get(lane, {}),
+            check_name(member): Member(user, secret, time.time(), read_only),
+        }
+        self._write(
+            self._administration,
+            msgspec.structs.replace(administration, members={**administration.members, lane: of_lane}),
+        )
+        return Membership(lane, title, member, server, keyring, secret, read_only)
+
+    async def remove(self, lane: str, member: str) -> bool:
+        """Let a member in no more, and seal with a new key, which the others are brought. It can be done again when it
+        was not done whole.
+
+        Returns False on a NATS server that lets everybody in: it goes on to see that there are entries, and reads none.
+        """
+        administration, own = self._administrated(), self.membership(lane)
+        members = administration.members.get(lane, {})
+        if member not in members:
+            known = ", ".join(sorted(members)) or "nobody"
+            raise InvalidInput(f"{own.title!r} has no member {member!r}: {known}")
+        if member == own.member:
+            raise InvalidInput("this machine is that member: 'remembrancer share leave' takes it out")
+        authority = administration.authority
+        is_shut = authority is not None or is_database(administration.urls)
+        if is_database(administration.urls):
+            async with _database(_everything(administration)) as database:
+                await database.let_out(members[member].user)
+        if authority is not None:
+            authority = authority.revoking(members[member].user)
+            await _tell_servers(administration, authority)
+            administration = msgspec.structs.replace(administration, authority=authority)
+            self._write(self._administration, administration)
+        left = {name: each for name, each in members.items() if name != member}
+        # With the rights of the administration: no member may write the words that bring keys to others.
+        everything = Sealed(_connection(_everything(administration)), own.keyring)
+        newer = Keyring.new(_all_keys(administration, own))
+        administration = msgspec.structs.replace(administration, keyrings={**administration.keyrings, lane: newer})
+        self._write(self._administration, administration)
+        try:
+            await everything.hand_keys(lane, newer, {name: each.secret for name, each in left.items()})
+            await everything.notify(lane, member, msgspec.msgpack.encode(Seen(0, left=True)))
+        finally:
+            await everything.aclose()
+        self.keep(msgspec.structs.replace(own, keyring=newer))
+        members_now = {**administration.members, lane: left}
+        self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
+        return is_shut
+
+    def _administrated(self) -> Administration:
+        administration = self.administration
+        if administration is None:
+            raise InvalidInput(
+                "this home has begun no sharing: 'remembrancer share start --server URL' does, and members are invited "
+                "from the home that did"
+            )
+        return administration
+
+    def _write(self, path: Path, what: msgspec.Struct) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(path, msgspec.json.format(msgspec.json.encode(what), indent=2))
+
+
+def _all_keys(administration: Administration, own: Membership) -> Keyring:
+    """A lane's keyring, with the key of a removal that was broken off."""
+    known = administration.keyrings.get(own.lane, own.keyring)
+    return Keyring({**known.keys, **own.keyring.keys}, known.current)
+
+
+def read_invitation(text: str) -> Membership:
+    """The membership that an invitation is for. Raises `InvalidInput` for what is none, or was not copied whole."""
+    line = "".join(text.split())
+    if not line.startswith(PREFIX):
+        raise InvalidInput(f"an invitation is one line that begins with {PREFIX}, or a file with one")
+    packed = line.removeprefix(PREFIX)
+    try:
+        raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4)), MAX_LINE)
+        membership = _decode_invitation(raw)
+    except (binascii.Error, ValueError, zlib.error, msgspec.DecodeError) as error:
+        raise InvalidInput("the invitation is damaged, or of a newer release: copy it again, whole") from error
+    check_name(membership.lane)
+    check_name(membership.member)
+    return membership
+
+
+def inbox_of(key: KeyPair) -> str:
+    """The inbox of a user, in which nobody else listens."""
+    return f"_INBOX_{key.public}"
+
+
+def is_database(urls: Sequence[str]) -> bool:
+    """True for the URL of a PostgreSQL database, False for those of NATS servers."""
+    return any(url.startswith(("postgresql://", "postgres://")) for url in urls)
+
+
+def without_password(url: str) -> str:
+    """The URL of a server as it may be shown."""
+    parts = urlsplit(url)
+    user = parts.netloc.rpartition("@")[0].partition(":")[0]
+    return parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}" if user else parts.netloc).geturl()
+
+
+def _with_certificate(urls: Sequence[str]) -> dict[str, Any]:
+    """The URL of a database, and the certificate that it names by a file of this machine alone."""
+    if len(urls) > 1:
+        raise InvalidInput("a database is one URL; several hosts of it stand there with commas between")
+    parts = urlsplit(urls[0])
+    named = dict(parse_qsl(parts.query))
+    path = named.pop("sslrootcert", "system")
+    if path == "system":
+        return {"urls": tuple(urls), "certificate": ""}
+    try:
+        certificate = Path(path).expanduser().read_text()
+    except (OSError, ValueError) as error:
+        raise FileUnusable(f"the certificate {path} cannot be read: {error}") from error
+    return {"urls": (parts._replace(query=urlencode(named)).geturl(),), "certificate": certificate}
+
+
+def _postgres(server: Server) -> PostgresJournal:
+    """The journals of a database. Raises `ConfigurationError` where its package is not installed."""
+    try:
+        from remembrancer.journal.postgres import PostgresJournal  # with the packages of the extra `postgresql`
+    except ImportError as error:
+        if "psycopg" in str(error):
+            raise ConfigurationError(
+                "sharing by a database needs one more package: pip install 'remembrancer[postgresql]'"
+            ) from error
+        raise
+    return PostgresJournal(server.urls[0], ca_pem=server.ca_pem, seal_bytes=SEAL_BYTES)
+
+
+@asynccontextmanager
+async def _database(server: Server) -> AsyncIterator[PostgresJournal]:
+    """The database of who decides over it."""
+    database = _postgres(server)
+    try:
+        yield database
+    finally:
+        await database.aclose()
+
+
+def _connection(server: Server) -> JetStreamJournal | PostgresJournal:
+    if is_database(server.urls):
+        return _postgres(server)
+    return _nats(server)
+
+
+def _nats(server: Server) -> JetStreamJournal:
+    if not server.user_seed:
+        return JetStreamJournal(server, seal_bytes=SEAL_BYTES)
+    key = KeyPair(server.user_seed)
+    return JetStreamJournal(server, inbox=inbox_of(key), sign=key.answer, seal_bytes=SEAL_BYTES)
+
+
+def _everything(administration: Administration) -> Server:
+    """The servers, with the right to all lanes."""
+    server = Server(administration.urls, ca_pem=administration.certificate)
+    if administration.authority is None:
+        return server
+    key = KeyPair.new(USER)
+    jwt = administration.authority.user("administration", [">"], [">"], key=key)
+    return msgspec.structs.replace(server, user_jwt=jwt, user_seed=key.seed)
+
+
+async def _tell_servers(administration: Administration, authority: Authority) -> None:
+    """Send the account with its revocations to the servers, which end the connections of who is revoked.
+
+    Raises `JournalAway` or `JournalRefused`, and then they have not taken it.
+    """
+    key = KeyPair.new(USER)
+    jwt = authority.system_user(inbox_of(key), key=key)
+    journal = _nats(Server(administration.urls, jwt, key.seed, administration.certificate))
+    try:
+        await journal.send_account(authority.account_jwt())
+    finally:
+        await journal.aclose()
+
+
+def _read(path: Path, decode: Callable[[bytes], T]) -> T:
+    try:
+        return decode(read_file(path))
+    except (OSError, msgspec.DecodeError) as error:
+        raise FileUnusable(f"{path} cannot be read: {error}") from error

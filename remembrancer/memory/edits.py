@@ -1,0 +1,383 @@
+"""The edits that an operation comes to, and the questions about a file of records that decide which they are.
+
+Rules yield edits and ask a `Reader`; a backend applies the edits and answers the questions. Everything is said by the
+ids of memories: no edit knows a table, a row number or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from remembrancer.memory.handovers import SessionDeeds
+from remembrancer.protocol.kinds import Kind, Scope
+from remembrancer.protocol.runs import (
+    ChainLink,
+    DropOrphans,
+    Method,
+    NoteMaintenance,
+    PromotionReason,
+    Prune,
+    RequestConsolidation,
+)
+from remembrancer.protocol.session_life import RecordEvents, SessionEntry
+from remembrancer.protocol.writes import HistoryEntry, PortableMemory, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A memory as it stands in a file, without its history and its links."""
+
+    id: str
+    version: int
+    now: Snapshot
+    created_at: float
+    updated_at: float
+    access_count: int = 0
+    last_accessed_at: float | None = None
+    forgotten_at: float | None = None
+    promotion_chain: tuple[ChainLink, ...] = ()
+    source_project: str | None = None
+
+
+# --- Rows: what a file keeps beside its memories. Each kind of row is told apart by its first field, but for the logs.
+
+
+class Erased(msgspec.Struct, frozen=True):
+    """A memory of that id was deleted for good: nothing makes it again."""
+
+    memory_id: str
+    erased_at: float
+
+
+class Proposed(msgspec.Struct, frozen=True):
+    """A project's memory is proposed to go to the user, or somebody has refused that. It goes with its memory."""
+
+    memory_id: str
+    reason: str
+    score: float | None
+    proposed_at: float
+    refused_at: float | None = None
+
+
+class Pattern(msgspec.Struct, frozen=True):
+    """In the user's file: the projects in which a memory was observed, and how often."""
+
+    memory_id: str
+    source_projects: tuple[str, ...]
+    observation_count: int
+    first_observed: float
+    last_observed: float
+
+
+class Run(msgspec.Struct, frozen=True):
+    """A run of the consolidator, of which parts were carried out here."""
+
+    run_id: str
+    kind: str
+    session_id: str
+    began_at: float
+    undone_at: float | None = None
+
+
+class Request(msgspec.Struct, frozen=True):
+    """A request for consolidation."""
+
+    number: int
+    requested_at: float
+    status: str
+    reason: str
+    up_to: int
+    completed_at: float | None = None
+
+
+class Move(msgspec.Struct, frozen=True):
+    """A memory is on its way to another file. `operation` is encoded as MessagePack."""
+
+    operation_id: str
+    operation: bytes
+    begun_at: float
+
+
+class NoteWrite(msgspec.Struct, frozen=True):
+    """A note is being written. `operation`, and the `result` that it will have, are encoded as MessagePack."""
+
+    operation_id: str
+    operation: bytes
+    result: bytes
+
+
+class AppliedOperation(msgspec.Struct, frozen=True):
+    """An operation was applied. `result` is encoded as MessagePack."""
+
+    operation_id: str
+    result: bytes
+    applied_at: float
+
+
+class LoggedPromotion(msgspec.Struct, frozen=True):
+    """An entry of the promotion log. `run_id` is the run that promoted or merged the memory."""
+
+    memory_id: str
+    kind: Kind
+    from_scope: Scope
+    to_scope: Scope
+    reason: PromotionReason
+    score: float | None
+    source_session: str
+    merged_into: str | None
+    run_id: str | None
+    promoted_at: float
+
+
+class LoggedConsolidation(msgspec.Struct, frozen=True):
+    """An entry of the consolidation log."""
+
+    run_id: str
+    method: Method
+    source_count: int
+    result_count: int
+    source_ids: tuple[str, ...]
+    result_ids: tuple[str, ...]
+    consolidated_at: float
+
+
+class Added(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
+    """The run made the memory."""
+
+
+class Revised(msgspec.Struct, frozen=True, tag=True, tag_field="did", omit_defaults=True):
+    """The run made a version of the memory, or counted an access at `accessed_at`.
+
+    `last_accessed_at` is when the one before that was.
+    """
+
+    before: int
+    after: int
+    chain: ChainLink | None = None
+    accessed_at: float | None = None
+    last_accessed_at: float | None = None
+
+
+class Linked(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
+    """The run linked the memory to another one."""
+
+    target: str
+    relation: str
+    created_at: float
+
+
+class Observed(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
+    """The run counted an observation of the memory in a project: the first one there or not."""
+
+    project_id: str
+    was_new: bool
+
+
+class Left(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
+    """The memory went to the user when the session of the run ended. That stays so when the run is undone."""
+
+
+Deed = Added | Revised | Linked | Observed | Left
+
+
+class RunChange(msgspec.Struct, frozen=True):
+    """An entry of the log from which a run is undone: what it did to a memory."""
+
+    run_id: str
+    memory_id: str
+    details: Deed
+
+
+class FoundTopic(msgspec.Struct, frozen=True):
+    """A community of entities, in the order in which they were found."""
+
+    label: str
+    entities: tuple[str, ...]
+    found_at: float
+
+
+Row = (
+    SessionEntry
+    | Erased
+    | Proposed
+    | Pattern
+    | Run
+    | Request
+    | Move
+    | NoteWrite
+    | AppliedOperation
+    | LoggedPromotion
+    | LoggedConsolidation
+    | RunChange
+    | FoundTopic
+)
+R = TypeVar("R", bound=Row)
+
+
+# --- Edits.
+
+
+class Insert(msgspec.Struct, frozen=True):
+    """Insert a memory with its history. `at` is when its edges to entities are made.
+
+    One that `comes_whole` from elsewhere has links, and others may have links to it: each waits for its other end.
+    """
+
+    memory: PortableMemory
+    at: float
+    comes_whole: bool = False
+
+
+class Revise(msgspec.Struct, frozen=True):
+    """Make the last entry of a memory's history (`entry`) what it is now. `fields` are those that differ from before.
+
+    `chain` is its promotion chain from now on, if that is another one. What was derived from a content that is another
+    one now (passages, near-duplicates, names that were found) goes.
+    """
+
+    before: Memory
+    entry: HistoryEntry
+    fields: tuple[str, ...]
+    chain: tuple[ChainLink, ...] | None = None
+
+
+class Delete(msgspec.Struct, frozen=True):
+    """Delete a memory with all that hangs on it, but for its history: `with_history` deletes of that what was no
+    session's own."""
+
+    memory_id: str
+    with_history: bool = False
+
+
+class EraseTraces(msgspec.Struct, frozen=True):
+    """Delete what a file says of a memory that is not in it: history, logs, answers, steps of promotion chains."""
+
+    memory_id: str
+
+
+class Link(msgspec.Struct, frozen=True):
+    """Link two memories, or give their link another strength. Nothing is done if one of them is not here."""
+
+    source: str
+    target: str
+    relation: str
+    strength: float
+    created_at: float
+
+
+class Unlink(msgspec.Struct, frozen=True):
+    """Remove a link."""
+
+    source: str
+    target: str
+    relation: str
+
+
+class AddAlias(msgspec.Struct, frozen=True):
+    """From now on a memory is found by another id as well."""
+
+    alias: str
+    memory_id: str
+
+
+class CountAccess(msgspec.Struct, frozen=True):
+    """A memory has been accessed so often, the last time then."""
+
+    memory_id: str
+    count: int
+    last_accessed_at: float | None
+
+
+class NoteUse(msgspec.Struct, frozen=True):
+    """A session has used memories: those that it sees. Of each only the first few sessions are kept."""
+
+    memory_ids: tuple[str, ...]
+    session_id: str
+
+
+class NoteActive(msgspec.Struct, frozen=True):
+    """A session was active at a time: a new one is registered, and one that has ended goes on."""
+
+    session_id: str
+    at: float
+
+
+class Put(msgspec.Struct, frozen=True):
+    """Write a row in place of the one with its key; an entry of a log is added."""
+
+    row: Row
+
+
+class Remove(msgspec.Struct, frozen=True):
+    """Remove all rows of a kind in which a field has a value. `field` None: all of them."""
+
+    kind: type[Any]
+    field: str | None = None
+    value: str | int | None = None
+
+
+Edit = (
+    Insert
+    | Revise
+    | Delete
+    | EraseTraces
+    | Link
+    | Unlink
+    | AddAlias
+    | CountAccess
+    | NoteUse
+    | NoteActive
+    | Put
+    | Remove
+    | RecordEvents
+    | DropOrphans
+    | Prune
+    | RequestConsolidation
+    | NoteMaintenance
+)
+T = TypeVar("T")
+Edits = Generator[Edit, int, T]
+"""Edits in their order: each is applied before the next is asked for, and answered with how many rows it removed."""
+
+
+class Reader(Protocol):
+    """The questions to a file of records, as it is after the edits so far."""
+
+    def memory(self, memory_id: str) -> Memory | None:
+        """A memory, forgotten or not, by its id or by another one that it is found by."""
+
+    def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
+        """All versions of a memory, the first one first."""
+
+    def links(self, memory_id: str) -> list[Link]:
+        """The links that begin or end at a memory."""
+
+    def portable(self, memory_id: str) -> PortableMemory | None:
+        """A memory whole, with all of its versions and links."""
+
+    def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
+        """The first five memories with this very content that the session sees and that are not forgotten, the oldest
+        first: id, scope and session."""
+
+    def summed_up_in(self, memory_id: str) -> tuple[str, ...]:
+        """The memories that were derived from a memory and say what it says, or what another one says that it supports.
+
+        Forgotten ones do not count, nor does a session's own that stands for what others see.
+        """
+
+    def session_record(self, session_id: str) -> Memory | None:
+        """The record of a session, forgotten or not."""
+
+    def session_deeds(self, session_id: str, root: str) -> SessionDeeds | None:
+        """The deeds of a session that its project may know; None for a session that goes on. `root` is the project's
+        path."""
+
+    def turns(self, session_id: str) -> int:
+        """The number of turns of a session that are recorded."""
+
+    def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
+        """The rows of a kind in which a field has a value, the first one first."""

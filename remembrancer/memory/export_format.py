@@ -1,0 +1,144 @@
+"""The lines of an export, as `remembrancer export` writes them and `remembrancer import` reads them. Pure.
+
+The first line says what the file is; then come projects, each before what belongs to it, memories and sessions; the
+last line counts them, so that a file that was cut off is noticed. `docs/backup.md` describes the lines for others.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from remembrancer import __version__
+from remembrancer.protocol.errors import FileUnusable, InvalidInput, SchemaTooNew
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.wire import UNDECODABLE
+from remembrancer.protocol.writes import PortableMemory
+
+FORMAT: Final = "remembrancer-export"
+FORMAT_VERSION: Final = 1
+MAX_LINE_BYTES: Final = 48 * 1024 * 1024
+"""A memory has to fit into one message to the store."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line. `exported_at` is seconds since the epoch."""
+
+    format: str
+    version: int
+    release: str
+    exported_at: float
+
+
+class ProjectLine(msgspec.Struct, frozen=True, tag="project", tag_field="line", forbid_unknown_fields=True):
+    """A project whose memories or sessions follow."""
+
+    id: str
+    path: str
+
+
+class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", forbid_unknown_fields=True):
+    """A memory whole. `project` is None for the user's."""
+
+    memory: PortableMemory
+    project: str | None = None
+
+
+class SessionLine(msgspec.Struct, frozen=True, tag="session", tag_field="line", forbid_unknown_fields=True):
+    """The times of a session's activity in a project, or (None) with the user's memories."""
+
+    session: SessionEntry
+    project: str | None = None
+
+
+class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
+    """The last line: how many there were."""
+
+    projects: int
+    memories: int
+    sessions: int
+
+
+Line = ProjectLine | MemoryLine | SessionLine | EndLine
+PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
+_encoder: Final = msgspec.json.Encoder()
+_header_decoder: Final = msgspec.json.Decoder(Header)
+
+
+def encode_header(now: float) -> bytes:
+    """The first line of an export that is made at `now` (seconds since the epoch)."""
+    return encode_line(Header(FORMAT, FORMAT_VERSION, __version__, now))
+
+
+def encode_line(line: Line | Header) -> bytes:
+    """A line with its end."""
+    return _encoder.encode(line) + b"\n"
+
+
+def decode_header(line: bytes) -> Header:
+    """The header in the first line. Raises `SchemaTooNew`: a newer release wrote it; `FileUnusable`: it is no
+    export."""
+    try:
+        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # which some editors put there
+    except UNDECODABLE as error:
+        raise FileUnusable(f"it is no export of Remembrancer: its first line is none ({error})") from error
+    if header.format != FORMAT:
+        raise FileUnusable(f"it is no export of Remembrancer: its first line says {header.format[:60]!r}")
+    if header.version > FORMAT_VERSION:
+        raise SchemaTooNew(
+            f"the export has format {header.version}, and this release reads up to {FORMAT_VERSION}: "
+            f"release {header.release[:60]} wrote it, install that one or a newer one"
+        )
+    return header
+
+
+def decode_line(line: bytes) -> Line:
+    """A line, decoded. Raises `InvalidInput`: it is not as it should be; the message says where."""
+    try:
+        raw = msgspec.json.decode(line)
+        decoded: Line = msgspec.convert(raw, Line)
+    except UNDECODABLE as error:
+        raise InvalidInput(str(error)) from error
+    for unknown in _unknown_fields(raw, decoded, "$"):
+        raise InvalidInput(f"unknown field {unknown}")
+    match decoded:
+        case ProjectLine(id=project_id) if not PROJECT_ID.fullmatch(project_id):
+            raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
+        case MemoryLine():
+            _check_memory(decoded)
+    return decoded
+
+
+def _check_memory(line: MemoryLine) -> None:
+    memory = line.memory
+    if parse_memory_id(memory.id, field="id") != memory.id:
+        raise InvalidInput(f"id must be 'memory:' and a ULID in upper case, not {memory.id!r}")
+    if (memory.scope == "user") != (line.project is None):
+        raise InvalidInput("a memory of the user has no project, and any other memory has one")
+
+
+def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
+    """Fields of the JSON that the structs which were made of it do not have: they would be lost in silence."""
+    if isinstance(value, msgspec.Struct):
+        names = _names(type(value))
+        yield from (f"{at}.{name}" for name in raw if name not in names)
+        for name, attribute in names.items():
+            if attribute and name in raw:
+                yield from _unknown_fields(raw[name], getattr(value, attribute), f"{at}.{name}")
+    elif isinstance(value, tuple):
+        for place, (raw_item, item) in enumerate(zip(raw, value, strict=True)):
+            yield from _unknown_fields(raw_item, item, f"{at}[{place}]")
+
+
+@cache
+def _names(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The JSON names of a struct's fields, with its tag's (which belongs to no attribute)."""
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
+    tag_field = kind.__struct_config__.tag_field
+    return names if tag_field is None else {**names, tag_field: ""}

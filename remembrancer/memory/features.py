@@ -1,0 +1,225 @@
+"""The features by which a recall weighs its candidates: one table, a column of numbers each. Pure.
+
+A ranking is a weight for each feature (`memory/ranking.py`). docs/retrieval.md says what each of them earns, and on
+which data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, has_ended
+from remembrancer.protocol.kinds import Status
+
+Column = NDArray[np.float64]
+"""A number for each candidate."""
+
+COSINE_FLOOR: Final = 0.1
+"""The cosine of two unrelated texts, as the default model has it."""
+ANSWERING_COSINE: Final = 0.32
+"""A cosine of a text that may answer: where the best is below, it is not taken for a perfect match."""
+SAME_SUBJECT_COSINE: Final = 0.5
+"""Two facts that are nearer to each other are about the same subject: the nearer, the more."""
+LAST_S: Final = 10 * DAY_S
+"""The half-life of what a message may go on with."""
+COMMON: Final = 2_000
+"""A word that more memories have weighs as if so many had it."""
+STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
+EXPIRED: Final = 1.0
+"""The standing of a fact that is not valid any more, or that another one superseded."""
+
+UNKNOWN: Final = frozenset({"cosine", "opening", "context_cosine", "context_coverage"})
+"""Columns in which a number may not be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The candidates of one question: row i of each column is about the i-th. NaN: not known, or there is none."""
+
+    cosine: Column
+    """Of the best passage with the question."""
+    opening: Column
+    """The cosine of the first passage of a text that has several."""
+    bm25: Column
+    """Comparable between files; 0 without a word of the question."""
+    coverage: Column
+    """The share of the question's words that the memory has, each weighed by its rarity."""
+    context_cosine: Column
+    """The mean cosine of a turn and of those told just before and after it."""
+    context_coverage: Column
+    """The share of the question's words that a turn and those around it have together."""
+    names_missed: Column
+    """The share of the question's names with a number in them that the memory does not have."""
+    nearness: Column
+    """Of the memory's time to one that the question names: 1 within it."""
+    happened_at: Column
+    importance: Column
+    standing: Column
+    """0 for what holds, up to `EXPIRED` for what does not."""
+    is_fact: Column
+    """1 for what holds until a later one replaces it: a fact or a decision, and not something that happened."""
+    by_assistant: Column
+    graph: Column
+    """PageRank around the best candidates, or the nearness to the entities that the question names, in [0, 1]."""
+    likeness: Column = field(default_factory=lambda: np.zeros((0, 0)))
+    """The cosines of the candidates with each other, (n, n); empty where they are not known."""
+
+    @classmethod
+    def of(cls, count: int, **columns: Column) -> Candidates:
+        """So many candidates with these columns: of what is left out nothing is known, or nothing is there."""
+        names = [each.name for each in fields(cls) if each.name not in columns and each.name != "likeness"]
+        return cls(**columns, **{name: np.full(count, np.nan if name in UNKNOWN else 0.0) for name in names})
+
+    def with_more(self, more: Candidates) -> Candidates:
+        """These and then those, without their likeness."""
+        names = [each.name for each in fields(self) if each.name != "likeness"]
+        return Candidates(**{name: np.concatenate((getattr(self, name), getattr(more, name))) for name in names})
+
+    def __len__(self) -> int:
+        return len(self.cosine)
+
+
+class Asked(NamedTuple):
+    """The facts about a question that the features need. `asked_at` is in seconds since the epoch."""
+
+    asked_at: float
+    is_message: bool = False
+    """It goes on with something, and is no question."""
+    of_the_user: bool = False
+    """Users ask about themselves, and not about what they were told."""
+
+
+class Feature(NamedTuple):
+    """One feature. `column` makes its numbers; `why` says what it is for."""
+
+    name: str
+    column: Callable[[Candidates, Asked], Column]
+    why: str
+
+
+def standing(status: Status, valid_until: float | None, now: float) -> float:
+    """0 for a memory that holds, up to `EXPIRED` for one that does not."""
+    return EXPIRED if has_ended(valid_until, now) else STANDINGS[status]
+
+
+def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
+    """The weight of each of a question's words among so many memories, by how many have it, up to `COMMON`.
+
+    A word that none of them has counts as the rarest: what it asks for is not here.
+    """
+    return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
+
+
+def coverage(matched: set[int] | frozenset[int], weights: Sequence[float]) -> float:
+    """The share in [0, 1] of a question's words that a memory has, by their weights."""
+    whole = sum(weights)
+    return sum(weights[place] for place in matched) / whole if matched and whole > 0.0 else 0.0
+
+
+def scaled(values: Column, floor: float, least: float = 0.0) -> Column:
+    """The values between `floor` (0) and the best of them, or `least` if that is more (1); 0 where there is none."""
+    known = np.nan_to_num(values, nan=floor)
+    best = max(least, float(known.max(initial=floor)))
+    if best <= floor:
+        return np.zeros(len(values))
+    return np.asarray(np.clip((known - floor) / (best - floor), 0.0, None))
+
+
+def _meaning(of: Candidates, _: Asked) -> Column:
+    return scaled(of.cosine, COSINE_FLOOR, ANSWERING_COSINE)
+
+
+def _opening(of: Candidates, _: Asked) -> Column:
+    return np.nan_to_num(of.opening - of.cosine, nan=0.0)
+
+
+def _bm25(of: Candidates, _: Asked) -> Column:
+    """By how much of the question the best one has: in another language than the question's, the best may be bad."""
+    return scaled(of.bm25, 0.0) * float(of.coverage.max(initial=0.0))
+
+
+def _context_meaning(of: Candidates, asked: Asked) -> Column:
+    told = ~np.isnan(of.context_cosine)
+    together = scaled(of.context_cosine, COSINE_FLOOR, ANSWERING_COSINE)
+    # A text that stands for itself is scaled by what stands for itself.
+    return np.where(told, together - _meaning(of, asked), 0.0)
+
+
+def _context_words(of: Candidates, _: Asked) -> Column:
+    return np.nan_to_num(of.context_coverage - of.coverage, nan=0.0)
+
+
+def _time(of: Candidates, _: Asked) -> Column:
+    """A time in which all candidates lie says nothing of any."""
+    return of.nearness * (1.0 - float(of.nearness.mean())) if len(of) else of.nearness
+
+
+def _decayed(of: Candidates, asked: Asked, half_life_s: float) -> Column:
+    return np.asarray(0.5 ** (np.clip(asked.asked_at - of.happened_at, 0.0, None) / half_life_s))
+
+
+def _recency(of: Candidates, asked: Asked) -> Column:
+    return _decayed(of, asked, RECENCY_HALF_LIFE_S)
+
+
+def _continues(of: Candidates, asked: Asked) -> Column:
+    if not asked.is_message:
+        return np.zeros(len(of))
+    return _decayed(of, asked, LAST_S)
+
+
+def _assistant(of: Candidates, asked: Asked) -> Column:
+    return of.by_assistant if asked.of_the_user else np.zeros(len(of))
+
+
+def _outdated(of: Candidates, _: Asked) -> Column:
+    if not of.likeness.size:
+        return np.zeros(len(of))
+    facts = np.flatnonzero(of.is_fact > 0.0)
+    happened = of.happened_at[facts]
+    like = np.where(happened[None, :] > happened[:, None], of.likeness[np.ix_(facts, facts)], 0.0)
+    found = np.zeros(len(of))
+    found[facts] = np.clip(like.max(axis=1, initial=0.0) - SAME_SUBJECT_COSINE, 0.0, None) / (1.0 - SAME_SUBJECT_COSINE)
+    return found
+
+
+def _joined(of: Candidates, asked: Asked) -> Column:
+    """PageRank around the best, less the more a memory matches the question itself."""
+    own = of.coverage + _meaning(of, asked) / 2
+    return np.asarray(of.graph * np.clip(1.0 - own, 0.0, 1.0))
+
+
+FEATURES: Final = (
+    Feature("meaning", _meaning, "the cosine of the best passage, between chance and the best candidate's"),
+    Feature("opening", _opening, "a text of several passages is about what it begins with"),
+    Feature(
+        "words",
+        lambda of, _: of.coverage,
+        "the share of the question's words that it has, a rare one counting for more",
+    ),
+    Feature("bm25", _bm25, "how well it matches the words it has, next to the best candidate"),
+    Feature("context_meaning", _context_meaning, "a turn says what is asked in the words of those around it"),
+    Feature("context_words", _context_words, "the question's words stand in the turns around the answer"),
+    Feature("time", _time, "it happened in a time that the question names"),
+    Feature("continues", _continues, "a message goes on with what was last"),
+    Feature("assistant", _assistant, "users who ask about themselves mean what they said, not the answers to it"),
+    Feature("names_missed", lambda of, _: of.names_missed, "of PAY-9999 no half is enough"),
+    Feature("outdated", _outdated, "a later fact is about the same"),
+    Feature("joined", _joined, "it shares an entity with the best candidates, and nothing with the question"),
+    Feature("graph", lambda of, _: of.graph, "it shares an entity with the best candidates"),
+    Feature("importance", lambda of, _: of.importance, "it was said to be important"),
+    Feature("recency", _recency, "it is new"),
+    Feature("standing", lambda of, _: of.standing, "it does not hold any more, or another memory stands for it"),
+)
+NAMES: Final = tuple(each.name for each in FEATURES)
+
+
+def table(of: Candidates, asked: Asked) -> Column:
+    """Every feature of every candidate: (candidates, features)."""
+    return np.stack([each.column(of, asked) for each in FEATURES], axis=1) if len(of) else np.zeros((0, len(FEATURES)))

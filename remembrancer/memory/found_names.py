@@ -1,0 +1,133 @@
+"""Names in a text that nobody has to be asked about: identifiers, paths, tickets, and what is written as a name. Pure.
+
+A name is certain by its form (`pool_size`, `src/app.py`, `INC-311`, `AuthService`, "Night Owl"), or only possible: a
+word with a capital letter within a sentence, which is a name once several memories have it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from remembrancer.memory.names import name_key
+from remembrancer.memory.stop_words import language_of, stop_words_of
+
+READ: Final = 8000
+"""Characters of a text that are read: what is longer is a document, which names everything."""
+MOST: Final = 24
+"""Names that are taken from one text."""
+LONGEST: Final = 80
+"""Characters of a name."""
+SHORTEST: Final = 3
+SHORTEST_CAMEL: Final = 5
+"""Below are units: kWh, GHz, MiB."""
+
+
+class FoundName(NamedTuple):
+    """A name as it is written, the type of its entity, and whether its form alone makes it certain."""
+
+    name: str
+    type: str
+    is_certain: bool
+
+
+_EXTENSIONS: Final = (
+    "bash|bat|bib|c|cc|cfg|conf|cpp|cs|css|csv|dart|env|ex|exs|fish|glsl|go|gradle|graphql|h|hpp|html|hs|ini|ipynb|java|js"
+    "|json|jsonl|jsx|kt|less|lock|log|lua|md|mjs|ml|parquet|php|pl|proto|ps1|py|pyi|r|rb|rs|rst|scala|scss|service|sh|sql"
+    "|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|wgsl|xml|yaml|yml|zig|zsh"
+)
+_STANDARDS: Final = "AES|ANSI|ASCII|CVE|EN|GPT|IEEE|ISO|MD|MP|PEP|RFC|RSA|SHA|TLS|USB|UTF"
+"""The words before a number and a hyphen that are no ticket's project."""
+_CODE: Final = re.compile(r"`([^`\s]{2,80})`")
+_IN_CODE: Final = re.compile(r"@?[\w.~/](?:[\w./@-]|::)*[^\W_](?:\(\))?")
+"""A code span that is a name, and neither an expression nor a flag."""
+_PLAIN: Final = re.compile(r"[a-z]+")
+"""A command, a column: also a word of every day, so possible and not certain."""
+_CERTAIN: Final = re.compile(
+    rf"""(?<![\w/.@-])(?:
+      (?P<ticket>(?!(?:{_STANDARDS})-)[A-Z][A-Z0-9]{{1,9}}-\d{{1,6}})(?![\w-])
+    | (?P<file>(?:~|\.{{1,2}})?/?(?:[\w.-]+/)*[\w.-]*\w\.(?:{_EXTENSIONS}))(?![\w/-])
+    | (?P<path>(?:~|\.{{1,2}})?/?(?:[a-z][\w.-]*/)+[\w.-]*[\w-])(?![\w/])
+    | (?P<function>[A-Za-z_]\w*\(\))
+    | (?P<snake>[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+)(?![\w<{{*])
+    | (?P<dotted>[a-z]\w+(?:\.[a-z][\w-]+){{2,}})(?![\w/])
+    | (?P<camel>[A-Z]*[a-z]+[a-z0-9]*[A-Z][A-Za-z0-9]*|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]*)(?![\w])
+    )""",
+    re.VERBOSE,
+)
+_URL: Final = re.compile(r"\b[a-z][a-z0-9+.-]{0,40}://\S+|(?<!\S)\S+@\S+")
+_ENDLESS: Final = re.compile(r"(?<![\w/.@-])[\w/.@-]{400,}")
+"""Data rather than a word: the patterns look at it as often as it is long, and nobody else computes meanwhile."""
+_QUOTED: Final = re.compile(r"[\"“«]\s?((?:[A-Z][\w'’-]+)(?: [A-Z][\w'’-]+){1,3})\s?[\"”»]")
+_SENTENCE: Final = re.compile(r"(?<=[.!?:;|…])\s+|\n+|(?<=[(\[\"“«])|\s[-–—]\s")
+_CAPITALISED: Final = re.compile(r"(?<![\w'’/.@-])[A-Z][a-zà-öø-ÿ]{2,}(?:[ -][A-Z][a-zà-öø-ÿ]{2,}){0,2}(?![\w/@])")
+_LEADING: Final = re.compile(r"^[\s\W\d]*[\w'’-]+")
+"""The first word of a sentence, with the bullet or number before it."""
+_DESCRIBED: Final = re.compile(r"\W*((?:[\w./-]+ ){0,3}[\w./-]+?)\s*(?::|\(|,| - | – | — | is | are | was | means )")
+"""The beginning of a text about an entity: its name."""
+_NO_NAMES: Final = """
+    monday tuesday wednesday thursday friday saturday sunday january february march april may june july august
+    september october november december english french german spanish portuguese italian dutch chinese japanese
+    russian polish european american british snakecase camelcase kebabcase today tomorrow yesterday true false
+    none null undefined note todo lundi mardi mercredi jeudi vendredi samedi dimanche janvier février mars avril
+    mai juin juillet août septembre octobre novembre décembre lunes martes miércoles jueves viernes sábado
+    domingo enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
+"""
+NO_NAMES: Final = frozenset(_NO_NAMES.split())
+"""Words with a capital letter that name nothing of a project, and what code has for values."""
+
+
+def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
+    """The names in a text, each key once, the certain first. `is_entity`: it describes one, which it begins with."""
+    read = _ENDLESS.sub(" ", _URL.sub(" ", text[:READ]))
+    found: dict[str, FoundName] = {}
+    for name, kind, is_certain in (*_described(read, is_entity), *_by_form(read), *_by_capitals(read)):
+        key = name_key(name)
+        if len(key) >= SHORTEST and len(name) <= LONGEST and not key.isdigit() and key not in NO_NAMES:
+            found.setdefault(key, FoundName(name, kind, is_certain))
+        if len(found) == MOST:
+            break
+    return tuple(found.values())
+
+
+def _described(text: str, is_entity: bool) -> Iterator[FoundName]:
+    name = _DESCRIBED.match(text) if is_entity else None
+    if name is not None:
+        yield FoundName(name[1], "custom", is_certain=True)
+
+
+def _by_form(text: str) -> Iterator[FoundName]:
+    for span in _CODE.finditer(text):
+        if _IN_CODE.fullmatch(span[1]):
+            yield FoundName(span[1], _type_of(span[1]), is_certain=not _PLAIN.fullmatch(span[1]))
+    prose = _CODE.sub(" ", text)
+    for match in _CERTAIN.finditer(prose):
+        sort, name = match.lastgroup, match[0]
+        if sort == "camel" and len(name) < SHORTEST_CAMEL:
+            continue
+        if sort == "path" and ("_/" in name or not (name.count("/") > 2 or re.search(r"[_.]|\w-\w", name))):
+            continue  # and/or, client/server, fct_/dim_
+        yield FoundName(name, _type_of(name), is_certain=True)
+    for quoted in _QUOTED.finditer(prose):
+        yield FoundName(quoted[1], "custom", is_certain=True)
+
+
+def _type_of(name: str) -> str:
+    if name.endswith("()"):
+        return "function"
+    return "file" if "/" in name or re.fullmatch(rf".*\.(?:{_EXTENSIONS})", name) else "custom"
+
+
+def _by_capitals(text: str) -> Iterator[FoundName]:
+    """Words with a capital letter: not the first of a sentence, nor what the text has in small letters too."""
+    if language_of(text[:300]) == "de":  # whose nouns all have one
+        return
+    prose, ignored = _CODE.sub(" ", text), stop_words_of(text)
+    for sentence in _SENTENCE.split(prose):
+        rest = _LEADING.sub("", sentence or "", count=1)
+        for match in _CAPITALISED.finditer(rest):
+            words = match[0].split()
+            is_name = not any(word.lower() in ignored or word.lower() in NO_NAMES for word in words)
+            if is_name and not re.search(rf"\b{re.escape(match[0].lower())}\b", prose):
+                yield FoundName(match[0], "custom", is_certain=False)

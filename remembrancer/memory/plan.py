@@ -1,0 +1,614 @@
+"""The plan of an operation: the edits that it comes to in one file, and its result.
+
+Pure: what an operation does depends on the file and the operation alone. There is no clock in it and no setting, so
+that the same operations make the same file anywhere. What is refused is refused before the first edit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from remembrancer.memory.changes import (
+    check_broader,
+    check_remembered,
+    invalidated,
+    is_version_visible,
+    joined,
+    reverted,
+    says_the_same,
+    spans_of,
+    tagged,
+    updated,
+)
+from remembrancer.memory.decay import has_ended
+from remembrancer.memory.edits import (
+    AddAlias,
+    CountAccess,
+    Delete,
+    Edit,
+    Edits,
+    Erased,
+    EraseTraces,
+    Insert,
+    Link,
+    Memory,
+    NoteUse,
+    Put,
+    Reader,
+    Unlink,
+)
+from remembrancer.memory.moves import log_entry, propose_again, refuse_proposal, snapshot_of, step_of
+from remembrancer.memory.planner import SIMILAR, Planner
+from remembrancer.memory.run_plan import apply_run, undo_run
+from remembrancer.memory.sentences import quotable
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.kinds import kind_of_type
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionEntry, SessionResult, StartSession
+from remembrancer.protocol.writes import (
+    Change,
+    ErasedResult,
+    EraseMemory,
+    ForgetMemory,
+    ForgottenResult,
+    HistoryEntry,
+    ImportedResult,
+    ImportMemory,
+    InvalidatedResult,
+    InvalidateMemory,
+    LinkRef,
+    MemoryFields,
+    Operation,
+    PromotedResult,
+    PromoteMemory,
+    RecordedFields,
+    RestoredResult,
+    RestoreMemory,
+    Result,
+    Scope,
+    Snapshot,
+    StoredResult,
+    StoreMemory,
+    TaggedResult,
+    TagMemory,
+    UpdatedResult,
+    UpdateMemory,
+)
+
+SUPERSEDES: Final = "supersedes"
+SUPERSEDED: Final = "superseded"
+INVALIDATED: Final = "invalidated"
+"""The history's words for a memory that is no longer valid."""
+RELATED: Final = "related_to"
+"""The relation without a direction: a link of either memory is one of both."""
+
+T = TypeVar("T")
+Targets = list[tuple[LinkRef, Memory]]
+"""Links that are asked for, each with the memory that it leads to."""
+
+
+def plan(operation: Operation, known: Reader, member: str | None = None) -> Edits[Result]:
+    """The edits of an operation on a file, each to be applied before the next is asked for; the result comes last.
+    `member` is who asked for it in a shared lane.
+
+    Raises:
+        InvalidInput, NotFound: the operation is refused; nothing has been yielded.
+    """
+    change, planner = operation.change, Planner(operation, known, member)
+    if type(change) not in RULES:
+        raise InvalidInput(f"a {type(change).__name__} is nothing that records can do")
+    result: Result = yield from RULES[type(change)](planner, change)
+    if isinstance(change, BY_A_SESSION):
+        yield from planner.note_active()
+        if used := used_by(change):
+            yield NoteUse(used, operation.session_id)
+    return result
+
+
+def carry_out(edits: Edits[T], apply: Callable[[Edit], int]) -> T:
+    """Apply edits in their order; the result of the plan that they come from."""
+    try:
+        edit = next(edits)
+        while True:
+            edit = edits.send(apply(edit))
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def used_by(change: Change) -> tuple[str, ...]:
+    """The memories that a change uses: the one that it changes, and those that it links. To hide one is no use."""
+    match change:
+        case UpdateMemory():
+            return (change.memory_id, *(link.target for link in change.add_links), *(change.related or ()))
+        case TagMemory() | RestoreMemory():
+            return (change.memory_id,)
+        case InvalidateMemory(replaced_by=str(newer)):
+            return (newer,)
+        case _:
+            return ()
+
+
+# --- A memory is stored.
+
+
+def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
+    """Store a memory, in the place of another where it names one; a text that is known becomes the memory that has
+    it."""
+    if planner.row(Erased, change.memory_id):
+        raise InvalidInput(f"{change.memory_id} was erased for good: it is not stored again", field="memory_id")
+    wanted = [] if change.supersedes is None else [LinkRef(SUPERSEDES, change.supersedes)]
+    links = _targets(planner, change.memory_id, wanted, "supersedes")
+    _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
+    yield from planner.note_active()  # it may come from another session than the memory's, which is not at work
+    same = planner.known.same_content(change.content, planner.operation.session_id)
+    known = _known_as(planner, change, same)
+    if known is None:
+        fields = change.fields() | {
+            "related_entities": tuple(dict.fromkeys(change.related_entities)),
+            "kind": change.kind or kind_of_type(change.type),
+        }
+        first = Snapshot(**fields)
+        yield from planner.insert(change.memory_id, first)
+        duplicates = tuple(memory_id for memory_id, _, _ in same)
+        result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities), duplicates)
+    else:
+        others = tuple(memory_id for memory_id, _, _ in same if memory_id != known.id)
+        result = yield from _store_again(planner, change, known, others)
+    if links or change.related:
+        made = planner.memory(result.memory_id)
+        yield from _add_links(planner, made, [link for link in links if link[1].id != made.id])
+        yield NoteUse(change.related, planner.operation.session_id)
+        _, missing = yield from _relate(planner, made, change.related)
+        result = msgspec.structs.replace(result, missing=missing)
+    return result
+
+
+def _known_as(planner: Planner, change: StoreMemory, same: Sequence[tuple[str, str, str]]) -> Memory | None:
+    """The memory of the same text and scope that a store states once more, if there is one."""
+    for memory_id, scope, owner in same:
+        if scope == change.scope and (scope != "session" or owner == change.session_id):
+            found = planner.known.memory(memory_id)
+            if found is not None and says_the_same(found.now, found.created_at, change, planner.at):
+                return found
+    return None
+
+
+def check_session_limit(operation: Operation, known: Reader, stored: int, limit: int) -> None:
+    """Raises `InvalidInput` if a store would make a memory in a session that has `stored` as many as one may.
+
+    The limit is a setting of one machine, and so no part of a plan: it is looked at before.
+    """
+    change = operation.change
+    if stored < limit or not isinstance(change, StoreMemory):
+        return
+    same = known.same_content(change.content, operation.session_id)
+    if _known_as(Planner(operation, known), change, same) is None:
+        raise InvalidInput(
+            f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
+            f"{limit}: forget what is not needed, or update a memory instead"
+        )
+
+
+def _store_again(planner: Planner, change: StoreMemory, known: Memory, others: tuple[str, ...]) -> Edits[StoredResult]:
+    """Join what is said of a text into the memory that has it, which is found by the new id as well."""
+    revised = yield from planner.revise(known, joined(known.now, change), "stored again")
+    yield AddAlias(change.memory_id, known.id)
+    yield CountAccess(known.id, known.access_count + 1, planner.at)
+    yield NoteUse((known.id,), planner.operation.session_id)
+    had = known.now.related_entities
+    edges = len({*had, *change.related_entities}) - len(had)
+    return StoredResult(
+        known.id, known.now.type, known.now.scope, edges, others, already_known=True, updated_fields=revised.fields
+    )
+
+
+def _import(planner: Planner, change: ImportMemory) -> Edits[Result]:
+    """Take a memory in as it is. One whose id is here already stays as it is here."""
+    memory = change.memory
+    if planner.row(Erased, memory.id):
+        raise InvalidInput(f"{memory.id} was erased for good: it is not taken in again", field="id")
+    present = planner.known.memory(memory.id)
+    if present is not None and present.id == memory.id:
+        return ImportedResult(memory.id, "present")
+    if change.joins_same and memory.forgotten_at is None:
+        again = StoreMemory(
+            memory_id=memory.id, **{name: getattr(memory, name) for name in MemoryFields.__struct_fields__}
+        )
+        told_at = memory.created_at if again.occurred_at is None else again.occurred_at
+        stated = msgspec.structs.replace(again, occurred_at=told_at if again.type == "episodic" else again.occurred_at)
+        known = _known_as(planner, stated, planner.known.same_content(memory.content, ""))
+        if known is not None:
+            yield from planner.revise(known, joined(known.now, again), "stored again")
+            if present is None:
+                yield AddAlias(memory.id, known.id)
+            return ImportedResult(known.id, "present")
+    history = memory.history
+    if all(entry.version != memory.version for entry in history):
+        history = (*history, planner.entry(memory.version, "imported", snapshot_of(memory), planner.at))
+    yield Insert(msgspec.structs.replace(memory, history=history), planner.at, comes_whole=True)
+    return ImportedResult(memory.id, "imported")
+
+
+# --- A memory is changed.
+
+
+def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
+    """Change what the change names. Links alone make no new version."""
+    memory = planner.memory(change.memory_id)
+    check_remembered(memory.id, memory.now)
+    after = updated(memory.now, change)
+    to_add = _targets(planner, memory.id, change.add_links, "add_links")
+    _check_may_supersede(memory.id, memory.now.scope, to_add, "add_links")
+    to_remove = _targets(planner, memory.id, change.remove_links, "remove_links")
+    made = yield from planner.revise(memory, after, "updated")
+    yield from _valid_again(planner, memory, after)
+    unlinked = yield from _remove_links(planner, memory, to_remove)
+    relinked = yield from _add_links(planner, memory, to_add)
+    missing: tuple[str, ...] = ()
+    if change.related is not None:
+        related, missing = yield from _relate(planner, memory, change.related, alone=True)
+        relinked = relinked or related
+    fields = (*made.fields, "links") if unlinked or relinked else made.fields
+    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing)
+
+
+def _tag(planner: Planner, change: TagMemory) -> Edits[TaggedResult]:
+    """Add tags and take tags away."""
+    memory = planner.memory(change.memory_id)
+    check_remembered(memory.id, memory.now)
+    after = tagged(memory.now, change)
+    made = yield from planner.revise(memory, after, "tagged")
+    return TaggedResult(memory.id, after.tags, made.version)
+
+
+def _forget(planner: Planner, change: ForgetMemory) -> Edits[ForgottenResult]:
+    """Hide a memory. For one that is forgotten already, the first reason stands."""
+    memory = planner.memory(change.memory_id)
+    if memory.now.forgotten:
+        return ForgottenResult(memory.id, memory.now.forgotten_reason, already=True)
+    after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=change.reason)
+    yield from planner.revise(memory, after, "forgotten", reason=change.reason)
+    return ForgottenResult(memory.id, change.reason)
+
+
+def _restore(planner: Planner, change: RestoreMemory) -> Edits[RestoredResult]:
+    """Show a forgotten memory again, or make it what it was in an earlier version. One that is neither forgotten nor
+    invalidated is proposed to go to the user again, if somebody refused that."""
+    memory = planner.memory(change.memory_id)
+    is_whole = not memory.now.forgotten and memory.now.invalid_reason is None
+    if change.version is None and is_whole and (yield from propose_again(planner, memory.id)):
+        return RestoredResult(memory.id, memory.version, (), False)
+    if change.version is None and memory.now.forgotten:
+        after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
+    elif change.version is None and memory.now.invalid_reason is not None:
+        until: float | None = None
+        for entry in planner.known.history(memory.id):
+            if entry.record.invalid_reason is not None:
+                break
+            until = entry.record.valid_until
+        after = msgspec.structs.replace(memory.now, valid_until=until, invalid_reason=None)
+    else:
+        after = reverted(memory.now, _earlier(planner, memory, change.version))
+    made = yield from planner.revise(memory, after, "restored", reason=change.reason, restored_version=change.version)
+    yield from _valid_again(planner, memory, after)
+    return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
+
+
+def _earlier(planner: Planner, memory: Memory, version: int | None) -> Snapshot:
+    """A memory as it was in a version. One that the session may not see is as unknown to it as one that never was.
+
+    Raises:
+        InvalidInput: there is no such version, or none is named.
+    """
+    operation, scope, source = planner.operation, memory.now.scope, memory.source_project
+    known = {
+        entry.version: entry.record
+        for entry in planner.known.history(memory.id)
+        if is_version_visible(entry.record, scope, source, operation.session_id, operation.project.id)
+    }
+    if version is not None and version in known:
+        return known[version]
+    if version is None:
+        message = f"{memory.id} is not forgotten: name the version to return to, one of {spans_of(known)}"
+    else:
+        message = f"{memory.id} has no version {version}: known are {spans_of(known)}"
+    raise InvalidInput(message, field="version")
+
+
+def _invalidate(planner: Planner, change: InvalidateMemory) -> Edits[InvalidatedResult]:
+    """End the time in which a memory is valid when somebody says so. If it is said again, another reason counts."""
+    memory = planner.memory(change.memory_id)
+    check_remembered(memory.id, memory.now)
+    wanted = [] if change.replaced_by is None else [LinkRef(SUPERSEDES, change.replaced_by)]
+    replacing = _targets(planner, memory.id, wanted, "replaced_by")
+    for link, newer in replacing:
+        _check_may_supersede(newer.id, newer.now.scope, [(link, memory)], "replaced_by")
+    after = invalidated(memory.now, change.reason, planner.at if change.at is None else change.at)
+    by = replacing[0][1].id if replacing else None
+    made = yield from planner.revise(memory, after, INVALIDATED, reason=change.reason, by=by)
+    for link, newer in replacing:
+        if planner.link(newer.id, memory.id, link.relation) is None:
+            yield Link(newer.id, memory.id, link.relation, link.strength, planner.at)
+    assert after.valid_until is not None
+    assert after.invalid_reason is not None
+    already = memory.now.invalid_reason is not None
+    return InvalidatedResult(memory.id, after.valid_until, after.invalid_reason, made.version, already)
+
+
+def _valid_again(planner: Planner, memory: Memory, after: Snapshot) -> Edits[None]:
+    """Remove the links that say a memory was replaced, if the change gives it its validity back."""
+    if has_ended(memory.now.valid_until, planner.at) and not has_ended(after.valid_until, planner.at):
+        for link in planner.known.links(memory.id):
+            if link.target == memory.id and link.relation == SUPERSEDES:
+                yield Unlink(link.source, link.target, SUPERSEDES)
+
+
+def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
+    """Give a session's memory to its project, in the same file. The session stays known as where it came from.
+
+    To give the project what is its own refuses the proposal that it goes to the user.
+    """
+    memory = planner.memory(change.memory_id)
+    check_remembered(memory.id, memory.now)
+    if memory.now.scope == change.target_scope:
+        refused = yield from refuse_proposal(planner, memory.id, change.reason)
+        if refused:
+            return PromotedResult(memory.id, "project", "project", memory.version, change.reason)
+    check_broader(memory.now.scope, change.target_scope)
+    before = memory.now.scope
+    made = yield from planner.revise(
+        memory,
+        msgspec.structs.replace(memory.now, scope=change.target_scope),
+        "promoted",
+        chain=(*memory.promotion_chain, step_of(memory.id, memory.now, change, planner.at, None)),
+        reason=change.reason,
+        previous_scope=before,
+        score=change.score,
+    )
+    yield from planner.log_promotion(log_entry(memory.id, memory.now, change))
+    return PromotedResult(memory.id, before, change.target_scope, made.version, change.reason)
+
+
+# --- Links.
+
+
+def _targets(planner: Planner, source_id: str, links: Iterable[LinkRef], field: str) -> Targets:
+    """The memories that links lead to. `field` is what they were given in.
+
+    Raises:
+        InvalidInput: a target is the memory itself, or none that the session sees in the same file.
+    """
+    found: Targets = []
+    for link in dict.fromkeys(links):
+        try:
+            target = planner.memory(link.target)
+        except NotFound as error:
+            raise InvalidInput(
+                f"there is no memory with the id {link.target} to link to: "
+                "both must be of one project (or its sessions), or both the user's",
+                field=field,
+            ) from error
+        if target.id == source_id:
+            raise InvalidInput("a memory cannot be linked to itself", field=field)
+        found.append((link, target))
+    return found
+
+
+def _check_may_supersede(source_id: str, scope: Scope, links: Targets, field: str) -> None:
+    """Raises `InvalidInput` if a memory of one session alone would end what other sessions see."""
+    for link, target in links:
+        if link.relation == SUPERSEDES and scope == "session" and target.now.scope != "session":
+            raise InvalidInput(
+                f"{source_id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
+                "promote it to the project first (promote_memory)",
+                field=field,
+            )
+
+
+def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
+    """Make links; whether any is new. One that supersedes ends the time in which its target is valid, if it has no end.
+
+    That is a version of the target; the link itself is none of its source.
+    """
+    changed = False
+    for link, target in links:
+        present = planner.link(source.id, target.id, link.relation)
+        if present is None:
+            yield Link(source.id, target.id, link.relation, link.strength, planner.at)
+            if link.relation == SUPERSEDES:
+                yield from _end_validity(planner, source.id, target.id)
+        elif present.strength != link.strength and link.relation != SIMILAR:
+            yield msgspec.structs.replace(present, strength=link.strength)
+        else:
+            continue
+        changed = True
+    return changed
+
+
+def _remove_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
+    """Remove links; whether any was there. The end of validity that a link had set goes with it."""
+    changed = False
+    for link, target in links:
+        if planner.link(source.id, target.id, link.relation) is not None:
+            changed = True
+            yield Unlink(source.id, target.id, link.relation)
+            if link.relation == SUPERSEDES:
+                yield from _restore_validity(planner, source.id, target.id)
+    return changed
+
+
+def _end_validity(planner: Planner, source_id: str, target_id: str) -> Edits[None]:
+    target = planner.memory(target_id)
+    if target.now.valid_until is None:
+        after = msgspec.structs.replace(target.now, valid_until=planner.at)
+        yield from planner.revise(target, after, SUPERSEDED, by=source_id)
+
+
+def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits[None]:
+    """Give back the validity that this link ended, by the history, unless something else has set it since."""
+    target = planner.memory(target_id)
+    ended = [
+        entry
+        for entry in planner.known.history(target.id)
+        if entry.change in (SUPERSEDED, INVALIDATED) and entry.details.get("by") == source_id
+    ]
+    if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
+        after = msgspec.structs.replace(target.now, valid_until=None, invalid_reason=None)
+        yield from planner.revise(target, after, "superseding_undone", by=source_id)
+
+
+def _relate(
+    planner: Planner, memory: Memory, ids: Sequence[str], *, alone: bool = False
+) -> Edits[tuple[bool, tuple[str, ...]]]:
+    """Relate a memory to others, `alone` to these: such a link is one of both, whichever of them it begins at.
+
+    Whether anything has changed, and what is not there.
+    """
+    wanted: dict[str, Memory] = {}
+    missing: list[str] = []
+    for memory_id in dict.fromkeys(ids):
+        try:
+            target = planner.memory(memory_id)
+            check_remembered(target.id, target.now)
+        except (NotFound, InvalidInput):
+            missing.append(memory_id)
+            continue
+        if target.id != memory.id:
+            wanted[target.id] = target
+    links = [link for link in planner.known.links(memory.id) if link.relation == RELATED]
+    others = {link: link.target if link.source == memory.id else link.source for link in links}
+    new: Targets = [(LinkRef(RELATED, target), wanted[target]) for target in wanted if target not in others.values()]
+    changed = yield from _add_links(planner, memory, new)
+    for link, other in others.items() if alone else ():
+        found = planner.known.memory(other)
+        if other not in wanted and found is not None and planner.sees(found) and not found.now.forgotten:
+            yield Unlink(link.source, link.target, RELATED)
+            changed = True
+    return changed, tuple(missing)
+
+
+# --- A memory is deleted for good.
+
+
+def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
+    """Delete a memory for good, with its history; its id stays known as that of an erased one."""
+    known = planner.known
+    try:
+        memory = planner.memory(change.memory_id)
+    except NotFound:
+        was_erased = planner.row(Erased, change.memory_id) is not None
+        if not was_erased:
+            if not change.was_queued:
+                raise
+            yield Put(Erased(change.memory_id, planner.at))
+        return ErasedResult(change.memory_id, already=was_erased)
+    derived = planner.derived_from(memory.id, known.links(memory.id))
+    quotes = quotable(_all_texts(known, memory))
+    also = [made for made in derived if _is_made_by_run(known, made.id) and _says_any(known, made, quotes)]
+    record = known.session_record(memory.now.session_id)
+    quoting = list(also)
+    if record is not None and record.id != memory.id and _says_any(known, record, quotes):
+        quoting.append(record)
+    for gone in (*quoting, memory):
+        if not gone.now.forgotten:  # what it stood for is active again, and no summary says any more what it said
+            yield from planner.revise(gone, msgspec.structs.replace(gone.now, forgotten=True), "forgotten")
+        yield Delete(gone.id)
+        yield EraseTraces(gone.id)
+    also_erased = tuple(made.id for made in also)
+    for memory_id in dict.fromkeys((memory.id, change.memory_id, *also_erased)):
+        yield Put(Erased(memory_id, planner.at))
+    if record in quoting:  # without its words
+        yield from planner.write_record(memory.now.session_id)
+    said_by = tuple(made.id for made in derived if made not in also and made != record)
+    return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
+
+
+def texts_of(now: RecordedFields, history: Iterable[HistoryEntry]) -> tuple[str, ...]:
+    """All that a memory says or has said in one of its versions: contents and summaries."""
+    versions = [*(entry.record for entry in history), now]
+    return tuple(dict.fromkeys(text for version in versions for text in (version.content, version.summary) if text))
+
+
+def _all_texts(known: Reader, memory: Memory) -> tuple[str, ...]:
+    return texts_of(memory.now, known.history(memory.id))
+
+
+def _is_made_by_run(known: Reader, memory_id: str) -> bool:
+    """True if nobody has stored a memory: it was made of others in the background."""
+    return any(entry.version == 1 and entry.details.get("run") is not None for entry in known.history(memory_id))
+
+
+def _says_any(known: Reader, memory: Memory, quotes: Sequence[str]) -> bool:
+    """True if a memory says one of these in any of its versions."""
+    return any(quote in text for text in _all_texts(known, memory) for quote in quotes)
+
+
+# --- Sessions.
+
+
+def _start_session(planner: Planner, change: StartSession) -> Edits[SessionResult]:
+    """Register a session, or open it again: it has no end then."""
+    before = planner.row(SessionEntry, change.session_id)
+    if before is None:
+        entry = SessionEntry(change.session_id, planner.at, planner.at, client=change.client)
+    else:
+        entry = msgspec.structs.replace(
+            before,
+            last_active_at=max(before.last_active_at, planner.at),
+            status="active",
+            ended_at=None,
+            ending=None,
+            client=change.client or before.client,
+        )
+    yield Put(entry)
+    return _result(planner, change.session_id)
+
+
+def _end_session(planner: Planner, change: EndSession) -> Edits[SessionResult]:
+    """Note a session's end and write its record; the rest is done later. For one that is unknown or has ended, nothing.
+
+    What a session did after its end does not make it an abandoned one when nobody hears of it any more.
+    """
+    before = planner.row(SessionEntry, change.session_id)
+    if before is not None and before.status == "active" and before.ended_at is None:
+        ending = (before.ending or "abandoned") if change.how == "abandoned" else "completed"
+        yield Put(msgspec.structs.replace(before, ended_at=planner.at, ending=ending))
+        yield from planner.write_record(change.session_id)
+    return _result(planner, change.session_id)
+
+
+def _record_events(planner: Planner, change: RecordEvents) -> Edits[SessionResult]:
+    """Note turns and tool calls of a session."""
+    yield from planner.note_active(change.session_id)
+    yield change
+    return SessionResult(change.session_id, "active", planner.known.turns(change.session_id))
+
+
+def _result(planner: Planner, session_id: str) -> SessionResult:
+    entry = planner.row(SessionEntry, session_id)
+    return SessionResult(session_id, "abandoned" if entry is None else entry.status, planner.known.turns(session_id))
+
+
+RULES: Final[dict[type[Any], Callable[[Planner, Any], Edits[Any]]]] = {
+    StoreMemory: _store,
+    ImportMemory: _import,
+    UpdateMemory: _update,
+    TagMemory: _tag,
+    ForgetMemory: _forget,
+    RestoreMemory: _restore,
+    InvalidateMemory: _invalidate,
+    PromoteMemory: _promote,
+    EraseMemory: _erase,
+    StartSession: _start_session,
+    EndSession: _end_session,
+    RecordEvents: _record_events,
+    ApplyRun: apply_run,
+    UndoRun: undo_run,
+}
+"""The rule of each change."""
+BY_A_SESSION: Final = (UpdateMemory, TagMemory, ForgetMemory, RestoreMemory, InvalidateMemory, PromoteMemory)
+"""The changes that show that their session is active: to store shows it by its own rule."""

@@ -1,0 +1,236 @@
+"""The rules of one operation that all changes share: which memory it may change, and what follows from a new version.
+
+Pure: a rule asks a `Reader`, and yields the edits that a backend applies. The only time is the operation's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from remembrancer.memory.changes import differences, is_visible, unknown_memory
+from remembrancer.memory.edits import (
+    Edits,
+    Insert,
+    Link,
+    LoggedPromotion,
+    Memory,
+    NoteActive,
+    Put,
+    R,
+    Reader,
+    Revise,
+    Unlink,
+)
+from remembrancer.memory.handovers import HANDOVER, session_record
+from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
+from remembrancer.protocol.runs import ChainLink, LogPromotion
+from remembrancer.protocol.session_life import SHELL_SESSION
+from remembrancer.protocol.writes import HistoryEntry, Operation, PortableMemory, Snapshot
+
+SIMILAR: Final = "similar_to"
+DERIVED: Final = "derived_from"
+RELEASED: Final = "released"
+"""The history's word for a memory that is active again, since nothing stands for it any more."""
+RECORD_IMPORTANCE: Final = 0.6
+RECORD_CONFIDENCE: Final = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The version that a memory has now, and the fields in which it differs from before (none: it was not made)."""
+
+    version: int
+    fields: tuple[str, ...]
+
+
+class Planner:
+    """One operation on the file that `known` reads, of a member of the lane if it is shared."""
+
+    def __init__(self, operation: Operation, known: Reader, member: str | None = None) -> None:
+        self.operation = operation
+        self.known = known
+        self._member = member
+        self.at = operation.requested_at
+
+    def memory(self, memory_id: str) -> Memory:
+        """The memory that the operation changes. Raises `NotFound` when its session sees no such memory."""
+        found = self.known.memory(memory_id)
+        if found is None or not self.sees(found):
+            raise unknown_memory(memory_id)
+        return found
+
+    def sees(self, memory: Memory) -> bool:
+        """True if the operation's session sees a memory."""
+        return is_visible(memory.now.scope, memory.now.session_id, self.operation.session_id)
+
+    def entry(self, version: int, change: str, after: Snapshot, at: float, /, **details: object) -> HistoryEntry:
+        """The history's entry for a version that the operation makes. A detail of None is left out."""
+        return HistoryEntry(
+            version,
+            change,
+            at,
+            self.operation.session_id,
+            self.operation.operation_id,
+            after,
+            {name: value for name, value in {**details, "member": self._member}.items() if value is not None},
+        )
+
+    def insert(self, memory_id: str, first: Snapshot, **details: object) -> Edits[None]:
+        """Insert a memory in its first version."""
+        memory = PortableMemory(
+            **first.recorded(),
+            id=memory_id,
+            created_at=self.at,
+            updated_at=self.at,
+            history=(self.entry(1, "stored", first, self.at, **details),),
+        )
+        yield Insert(memory, self.at)
+
+    def revise(
+        self,
+        memory: Memory,
+        after: Snapshot,
+        change: str,
+        *,
+        chain: tuple[ChainLink, ...] | None = None,
+        **about: object,
+    ) -> Edits[Revision]:
+        """Make `after` the next version of a memory. Where nothing differs, nothing is done.
+
+        `chain` is its promotion chain from now on, if that is another one: this alone makes a version as well.
+        Summaries and records of sessions that say what the memory no longer says are forgotten, unless somebody has
+        reworded them; what stood behind it is active again. A version is never older than the one before it.
+        """
+        fields = differences(memory.now, after)
+        if not fields and chain is None:
+            return Revision(memory.version, ())
+        is_another = "content" in fields or after.forgotten
+        is_over = is_another or ("valid_until" in fields and after.valid_until is not None)
+        is_taken_back = after.scope == "session" and "scope" in fields
+        links = self.known.links(memory.id) if is_over or is_taken_back else []
+        stale: list[Memory] = []
+        if is_over and memory.now.status == "consolidated":
+            stale += self._summaries(memory, links)
+        if is_another or is_taken_back:
+            stale += self._records(memory, links)
+        entry = self.entry(memory.version + 1, change, after, max(self.at, memory.updated_at), **about, fields=fields)
+        yield Revise(memory, entry, fields, chain)
+        for summary in stale:
+            reason = f"{memory.id}, which it says, was changed, superseded or forgotten"
+            gone = msgspec.structs.replace(summary.now, forgotten=True, forgotten_reason=reason)
+            yield from self.revise(summary, gone, "forgotten", reason=reason)
+        if is_another:
+            yield from self._release(memory.id, links)
+        return Revision(entry.version, fields)
+
+    def _summaries(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
+        """The summaries that say what a memory says, but for those that somebody has reworded."""
+        made = self.derived_from(memory.id, links)
+        return [
+            summary
+            for summary in made
+            if summary.now.type == "semantic"
+            and memory.now.content in summary.now.content
+            and self._is_untouched(summary)
+        ]
+
+    def _records(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
+        """The records of sessions that have the words of a memory, but for those that somebody has reworded."""
+        made = self.derived_from(memory.id, links)
+        return [record for record in made if record.now.kind == SESSION_RECORD and self._is_untouched(record)]
+
+    def _is_untouched(self, memory: Memory) -> bool:
+        """True if a memory is shown, and nobody has reworded it."""
+        return not memory.now.forgotten and all(entry.change != "updated" for entry in self.known.history(memory.id))
+
+    def derived_from(self, memory_id: str, links: Sequence[Link]) -> list[Memory]:
+        """The memories that were derived from one, by the links that it has."""
+        sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
+        found = map(self.known.memory, sources)
+        return [memory for memory in found if memory is not None]
+
+    def _release(self, memory_id: str, links: Sequence[Link]) -> Edits[None]:
+        """Make active what stands behind a memory that does not say it any more, unless another one does. The links are
+        those that it had when it said it.
+
+        The version that this makes belongs to no operation and to no session.
+        """
+        behind = []
+        for link in links:
+            if link.source == memory_id and link.relation == DERIVED:
+                behind.append(link.target)
+            elif link.target == memory_id and link.relation == SIMILAR:
+                behind.append(link.source)
+        for hidden_id in dict.fromkeys(behind):
+            hidden = self.known.memory(hidden_id)
+            if hidden is None or hidden.now.forgotten or hidden.now.status != "consolidated":
+                continue
+            if not self.known.summed_up_in(hidden_id):
+                reason = "what stood for it does not say it any more"
+                yield make_active(hidden, RELEASED, reason, max(self.at, hidden.updated_at))
+
+    def link(self, source: str, target: str, relation: str) -> Link | None:
+        """The link from one memory to another."""
+        found = (link for link in self.known.links(source) if link.source == source and link.target == target)
+        return next((link for link in found if link.relation == relation), None)
+
+    def row(self, kind: type[R], key: str | int) -> R | None:
+        """The row of a kind that has the key."""
+        return next(iter(self.known.rows(kind, kind.__struct_fields__[0], key)), None)
+
+    def note_active(self, session_id: str | None = None) -> Edits[None]:
+        """A session (the operation's) is active. What is done in the background, or in a shell, belongs to none."""
+        session_id = self.operation.session_id if session_id is None else session_id
+        if session_id not in ("", SHELL_SESSION):
+            yield NoteActive(session_id, self.at)
+
+    def log_promotion(self, entry: LogPromotion, run_id: str | None = None) -> Edits[None]:
+        """Add an entry to the promotion log."""
+        yield Put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
+
+    def write_record(self, session_id: str) -> Edits[None]:
+        """Write what a session that has ended leaves to the next ones, if anything, in place of what it left before.
+
+        The record is linked to the memories whose words it has: it is forgotten with the first of them that is.
+        """
+        deeds = self.known.session_deeds(session_id, self.operation.project.path)
+        record = None if deeds is None else session_record(deeds)
+        if deeds is None or record is None:
+            return
+        before = self.known.session_record(session_id)
+        first = Snapshot(
+            content=record.content,
+            type=type_of_kind(SESSION_RECORD),
+            scope="project",
+            session_id=session_id,
+            importance=RECORD_IMPORTANCE,
+            tags=(HANDOVER,),
+            occurred_at=deeds.ended_at,
+            kind=SESSION_RECORD,
+            summary=record.summary or None,
+            confidence=RECORD_CONFIDENCE,
+            structured=record.about,
+        )
+        if before is None:
+            memory_id = derive_memory_id(f"record\n{session_id}", deeds.ended_at)
+            yield from self.insert(memory_id, first)
+        else:
+            memory_id = before.id
+            yield from self.revise(before, first, "recorded")
+            for link in self.known.links(memory_id):
+                if link.source == memory_id and link.relation == DERIVED:
+                    yield Unlink(memory_id, link.target, DERIVED)
+        for quoted in record.quoted:
+            yield Link(memory_id, quoted, DERIVED, 1.0, self.at)
+
+
+def make_active(memory: Memory, change: str, reason: str, at: float) -> Revise:
+    """The version in which an archived or consolidated memory is active again. It belongs to no operation."""
+    after = msgspec.structs.replace(memory.now, status="active")
+    details = {"reason": reason, "fields": ("status",)}
+    return Revise(memory, HistoryEntry(memory.version + 1, change, at, "", "", after, details), ("status",))

@@ -1,0 +1,477 @@
+"""The rules of the consolidator's runs: one is carried out with what undoing it needs, and undone as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, assert_never
+
+import msgspec
+
+from remembrancer.memory.changes import BREADTH, is_visible, kind_of
+from remembrancer.memory.edits import (
+    Added,
+    CountAccess,
+    Deed,
+    Edits,
+    FoundTopic,
+    Left,
+    Link,
+    Linked,
+    LoggedConsolidation,
+    LoggedPromotion,
+    Memory,
+    Observed,
+    Put,
+    Remove,
+    Request,
+    Revised,
+    Run,
+    RunChange,
+    Unlink,
+)
+from remembrancer.memory.limits import MAX_TAGS
+from remembrancer.memory.moves import note_pattern, propose, unnote_pattern, without_steps
+from remembrancer.memory.planner import RELEASED, Planner
+from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.kinds import type_of_kind
+from remembrancer.protocol.runs import (
+    AddLink,
+    AddMemory,
+    ApplyRun,
+    CloseRequest,
+    CloseSession,
+    DropOrphans,
+    LogPromotion,
+    NewMemory,
+    NoteMaintenance,
+    NotePattern,
+    ProposeMemory,
+    Prune,
+    RequestConsolidation,
+    ReviseMemory,
+    RunResult,
+    SaveTopics,
+    Skipped,
+    UndoneResult,
+    UndoRun,
+)
+from remembrancer.protocol.runs import Edit as RunEdit
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import EntityRef, Snapshot
+
+UNDONE: Final = "the run was undone"
+TO_THE_USER: Final = "it has gone to the user, and stays there"
+RESTORED: Final = ("status", "scope", "type", "summary", "importance", "confidence", "valid_until", "tags")
+"""The fields that a run may change, apart from the kind and from being forgotten."""
+
+
+def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
+    """Carry out a run's edits in their order. What is passed over is named in the result.
+
+    Of a run that was undone meanwhile only what closes its session or its request is carried out: its job is over.
+    """
+    carrying = _Carrying(planner, change)
+    run = planner.row(Run, change.run_id)
+    if run is None:
+        run = Run(change.run_id, change.kind, change.session_id, planner.at)
+        yield Put(run)
+    for edit in change.edits:
+        if run.undone_at is None or isinstance(edit, (CloseSession, CloseRequest)):
+            obstacle = yield from carrying.carry_out(edit)
+        else:
+            obstacle = UNDONE
+        carrying.note(edit, obstacle)
+    source_ids, result_ids = carrying.done(change.source_ids), carrying.done(change.result_ids)
+    if source_ids and run.undone_at is None and (result_ids or not change.result_ids):
+        yield Put(
+            LoggedConsolidation(
+                change.run_id, change.method, len(source_ids), len(result_ids), source_ids, result_ids, planner.at
+            )
+        )
+    return RunResult(change.run_id, carrying.edits, tuple(carrying.skipped), carrying.orphans, carrying.pruned)
+
+
+@dataclass
+class _Carrying:
+    """A run while it is carried out."""
+
+    planner: Planner
+    change: ApplyRun
+    edits: int = 0
+    orphans: int = 0
+    pruned: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    passed_over: set[str] = field(default_factory=set)
+
+    def note(self, edit: RunEdit, obstacle: str | None) -> None:
+        """Count an edit, or name why it was passed over. What later edits say of a memory that was not made or revised
+        is moot."""
+        if obstacle is None:
+            self.edits += 1
+            return
+        subject = _subject_of(edit)
+        if isinstance(edit, (AddMemory, ReviseMemory)):
+            self.passed_over.add(subject)
+        self.skipped.append(Skipped(subject, obstacle, type(edit).__name__))
+
+    def done(self, memory_ids: Sequence[str]) -> tuple[str, ...]:
+        """Those of the memories that were not passed over."""
+        return tuple(memory_id for memory_id in memory_ids if memory_id not in self.passed_over)
+
+    def carry_out(self, edit: RunEdit) -> Edits[str | None]:
+        """Carry out an edit, or say why it is passed over."""
+        for memory_id in _hangs_on(edit):
+            if memory_id in self.passed_over:
+                return f"{memory_id} was passed over"
+        match edit:
+            case AddMemory():
+                return self._outlived(edit.made_of) or (yield from self._add(edit.memory))
+            case ReviseMemory():
+                return (yield from self._revise(edit))
+            case AddLink():
+                return (yield from self._link(edit))
+            case LogPromotion():
+                yield from self.planner.log_promotion(edit, self.change.run_id)
+            case NotePattern():
+                return (yield from self._observe(edit))
+            case ProposeMemory():
+                proposed = yield from propose(self.planner, edit)
+                return None if proposed else "it was proposed before, or is not the project's any more"
+            case DropOrphans():
+                self.orphans += yield edit
+            case Prune():
+                self.pruned += yield edit
+            case SaveTopics():
+                yield Remove(FoundTopic)
+                for topic in edit.topics:
+                    yield Put(FoundTopic(topic.label, topic.entities, self.planner.at))
+            case CloseSession():
+                return (yield from self._close_session(edit))
+            case CloseRequest():
+                return (yield from self._close_request(edit))
+            case RequestConsolidation():
+                return None if (yield edit) else "too few memories have come, or a request waits"
+            case NoteMaintenance():
+                yield edit
+            case _:
+                assert_never(edit)
+        return None
+
+    def _outlived(self, made_of: Sequence[tuple[str, int]]) -> str | None:
+        """The reason why a memory cannot be made of these any more: one of them is another now. None if it can."""
+        for memory_id, version in made_of:
+            memory = self.planner.known.memory(memory_id)
+            if memory is None or memory.now.forgotten:
+                return f"{memory_id}, which it is made of, is forgotten or gone"
+            if memory.version != version and not self._made_version(memory_id, version, memory.version):
+                return f"{memory_id}, which it is made of, has been changed since"
+        return None
+
+    def _made_version(self, memory_id: str, before: int, after: int) -> bool:
+        """True if it was this run that made a version out of another."""
+        changes = self.planner.known.rows(RunChange, "run_id", self.change.run_id)
+        versions = (made.details for made in changes if made.memory_id == memory_id)
+        return any(isinstance(made, Revised) and (made.before, made.after) == (before, after) for made in versions)
+
+    def _add(self, memory: NewMemory) -> Edits[str | None]:
+        if self.planner.known.memory(memory.id) is not None:
+            return "there is a memory with this id already"
+        first = Snapshot(
+            content=memory.content,
+            type=type_of_kind(memory.kind),
+            scope=memory.scope,
+            session_id=memory.session_id,
+            importance=memory.importance,
+            tags=tuple(dict.fromkeys(memory.tags)),
+            related_entities=tuple(dict.fromkeys(EntityRef(*entity) for entity in memory.entities)),
+            metadata=memory.metadata,
+            occurred_at=memory.occurred_at,
+            kind=memory.kind,
+            summary=memory.summary,
+            confidence=memory.confidence,
+            domain=memory.domain,
+        )
+        yield from self.planner.insert(memory.id, first, run=self.change.run_id)
+        yield self._did(memory.id, Added())
+        return None
+
+    def _revise(self, edit: ReviseMemory) -> Edits[str | None]:
+        memory = self.planner.known.memory(edit.memory_id)
+        if memory is None:
+            return "it is not here any more"
+        if memory.now.forgotten:
+            return "it is forgotten"
+        if edit.expected_version not in (None, memory.version):
+            return f"it has been changed since: its version is {memory.version}, not {edit.expected_version}"
+        if edit.scope is not None and BREADTH[edit.scope] <= BREADTH[memory.now.scope]:
+            return f"its scope is {memory.now.scope} already"
+        made = yield from self.planner.revise(
+            memory,
+            revised(memory.now, edit),
+            edit.change,
+            chain=None if edit.chain is None else (*memory.promotion_chain, edit.chain),
+            run=self.change.run_id,
+            reason=edit.reason,
+            score=None if edit.chain is None else edit.chain.score,
+            previous_scope=None if edit.scope is None else memory.now.scope,
+        )
+        at = self.planner.at if edit.accessed else None
+        if at is not None:
+            yield CountAccess(memory.id, memory.access_count + 1, at)
+        if made.version != memory.version or at is not None:
+            yield self._did(memory.id, Revised(memory.version, made.version, edit.chain, at, memory.last_accessed_at))
+        return None
+
+    def _link(self, edit: AddLink) -> Edits[str | None]:
+        if edit.source == edit.target:
+            return "a memory is not linked to itself"
+        ends = [self.planner.known.memory(memory_id) for memory_id in (edit.source, edit.target)]
+        is_here = [end.id for end in ends if end is not None] == [edit.source, edit.target]
+        if not is_here or self.planner.link(edit.source, edit.target, edit.relation) is not None:
+            return f"it is linked to {edit.target} already, or one of them is gone"
+        yield Link(edit.source, edit.target, edit.relation, edit.strength, self.planner.at)
+        yield self._did(edit.source, Linked(edit.target, edit.relation, self.planner.at))
+        return None
+
+    def _observe(self, edit: NotePattern) -> Edits[str | None]:
+        memory = self.planner.known.memory(edit.memory_id)
+        if memory is None or memory.now.forgotten:
+            return "it is not here any more, or forgotten"
+        is_new = yield from note_pattern(self.planner, edit)
+        yield self._did(edit.memory_id, Observed(edit.project_id, is_new))
+        return None
+
+    def _close_session(self, edit: CloseSession) -> Edits[str | None]:
+        """Make a session's entry final, if its end is the one that was dealt with."""
+        entry = self.planner.row(SessionEntry, edit.session_id)
+        if entry is None or entry.status != "active" or entry.ended_at != edit.ended_at:
+            return "the session has begun again since, or was closed before"
+        promoted = entry.memories_promoted + edit.memories_promoted
+        yield Put(msgspec.structs.replace(entry, status=edit.status, memories_promoted=promoted))
+        yield from self.planner.write_record(edit.session_id)
+        return None
+
+    def _close_request(self, edit: CloseRequest) -> Edits[str | None]:
+        request = self.planner.row(Request, edit.request_id)
+        if request is None or request.status not in ("pending", "in_progress"):
+            return "the request was closed before"
+        yield Put(msgspec.structs.replace(request, status=edit.status, completed_at=self.planner.at))
+        return None
+
+    def _did(self, memory_id: str, deed: Deed) -> Put:
+        return Put(RunChange(self.change.run_id, memory_id, deed))
+
+
+def revised(before: Snapshot, edit: ReviseMemory) -> Snapshot:
+    """A memory after an edit. Tags beyond those that a memory may have are left out."""
+    new_tags = [tag for tag in dict.fromkeys(edit.tags) if tag not in before.tags]
+    given = {
+        "status": edit.status,
+        "scope": edit.scope,
+        "kind": edit.kind,
+        "type": None if edit.kind is None else type_of_kind(edit.kind),
+        "summary": edit.summary,
+        "importance": edit.importance,
+        "confidence": edit.confidence,
+        "valid_until": edit.valid_until,
+        "forgotten_reason": edit.forget,
+    }
+    changed = {name: value for name, value in given.items() if value is not None}
+    return msgspec.structs.replace(
+        before,
+        **changed,
+        tags=(*before.tags, *new_tags[: max(0, MAX_TAGS - len(before.tags))]),
+        forgotten=edit.forget is not None,
+    )
+
+
+def _subject_of(edit: RunEdit) -> str:
+    """The memory that an edit is about, or what else it names."""
+    match edit:
+        case AddMemory(memory=memory):
+            return memory.id
+        case ReviseMemory() | LogPromotion() | NotePattern() | ProposeMemory():
+            return edit.memory_id
+        case AddLink(source=source):
+            return source
+        case CloseSession(session_id=session_id):
+            return session_id
+        case CloseRequest(request_id=request_id):
+            return str(request_id)
+        case DropOrphans() | Prune() | SaveTopics() | RequestConsolidation() | NoteMaintenance():
+            return ""
+
+
+def _hangs_on(edit: RunEdit) -> tuple[str | None, ...]:
+    """The memories with which an edit is passed over."""
+    match edit:
+        case ReviseMemory(only_with=other):
+            return (other,)
+        case AddLink():
+            return (edit.source, edit.target)
+        case LogPromotion():
+            return (edit.memory_id, edit.merged_into)
+        case NotePattern():
+            return (edit.memory_id,)
+        case _:
+            return ()
+
+
+# --- Undoing.
+
+
+def undo_run(planner: Planner, change: UndoRun) -> Edits[UndoneResult]:
+    """Undo all parts of a run, the last deed first. What was changed since is left as it is, and named.
+
+    Raises:
+        NotFound: there is no such run here, or it is about a memory that the operation's session may not see, or
+            about another project.
+    """
+    run = planner.row(Run, change.run_id)
+    deeds = [(made.memory_id, made.details) for made in planner.known.rows(RunChange, "run_id", change.run_id)]
+    is_hidden = any(_is_hidden(planner, memory_id) for memory_id, _ in deeds)
+    if run is None or is_hidden or (change.place == "user" and not _is_of(planner.operation.project.id, deeds)):
+        if change.if_there:
+            return UndoneResult(change.run_id, found=False)
+        raise NotFound(
+            f"there is no run with the id {change.run_id} (what is older than 90 days, or than the setting runs_kept_s "
+            "says, cannot be undone any more)",
+            field="run_id",
+        )
+    if run.undone_at is not None:
+        return UndoneResult(change.run_id, already=True)
+    undoing = _Undoing(planner, change.run_id)
+    versions: dict[str, list[Added | Revised]] = {}
+    for memory_id, deed in reversed(deeds):
+        match deed:
+            case Added() | Revised():
+                versions.setdefault(memory_id, []).append(deed)
+            case Linked():
+                link = planner.link(memory_id, deed.target, deed.relation)
+                if link is not None and link.created_at == deed.created_at:  # else it was made anew since
+                    yield Unlink(memory_id, deed.target, deed.relation)
+            case Observed(project_id=project_id, was_new=was_new):
+                yield from unnote_pattern(planner, NotePattern(memory_id, project_id), was_new=was_new)
+            case Left():
+                undoing.leave(memory_id)
+            case _:
+                assert_never(deed)
+    for memory_id, latest_first in versions.items():
+        yield from undoing.restore(memory_id, latest_first)
+    yield Remove(LoggedPromotion, "run_id", change.run_id)
+    yield Put(msgspec.structs.replace(run, undone_at=planner.at))
+    return UndoneResult(change.run_id, tuple(undoing.memories), tuple(undoing.skipped))
+
+
+@dataclass
+class _Undoing:
+    """A run while it is undone."""
+
+    planner: Planner
+    run_id: str
+    memories: list[str] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    left: set[str] = field(default_factory=set)
+
+    def leave(self, memory_id: str) -> None:
+        """Say of a memory that it has gone to the user: an undoing does not bring it back into its project."""
+        if memory_id not in self.left and self.planner.known.memory(memory_id) is None:
+            self.left.add(memory_id)
+            self._skip(memory_id, TO_THE_USER)
+
+    def restore(self, memory_id: str, latest_first: list[Added | Revised]) -> Edits[None]:
+        """Make a memory what it was before the run; if the run made it, forget it."""
+        memory = self.planner.known.memory(memory_id)
+        if memory is None:
+            if memory_id not in self.left:
+                self._skip(memory_id, "it is not here any more")
+            return
+        if memory.now.forgotten and isinstance(latest_first[-1], Added):  # by somebody else, whose reason stands
+            return
+        version, undid = self._stands_at(memory)
+        undone, was_added = _undoable(latest_first, version)
+        if not undone and not was_added:
+            self._skip(memory_id, "it has been changed since")
+            return
+        if len(undone) + was_added < len(latest_first):
+            self._skip(memory_id, "it was changed by others in between: only the last step is undone")
+        as_of: int | None = None
+        if was_added:
+            after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=f"undone: {self.run_id}")
+        else:
+            as_of = undone[-1].before
+            known = [entry.record for entry in self.planner.known.history(memory_id) if entry.version == as_of]
+            if not known:
+                self._skip(memory_id, "what it was before is not known any more")
+                return
+            after = as_before(memory.now, known[-1])
+        steps = [deed.chain for deed in undone if deed.chain is not None]
+        chain = without_steps(memory.promotion_chain, steps) if steps else None
+        about = {"run": self.run_id, "undid": undid, "as_of": as_of}
+        yield from self.planner.revise(memory, after, "undone", chain=chain, **about)
+        count, last_at = memory.access_count, memory.last_accessed_at
+        for deed in undone:  # the time of the last access is as before if there was no other since
+            if deed.accessed_at is not None:
+                count = max(0, count - 1)
+                last_at = deed.last_accessed_at if last_at == deed.accessed_at else last_at
+                yield CountAccess(memory_id, count, last_at)
+        self.memories.append(memory_id)
+
+    def _stands_at(self, memory: Memory) -> tuple[int, str | None]:
+        """The version that a memory is like, and the change that made it: what was undone stands in nobody's way."""
+        entries = {entry.version: entry for entry in self.planner.known.history(memory.id)}
+        version = memory.version
+        while True:
+            entry = entries.get(version)
+            if entry is None:
+                return version, None
+            as_of = entry.details.get("as_of")
+            if entry.change == RELEASED:
+                version -= 1
+            elif entry.change == "undone" and isinstance(as_of, int) and as_of < version:
+                version = as_of
+            else:
+                return version, entry.change
+
+    def _skip(self, memory_id: str, reason: str) -> None:
+        self.skipped.append(Skipped(memory_id, reason))
+
+
+def as_before(now: Snapshot, old: Snapshot) -> Snapshot:
+    """A memory with everything that a run may change as it was before."""
+    return msgspec.structs.replace(
+        now,
+        **{name: getattr(old, name) for name in RESTORED},
+        kind=kind_of(old),
+        forgotten=old.forgotten,
+        forgotten_reason=old.forgotten_reason,
+    )
+
+
+def _undoable(latest_first: list[Added | Revised], version: int) -> tuple[list[Revised], bool]:
+    """The last deeds of a run, the latest first, that led to a version without other changes in between; and whether
+    they go back to the making of the memory."""
+    undone: list[Revised] = []
+    for deed in latest_first:
+        if isinstance(deed, Added):
+            return undone, version == 1
+        if deed.after != version:
+            break
+        undone.append(deed)
+        version = deed.before
+    return undone, False
+
+
+def _is_of(project_id: str, deeds: list[tuple[str, Deed]]) -> bool:
+    """True if what a run did to the user's memories came from that project, or from none."""
+    origins = {deed.project_id for _, deed in deeds if isinstance(deed, Observed)}
+    origins |= {deed.chain.source_project or "" for _, deed in deeds if isinstance(deed, Revised) and deed.chain}
+    return origins <= {"", project_id}
+
+
+def _is_hidden(planner: Planner, memory_id: str) -> bool:
+    """True if the operation's session may not see a memory (without one, all are seen). What is gone is no secret."""
+    memory = planner.known.memory(memory_id)
+    session_id = planner.operation.session_id or None
+    return memory is not None and not is_visible(memory.now.scope, memory.now.session_id, session_id)

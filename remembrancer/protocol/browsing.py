@@ -1,0 +1,161 @@
+"""Questions of the memory browser that no session asks: what was done when, which sessions there were, what may
+contradict what, and what is used."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remembrancer.protocol.reads import ListedMemory, Notice, SessionRequest
+from remembrancer.protocol.session_life import SessionEntry, ToolCall, Turn
+
+
+class ReadActivity(SessionRequest, frozen=True, tag=True):
+    """The last changes of memories that the session sees, and the last runs. Answered by `ActivityRead`."""
+
+    before: float | None = None
+    limit: int = 100
+
+
+class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A change of a memory, by a session (an empty id: by the background). `begins` is how the memory begins now."""
+
+    memory_id: str
+    change: str
+    at: float
+    session_id: str = ""
+    version: int = 0
+    begins: str = ""
+
+
+class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run of the consolidator, and how many memories it changed. `undone_at`: when it was undone."""
+
+    run_id: str
+    kind: str
+    at: float
+    session_id: str = ""
+    changes: int = 0
+    undone_at: float | None = None
+
+
+class ActivityRead(msgspec.Struct, frozen=True, tag=True):
+    """The latest first. `more`: there is more before the last change."""
+
+    changes: tuple[MemoryChanged, ...] = ()
+    runs: tuple[RunDone, ...] = ()
+    more: bool = False
+    notices: tuple[Notice, ...] = ()
+
+
+class ListSessions(SessionRequest, frozen=True, tag=True):
+    """The last sessions of a project. Answered by `SessionsListed`."""
+
+    before: float | None = None
+    limit: int = 50
+
+
+class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
+    """A session, and how much of it is kept."""
+
+    memories: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+
+
+class SessionsListed(msgspec.Struct, frozen=True, tag=True):
+    """The latest first."""
+
+    sessions: tuple[ListedSession, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class ReadTurns(SessionRequest, frozen=True, tag=True):
+    """The last turns and tool calls of the session, as long as they are kept, up to `limit` of both together. Answered
+    by `TurnsRead`, whose `earlier` is the `before` of those that went before."""
+
+    before: tuple[int, int] | None = None
+    limit: int = 200
+
+
+class TurnsRead(msgspec.Struct, frozen=True, tag=True):
+    """In their order. `earlier`: the numbers of the first turn and tool call of which others went before; None: these
+    are the first."""
+
+    turns: tuple[Turn, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    earlier: tuple[int, int] | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+class FindPairs(SessionRequest, frozen=True, tag=True):
+    """Memories that contradict each other, or say nearly the same. Answered by `PairsFound`."""
+
+    limit: int = 50
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """Two memories of one file, the older first."""
+
+    older: ListedMemory
+    newer: ListedMemory
+    relation: str
+    strength: float
+
+
+class PairsFound(msgspec.Struct, frozen=True, tag=True):
+    """Contradictions first, then by likeness."""
+
+    pairs: tuple[Pair, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class ReadUsage(SessionRequest, frozen=True, tag=True):
+    """Asks for the use of memories. Answered by `UsageRead`."""
+
+    limit: int = 15
+
+
+class UsageRead(msgspec.Struct, frozen=True, tag=True):
+    """`stored` are numbers of memories by the day (UTC) on which they were stored; `never` counts those of which no
+    answer was made in the first week, and `unused` are some of them, the oldest first."""
+
+    stored: dict[str, int] = {}
+    most: tuple[ListedMemory, ...] = ()
+    unused: tuple[ListedMemory, ...] = ()
+    never: int = 0
+    total: int = 0
+    notices: tuple[Notice, ...] = ()
+
+
+class ReadGraph(SessionRequest, frozen=True, tag=True):
+    """The entities that most memories are about, and their relations. Answered by `GraphRead`."""
+
+    limit: int = 2000
+
+
+class GraphNode(msgspec.Struct, frozen=True, array_like=True):
+    """An entity, and the number of memories about it."""
+
+    name: str
+    type: str
+    memories: int
+
+
+class GraphLink(msgspec.Struct, frozen=True, array_like=True):
+    """Two of the entities, which are numbered from 0 on, and the number of memories that relate them."""
+
+    source: int
+    target: int
+    memories: int
+
+
+class GraphRead(msgspec.Struct, frozen=True, tag=True):
+    """Entities and relations, those with the most memories first."""
+
+    nodes: tuple[GraphNode, ...] = ()
+    links: tuple[GraphLink, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+BrowserRequest = ReadActivity | ListSessions | ReadTurns | FindPairs | ReadUsage | ReadGraph
+BrowserReply = ActivityRead | SessionsListed | TurnsRead | PairsFound | UsageRead | GraphRead

@@ -1,0 +1,82 @@
+"""The socket that other hosts come to: TCP under CURVE (RFC 26), with a list of those who may (ZAP, RFC 27)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self, TypeVar
+
+import msgspec
+import zmq
+import zmq.asyncio
+from zmq.auth.asyncio import AsyncioAuthenticator
+
+from remembrancer.protocol.errors import ConfigurationError
+from remembrancer.protocol.sockets import CurveKeys, Peer, Router, SocketReader, Speaker
+from remembrancer.protocol.wire import Envelope
+
+In = TypeVar("In")
+
+
+class NetworkRouter(Router[In]):
+    """A router for other hosts, over TCP with CURVE: only those get in whose public key `admits` at that moment, and a
+    peer is named by the key that it has proved to be its own.
+
+    Its context is its own, so that nobody else's handshake is asked about (ZAP, RFC 27).
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        speaker: Speaker,
+        decoder: msgspec.msgpack.Decoder[In],
+        handle: Callable[[Peer, Envelope, In], None],
+        keys: CurveKeys,
+        admits: Callable[[str], bool],
+    ) -> None:
+        super().__init__(endpoint, speaker, decoder, handle, keys)
+        self._admits = admits
+        self._context: zmq.asyncio.Context | None = None
+        self._authenticator: AsyncioAuthenticator | None = None
+        self.address = endpoint
+        """The address that it listens at: the port too, where the endpoint leaves it open."""
+
+    async def __aenter__(self) -> Self:
+        """Listen. Raises `ConfigurationError`: the address cannot be had."""
+        self._context = zmq.asyncio.Context()
+        self._authenticator = AsyncioAuthenticator(self._context)
+        self._authenticator.configure_curve_callback(credentials_provider=self)
+        self._authenticator.start()
+        try:
+            socket = self._make(zmq.ROUTER, self._context)
+            try:
+                socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+                socket.bind(self._endpoint)
+            except BaseException:
+                socket.close()
+                raise
+        except zmq.ZMQError as error:
+            self._end_context()
+            raise ConfigurationError(f"{self._endpoint} cannot be listened at: {error.strerror}") from error
+        self.address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        self._socket, self._reader = socket, SocketReader(socket, self._take_frames, copy=False)
+        return self
+
+    async def aclose(self) -> None:
+        """Close. May be called twice."""
+        await super().aclose()
+        self._end_context()
+
+    def callback(self, _: str, key: bytes) -> bool:
+        """ZAP's question, whether who has proved to have the secret of that public key may come."""
+        return self._admits(key.decode())
+
+    def _end_context(self) -> None:
+        authenticator, self._authenticator = self._authenticator, None
+        if authenticator is not None:
+            authenticator.stop()
+        context, self._context = self._context, None
+        if context is not None:
+            context.destroy(linger=0)
+
+    def _take_frames(self, frames: list[zmq.Frame]) -> None:
+        self.take_from([frame.bytes for frame in frames], str(frames[-1].get("User-Id")))

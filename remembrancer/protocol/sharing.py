@@ -1,0 +1,124 @@
+"""Messages about what a project shares with other machines."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remembrancer.protocol.writes import Operation, ProjectRef
+
+
+class ShareProject(msgspec.Struct, frozen=True, tag=True):
+    """Have a project share its memories in a lane that this home is a member of, and move there what it has. None: have
+    the user share his, the scope `user`.
+
+    `dry_run`: only say what would be moved.
+    """
+
+    project: ProjectRef | None
+    lane: str
+    dry_run: bool = False
+
+
+class ProjectShared(msgspec.Struct, frozen=True, tag=True):
+    """The number of memories that were moved into the lane (or would be), and of those that stay with why the first."""
+
+    memories: int
+    left: int = 0
+    reason: str | None = None
+
+
+class LeaveLane(msgspec.Struct, frozen=True, tag=True):
+    """Have a project (None: the user) share no more: what the lane has by now stays as its own memories."""
+
+    project: ProjectRef | None
+    dry_run: bool = False
+
+
+class LaneLeft(msgspec.Struct, frozen=True, tag=True):
+    """The lane that was left, and the number of memories that stay as the project's or the user's own."""
+
+    lane: str
+    memories: int
+
+
+class RejoinLane(msgspec.Struct, frozen=True, tag=True):
+    """Take the membership of a lane as it is now: this home has joined it (again). Answered as `DescribeLanes`."""
+
+    lane: str
+
+
+class SharedToken(msgspec.Struct, frozen=True):
+    """A token by which clients come over HTTP to each host of a lane that takes such, into its project of the lane.
+
+    `sha256` is of the token, in hexadecimal; times are seconds since the epoch, and `expires_at` None is never.
+    """
+
+    name: str
+    sha256: str
+    session_key: bytes
+    """The key that signs the ids of its holder's sessions, at whichever host they begin."""
+    created_at: float
+    expires_at: float | None = None
+    read_only: bool = False
+
+
+class GrantToken(msgspec.Struct, frozen=True, tag=True):
+    """Have a token open a lane at each of its hosts. Answered as `DescribeLanes`."""
+
+    lane: str
+    token: SharedToken
+
+
+class RevokeToken(msgspec.Struct, frozen=True, tag=True):
+    """Have the token of a name open a lane nowhere any more. Answered as `DescribeLanes`."""
+
+    lane: str
+    name: str
+
+
+class EndHttpSession(msgspec.Struct, frozen=True, tag=True):
+    """A client that came with a lane's token has ended its session: none of the lane's hosts goes on with it.
+
+    `name` is the session's id without its signature. Answered as `DescribeLanes`.
+    """
+
+    lane: str
+    name: str
+
+
+class DescribeLanes(msgspec.Struct, frozen=True, tag=True):
+    """Say how the shared lanes of this home are."""
+
+
+class LaneState(msgspec.Struct, frozen=True):
+    """A lane on this host: the position up to which it is applied, and how many entries are known of beyond that.
+
+    `problem` says why nothing is exchanged now, or any more (`code` is that of the error). `project` is the path of the
+    project that shares it; "" if it is the user's. `erasings` are the positions at which memories were erased.
+    `read_at` is when the running store has read the journal last, in seconds since the epoch (None: not yet).
+    """
+
+    lane: str
+    project: str
+    position: int = 0
+    behind: int = 0
+    problem: str | None = None
+    code: str | None = None
+    erasings: tuple[int, ...] = ()
+    read_at: float | None = None
+
+
+class LanesDescribed(msgspec.Struct, frozen=True, tag=True):
+    """The lanes that projects of this home share."""
+
+    lanes: tuple[LaneState, ...]
+
+
+class OthersWrote(msgspec.Struct, frozen=True, tag=True):
+    """Store to gateway: other machines have done this, in this order, to what a project of this home shares."""
+
+    operations: tuple[Operation, ...]
+
+
+SharingRequest = ShareProject | LeaveLane | RejoinLane | GrantToken | RevokeToken | EndHttpSession | DescribeLanes
+SharingReply = ProjectShared | LaneLeft | LanesDescribed

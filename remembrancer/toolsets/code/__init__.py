@@ -1,0 +1,8 @@
+"""The toolset `code`: repositories are indexed, and the place in them found that answers."""
+
+from typing import Final
+
+INSTRUCTIONS: Final = (
+    "Have a repository indexed once (index_project; it follows changes by itself), then ask search_code where "
+    "something is before you read through files: it gives the places with their lines."
+)

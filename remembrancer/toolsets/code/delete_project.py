@@ -1,0 +1,25 @@
+"""The tool `delete_project`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from remembrancer.protocol.code import CodeDescription, DeleteCode
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+TIMEOUT_S: Final = 10.0
+
+
+class DeleteProjectArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    project_id: str
+
+
+@tool("Delete the index of a repository, not its files.", destructive=True, marks_data=False)
+async def delete_project(call: Call, arguments: DeleteProjectArguments) -> Answer:
+    """The tree that is indexed no more, also where its files were being read."""
+    request = DeleteCode(call.caller.project, arguments.project_id)
+    done = await call.service.require(request, CodeDescription, TIMEOUT_S)
+    (tree,) = done.trees
+    return {"deleted": True, "project_id": tree.id, "path": tree.root}

@@ -1,0 +1,46 @@
+"""The tool `get_index_status`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from remembrancer.protocol.code import CodeDescription, DescribeCode, TreeDescription
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+
+
+class GetIndexStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    project_id: str
+
+
+@tool("How far the index of a repository is.", read_only=True, marks_data=False)
+async def get_index_status(call: Call, arguments: GetIndexStatusArguments) -> Answer:
+    """The state of one tree's index, and what was left out of it."""
+    asked = await call.service.ask(DescribeCode(call.caller.project, arguments.project_id), call.received_at)
+    if not isinstance(asked.reply, CodeDescription):
+        return with_caveats({}, asked.notices, degraded=True)
+    return with_caveats(described(asked.reply.trees[0]), asked.notices)
+
+
+def described(tree: TreeDescription) -> Answer:
+    """A tree as it is shown."""
+    answer: Answer = {
+        "project_id": tree.id,
+        "path": tree.root,
+        "status": tree.status,
+        "total_files": tree.total_files,
+        "indexed_files": tree.indexed_files,
+        "total_chunks": tree.total_chunks,
+    }
+    return answer | saying(
+        watch=tree.watch,
+        started_at=_iso(tree.started_at),
+        completed_at=_iso(tree.completed_at),
+        skipped=tree.skipped,
+        error=tree.error,
+    )
+
+
+def _iso(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,32 @@
+"""The tool `index_project`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import check_text
+from remembrancer.protocol.code import CodeDescription, IndexCode
+from remembrancer.toolsets.code.get_index_status import described
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+TIMEOUT_S: Final = 10.0
+MAX_PATH_BYTES: Final = 4096
+
+
+class IndexProjectArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    watch: Annotated[bool, Meta(description="Follow changes", extra_json_schema={"default": True})] | UnsetType = UNSET
+
+
+@tool("Index a repository's code for search_code, in the background; again: read what has changed.", marks_data=False)
+async def index_project(call: Call, arguments: IndexProjectArguments) -> Answer:
+    """The tree's id and how far its index is. A relative path is below the session's working tree."""
+    check_text(arguments.path, field="path", longest_bytes=MAX_PATH_BYTES)
+    path = arguments.path if arguments.path.startswith("~") else str(Path(call.caller.directory, arguments.path))
+    request = IndexCode(call.caller.project, path, arguments.watch is not False)
+    done = await call.service.require(request, CodeDescription, TIMEOUT_S)
+    return described(done.trees[0])

@@ -1,0 +1,22 @@
+"""The tool `list_projects`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remembrancer.protocol.code import CodeDescription, DescribeCode
+from remembrancer.toolsets.code.get_index_status import described
+from remembrancer.toolsets.tools import Answer, Call, cut_to_size, tool, with_caveats
+
+
+class ListProjectsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+@tool("The repositories that are indexed.", read_only=True, marks_data=False)
+async def list_projects(call: Call, _: ListProjectsArguments) -> Answer:
+    """The trees of the session's project, in the order of their paths."""
+    asked = await call.service.ask(DescribeCode(call.caller.project), call.received_at)
+    trees = asked.reply.trees if isinstance(asked.reply, CodeDescription) else ()
+    answer: Answer = {"projects": [described(tree) for tree in trees]}
+    return cut_to_size(with_caveats(answer, asked.notices, degraded=asked.away is not None))

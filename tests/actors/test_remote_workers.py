@@ -1,0 +1,325 @@
+"""The store as a process, and embedders on other hosts, honest and not, over TCP with CURVE."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import zmq
+
+from remembrancer.actors.embedder.remote import NOT_ADMITTED
+from remembrancer.config.settings import Settings
+from remembrancer.config.worker_keys import Invitation, WorkerKeys
+from remembrancer.protocol.control import PeerGone, RemoteEmbedder
+from remembrancer.protocol.errors import ConfigurationError, InvalidInput
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
+from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, to_worker
+from remembrancer.protocol.work import (
+    JobFailed,
+    ModelChoice,
+    Passage,
+    PassagesEmbedded,
+    UseModel,
+    WhoAreYou,
+    WorkerPong,
+)
+from remembrancer.protocol.writes import Submit
+from tests.actors.store_process import CHOICE, DIMENSIONS, IDENTITY, StoreRig, Worker, store_rig, vector_of
+from tests.operations import store_operation
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+
+OPEN = Settings(embedder_listen="tcp://127.0.0.1:0", embedders=0, stall_timeout_s=3.0)
+"""Any free port, and no embedder of this host's own."""
+ANOTHER = msgspec.structs.replace(IDENTITY, revision="fedcba9876543210")
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home, settings=OPEN) as made:
+        yield made
+
+
+def invite(rig: StoreRig, name: str = "gpu") -> Invitation:
+    return WorkerKeys(rig.paths.keys).invite(name, CHOICE, time.time())
+
+
+async def shown(rig: StoreRig, name: str = "gpu") -> RemoteEmbedder:
+    """The embedder as the store's status has it."""
+    remote = (await rig.health()).remote
+    assert remote is not None
+    (found,) = [each for each in remote.workers if each.name == name]
+    return found
+
+
+async def until_state(rig: StoreRig, state: str, name: str = "gpu") -> RemoteEmbedder:
+    while (found := await shown(rig, name)).state != state:
+        pass
+    return found
+
+
+async def test_a_host_without_a_model_has_its_vectors_made_by_another_which_its_status_names(rig: StoreRig) -> None:
+    memory = await rig.gateway.store("The harbour is dredged in April")
+    remote = await rig.remote_worker(invite(rig))
+    await rig.gateway.until_embedded()
+    assert await rig.gateway.found("harbour dredged") == [memory]
+    found = await shown(rig)
+    assert found == RemoteEmbedder("gpu", "ready", IDENTITY.model, 1, None, found.silent_s)
+    assert [job.text for job in remote.jobs] == ["The harbour is dredged in April"]
+    await until(lambda: remote.pings)
+
+
+async def test_questions_are_asked_of_this_hosts_worker_while_there_is_one(rig: StoreRig) -> None:
+    local = await rig.worker()
+    remote = await rig.remote_worker(invite(rig))
+    await until_state(rig, "ready")
+    tried = len(local.questions)
+    await rig.gateway.store("The harbour is dredged in April")
+    await rig.gateway.until_embedded()
+    await rig.gateway.recall("harbour")
+    assert local.questions[tried:] == ["harbour"]
+    assert len(remote.questions) == 1, "it was tried with one text"
+
+
+def longer(vectors: bytes) -> bytes:
+    return (np.frombuffer(vectors, dtype="<f4") * 3).tobytes()
+
+
+def not_a_number(vectors: bytes) -> bytes:
+    return np.full(len(vectors) // 4, np.nan, dtype="<f4").tobytes()
+
+
+LIES: dict[str, Callable[[bytes], bytes]] = {
+    "too few dimensions": lambda vectors: vectors[: len(vectors) // 2],
+    "one vector too many": lambda vectors: vectors * 2,
+    "no vector": lambda vectors: b"",
+    "not a number": not_a_number,
+    "so long that it is near everything": longer,
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_lying_worker_is_refused_at_its_first_lie_and_this_hosts_does_its_jobs(rig: StoreRig, lie: str) -> None:
+    liar = await rig.remote_worker(invite(rig))
+    await until_state(rig, "ready")
+    liar.garbles = LIES[lie]
+    memories = [await rig.gateway.store(f"Fact number {n} about the harbour") for n in range(3)]
+    refused = await until_state(rig, "refused")
+    assert "an answer was no vectors of its model" in str(refused.error)
+    await until(lambda: any(isinstance(each, Refused) for each in liar.asked))
+    await rig.worker()
+    await rig.gateway.until_embedded()
+    assert set(await rig.gateway.found("fact harbour")) == set(memories)
+    assert (await rig.gateway.describe()).embedding.dead_letters == 0
+    liar.announce()
+    assert (await shown(rig)).state == "refused", "until it is started anew"
+
+
+async def test_passages_that_the_text_does_not_have_are_a_lie(rig: StoreRig) -> None:
+    liar = await rig.remote_worker(invite(rig), holds=True)
+    await until_state(rig, "ready")
+    await rig.gateway.store("Short")
+    await until(lambda: liar.jobs)
+    liar.say(PassagesEmbedded(liar.jobs[0].job_id, (Passage(0, 6),), vector_of("Short").tobytes()))
+    assert "passages that its text does not have" in str((await until_state(rig, "refused")).error)
+    await rig.worker()
+    await rig.gateway.until_embedded()
+
+
+async def test_a_worker_whose_model_is_another_under_the_same_name_is_refused(rig: StoreRig) -> None:
+    await rig.worker()
+    liar = await rig.remote_worker(invite(rig), identity=ANOTHER)
+    refused = await until_state(rig, "refused")
+    assert ANOTHER.key in str(refused.error)
+    assert IDENTITY.key in str(refused.error)
+    assert liar.jobs == []
+    assert [each.dimensions for each in (await rig.gateway.describe()).embedding.models] == [DIMENSIONS]
+
+
+@pytest.mark.parametrize("has_local", [True, False])
+async def test_a_worker_that_names_a_model_which_it_has_not_is_found_out_before_it_is_given_a_job(
+    rig: StoreRig, has_local: bool
+) -> None:
+    honest = await rig.worker() if has_local else await rig.remote_worker(invite(rig, "honest"))
+    await rig.gateway.store("The harbour is dredged in April")
+    await rig.gateway.until_embedded()
+    liar = Worker(rig.home, "gpu", endpoint=str((await rig.health()).remote.address), keys=invite(rig).keys)  # type: ignore[union-attr]
+    liar.garbles = lambda vectors: np.roll(np.frombuffer(vectors, dtype="<f4"), 1).tobytes()
+    async with liar:
+        liar.announce()
+        assert "the same text has another one here" in str((await until_state(rig, "refused")).error)
+        assert liar.jobs == []
+    assert honest.jobs
+
+
+async def test_answers_to_jobs_and_questions_of_others_count_for_nothing(rig: StoreRig) -> None:
+    local = await rig.worker(holds=True)
+    await rig.gateway.store("The harbour is dredged in April")
+    await until(lambda: local.jobs)
+    liar = await rig.remote_worker(invite(rig))
+    await until_state(rig, "ready")
+    job = local.jobs[0]
+    liar.say(PassagesEmbedded(job.job_id, (Passage(0, 3),), vector_of("zebra").tobytes()))
+    await rig.gateway.store("Another fact")
+    await until(lambda: liar.jobs)  # so its first word was heard
+    await rig.gateway.until(lambda now: now.embedding.pending == 1)
+    local.answer(local.jobs)
+    await rig.gateway.until_embedded()
+
+
+async def test_what_another_host_cannot_embed_goes_to_this_one_and_is_no_dead_letter(rig: StoreRig) -> None:
+    remote = await rig.remote_worker(invite(rig))
+    await until_state(rig, "ready")
+    remote.refuses = lambda text: "harbour" in text
+    local = await rig.worker(holds=True)
+    local.holds = False
+    for n in range(6):
+        await rig.gateway.store(f"Fact {n} about the harbour")
+    await rig.gateway.until_embedded()
+    assert (await rig.gateway.describe()).embedding.dead_letters == 0
+    assert len(local.jobs) == 6
+
+
+async def test_a_worker_that_answers_no_ping_loses_its_jobs_to_another(rig: StoreRig) -> None:
+    remote = await rig.remote_worker(invite(rig), holds=True)
+    await until_state(rig, "ready")
+    await rig.gateway.store("The harbour is dredged in April")
+    await until(lambda: remote.jobs)
+    remote.is_deaf = True
+    await until_state(rig, "away")
+    local = await rig.worker()
+    await rig.gateway.until_embedded()
+    assert len(local.jobs) == 1
+    remote.is_deaf = False
+    remote.say(WorkerPong())  # as it would, late, to each ping that it was sent
+    await until(lambda: WhoAreYou() in remote.asked)
+    remote.announce()
+    await until_state(rig, "ready")
+
+
+async def test_who_is_not_on_the_list_or_has_another_stores_key_is_not_let_in(rig: StoreRig) -> None:
+    invitation = invite(rig)
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    stranger = CurveKeys(public, secret, invitation.keys.server)
+    mistaken = CurveKeys(invitation.keys.public, invitation.keys.secret, public)
+    remote = (await rig.health()).remote
+    assert remote is not None
+    found: list[bool | str] = []
+    other: list[bool | str] = []
+    async with (
+        Dealer(remote.address, Speaker("x", "x"), to_worker, keys=stranger, on_refused=found.append),
+        Dealer(remote.address, Speaker("y", "y"), to_worker, keys=mistaken, on_refused=other.append) as second,
+    ):
+        await until(lambda: found)
+        assert found[0] is True, NOT_ADMITTED
+        await until(lambda: other)
+        assert other[0] is False
+        assert not second.connected
+    assert (await shown(rig)).state == "away"
+
+
+async def test_nothing_is_listened_to_in_the_clear() -> None:
+    with pytest.raises(ConfigurationError, match="in the clear"):
+        async with Dealer("tcp://127.0.0.1:1", Speaker("x", "x"), to_worker):
+            pass
+
+
+async def test_a_revoked_worker_is_told_so_and_given_nothing_more(rig: StoreRig) -> None:
+    remote = await rig.remote_worker(invite(rig), holds=True)
+    await until_state(rig, "ready")
+    await rig.gateway.store("The harbour is dredged in April")
+    await until(lambda: remote.jobs)
+    WorkerKeys(rig.paths.keys).revoke("gpu")
+    await until(lambda: any(isinstance(each, Refused) and "revoked" in each.message for each in remote.asked))
+    remote.answer(remote.jobs)
+    await rig.gateway.store("The lighthouse is white")
+    local = await rig.worker()
+    await rig.gateway.until_embedded()
+    assert len(local.jobs) == 2
+    assert len(remote.jobs) == 1
+
+
+class NextRelease(Speaker):
+    """Speaks the next version of the protocol."""
+
+    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
+        made = super().envelope(timeout_s=timeout_s, in_reply_to=in_reply_to)
+        return msgspec.structs.replace(made, version=PROTOCOL_VERSION + 1)
+
+
+async def test_a_worker_of_another_release_is_refused_by_that_name(rig: StoreRig) -> None:
+    remote = await rig.remote_worker(invite(rig), speaker=NextRelease("gpu", "incarnation"))
+    await until(lambda: remote.asked)
+    (refusal,) = remote.asked
+    assert isinstance(refusal, Refused)
+    assert "from one release" in refusal.message
+    assert (await until_state(rig, "refused")).error == refusal.message
+
+
+async def test_a_worker_with_a_model_that_is_not_needed_is_told_which_is(rig: StoreRig) -> None:
+    remote = await rig.remote_worker(invite(rig), choice=ModelChoice("sentence-transformers", "other"))
+    await until(lambda: remote.asked)
+    assert remote.asked[0] == UseModel(CHOICE)
+
+
+async def test_another_host_can_ask_nothing_of_the_memory(rig: StoreRig) -> None:
+    remote = await rig.remote_worker(invite(rig))
+    await until_state(rig, "ready")
+    remote.say(Submit(store_operation("op", "Planted from elsewhere")))
+    remote.say(JobFailed(1, "no job of mine"))
+    memory = await rig.gateway.store("The harbour is dredged in April")
+    await rig.gateway.until_embedded()
+    assert await rig.gateway.found("planted harbour") == [memory]
+
+
+async def test_jobs_of_a_worker_whose_line_is_cut_go_to_another_and_it_comes_back(rig: StoreRig) -> None:
+    invitation = invite(rig)
+    remote = await rig.remote_worker(invitation, holds=True)
+    await until_state(rig, "ready")
+    await rig.gateway.store("The harbour is dredged in April")
+    await until(lambda: remote.jobs)
+    await remote.dealer.aclose()
+    await until_state(rig, "away")
+    local = await rig.worker()
+    await rig.gateway.until_embedded()
+    await rig.launcher.tell(rig.store, PeerGone("embedder", local.speaker.incarnation))
+    again = await rig.remote_worker(invitation)
+    await until_state(rig, "ready")
+    await rig.gateway.store("The lighthouse is white")
+    await rig.gateway.until_embedded()
+    assert [job.text for job in again.jobs] == ["The lighthouse is white"]
+
+
+async def test_an_address_that_cannot_be_had_stops_nothing_else(home: Path) -> None:
+    taken: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REP)
+    port = taken.bind_to_random_port("tcp://127.0.0.1")
+    settings = msgspec.structs.replace(OPEN, embedder_listen=f"tcp://127.0.0.1:{port}")
+    async with store_rig(home, settings=settings) as rig:
+        await rig.gateway.store("The harbour is dredged in April")
+        while (remote := (await rig.health()).remote) is None or remote.error is None:
+            pass
+        assert "cannot be listened at" in remote.error
+    taken.close()
+
+
+def test_names_of_invited_embedders_are_unique_and_their_files_private(tmp_path: Path) -> None:
+    keys = WorkerKeys(tmp_path / "home" / "keys")
+    invitation = keys.invite("gpu", CHOICE, 1.0)
+    with pytest.raises(InvalidInput, match="there is an embedder 'gpu'"):
+        keys.invite("gpu", CHOICE, 2.0)
+    assert WorkerKeys(tmp_path / "home" / "keys").find(invitation.public) == keys.all()[0]
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "home").rglob("*")}
+    assert set(modes.values()) == {0o600, 0o700}
+    assert (tmp_path / "home").stat().st_mode & 0o777 == 0o700
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "home" / "keys").iterdir())
+    assert invitation.secret.encode() not in stored
+    keys.revoke("gpu")
+    assert keys.find(invitation.public) is None
+    with pytest.raises(InvalidInput, match="there is no embedder 'gpu'"):
+        keys.revoke("gpu")

@@ -1,0 +1,584 @@
+"""A project that shares its memories: what it has moves into the lane, hosts follow each other, and one may leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store import shared_lanes
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.home_reader import HomeReader
+from remembrancer.actors.store.memory_files import MemoryFiles, UnusableRecords, find_target
+from remembrancer.actors.store.moves import Move
+from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
+from remembrancer.commands.backup import back_up, restore
+from remembrancer.commands.share import look_at_lanes
+from remembrancer.journal.contract import Mark, Page
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.journal.jetstream import Server
+from remembrancer.journal.sealing import Keyring
+from remembrancer.journal.sharing import Membership
+from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged, KeyMissing, RemembrancerError
+from remembrancer.protocol.home import (
+    DescribeProjects,
+    ExamineFiles,
+    ExportWritten,
+    FilesExamined,
+    FindMemories,
+    MemoriesFound,
+    ProjectsDescribed,
+    WriteExport,
+)
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sharing import (
+    DescribeLanes,
+    LaneLeft,
+    LanesDescribed,
+    LeaveLane,
+    ProjectShared,
+    RejoinLane,
+    ShareProject,
+    SharingRequest,
+)
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    EraseMemory,
+    Operation,
+    ProjectRef,
+    PromoteMemory,
+    Scope,
+    TagMemory,
+)
+from tests.operations import (
+    OTHER_PROJECT,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+from tests.patience import PATIENCE_S, until
+
+pytestmark = pytest.mark.anyio
+LANE = "l_0123456789ab"
+
+
+class Host:
+    """The files of one host's home, and its connection to the journal. Each has a project of its own."""
+
+    is_users = False
+    """True if the lane is for the user's own scope."""
+
+    def __init__(self, home: Path, server: InProcessServer, project: ProjectRef) -> None:
+        home.mkdir(mode=0o700)
+        self.project = project
+        self.paths = RuntimePaths(home)
+        self.server = server
+        self.journal = InProcessJournal(server)
+        self.clock = REQUESTED_AT
+        self.embedded: list[tuple[str, int]] = []
+        self.scrubbed: list[str] = []
+        self.told: list[Operation] = []
+        self.refusal: RemembrancerError | None = None
+        self.start()
+
+    def start(self) -> None:
+        def connect(_: str) -> Connection:
+            if self.refusal is not None:
+                raise self.refusal
+            return Connection(self.journal, self.paths.home.name, is_users=self.is_users)
+
+        self.committer = Committer()
+        self.lanes = SharedLanes(self.paths, self.committer, lambda: self.clock, connect)
+        self.files = MemoryFiles(
+            self.paths,
+            self.committer,
+            lambda: self.clock,
+            limit_bytes=None,
+            on_open=lambda _: None,
+            lanes=self.lanes,
+        )
+        follow_up = FollowUp(
+            lambda name, numbers: self.embedded.extend((name, number) for number in numbers),
+            lambda name, passages: None,
+            self._scrub,
+            self.told.extend,
+            self.changed,
+        )
+        self.lanes.attach(self.files, follow_up)
+
+    def changed(self, lane: str) -> None:
+        """Others have written to a lane."""
+
+    async def _scrub(self, memory_id: str) -> None:
+        self.scrubbed.append(memory_id)
+
+    async def aclose(self) -> None:
+        await self.lanes.aclose()
+        await asyncio.to_thread(self.committer.close)
+        self.files.close()
+
+    async def ask(self, request: SharingRequest) -> object:
+        answer = self.lanes.handlers()[type(request)](request, None)  # type: ignore[arg-type]
+        assert answer is not None
+        return await answer
+
+    async def share(self, *, dry_run: bool = False) -> object:
+        return await self.ask(ShareProject(self.project, LANE, dry_run))
+
+    async def submit(self, operation: Operation) -> Applied | RemembrancerError:
+        target = await find_target(self.files, operation)
+        if isinstance(target, (Applied, RemembrancerError)):
+            return target
+        assert not isinstance(target, UnusableRecords)
+        (outcome,) = await self.committer.submit(target, [operation])  # type: ignore[arg-type]
+        return outcome.reply
+
+    async def store(self, name: str, content: str, scope: Scope = "project") -> str:
+        operation = store_operation(name, content, project=self.project, scope=scope)
+        assert isinstance(await self.submit(operation), Applied)
+        return memory_id_of(operation)
+
+    async def change(self, name: str, change: Change) -> Applied | RemembrancerError:
+        return await self.submit(change_operation(name, change, project=self.project))
+
+    def records(self, scope: Scope) -> Records:
+        return self.files.lanes_of(self.project.id)[scope]
+
+    def finds(self, scope: Scope, word: str) -> bool:
+        return bool(self.records(scope).keyword_hits([Phrase(word)], Filters(SESSION), 5)[0])
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path) -> AsyncIterator[list[Host]]:
+    server = InProcessServer()
+    await InProcessJournal(server).create(LANE)
+    made = [Host(tmp_path / name, server, project) for name, project in (("here", PROJECT), ("there", OTHER_PROJECT))]
+    yield made
+    for host in made:
+        await host.aclose()
+
+
+async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_session_s(hosts: list[Host]) -> None:
+    here, there = hosts
+    memory_id = await here.store("lantern", "the lantern burns oil")
+    await here.store("candle", "the candle burns wax", "session")
+    await here.change("tag", TagMemory(memory_id, ("lit",)))
+    assert await here.share(dry_run=True) == ProjectShared(1)
+    assert not here.paths.lanes.exists(), "it was only asked"
+    assert await here.share() == ProjectShared(1)
+    assert await here.share() == ProjectShared(0), "to say it again does nothing"
+    assert (here.finds("session", "lantern"), here.finds("project", "lantern")) == (False, True)
+    assert (here.finds("session", "candle"), here.finds("project", "candle")) == (True, False)
+    await there.store("torch", "the torch burns pitch")
+    assert await there.share() == ProjectShared(1)
+    assert there.finds("project", "lantern")
+    shown = there.records("project").portable(memory_id, "session:elsewhere")
+    assert shown is not None
+    assert [entry.change for entry in shown.history] == ["stored", "tagged"]
+    await until(lambda: here.finds("project", "torch"))
+    await until(lambda: (LANE, 2) in here.embedded)  # what others store gets its vectors
+
+
+async def both_have_one(here: Host, there: Host) -> str:
+    """Have two hosts share a project; the id of a memory that the one has stored, and both have."""
+    await here.share()
+    await there.share()
+    memory_id = await here.store("lantern", "the lantern burns oil")
+    await until(lambda: there.finds("project", "lantern"))
+    return memory_id
+
+
+async def test_hosts_follow_each_other(hosts: list[Host]) -> None:
+    here, there = hosts
+    memory_id = await both_have_one(here, there)
+    assert isinstance(await there.change("erase", EraseMemory(memory_id)), Applied)
+    await until(lambda: here.scrubbed == [memory_id])
+    assert not here.finds("project", "lantern")
+    assert [each.change for each in here.told] == [EraseMemory(memory_id)], "its own are no news"
+    assert {each.project.id for each in (*here.told, *there.told)} == {PROJECT.id, OTHER_PROJECT.id}
+
+
+class TheirSharing:
+    """The memberships of a host of this test."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def memberships(self) -> tuple[Membership, ...]:
+        name = self._host.paths.home.name
+        return (Membership(LANE, "shop", name, Server(()), Keyring.new(), b""),)
+
+    def open(self, _: Membership) -> InProcessJournal:
+        return InProcessJournal(self._host.server)
+
+
+async def members_of(host: Host) -> dict[str, dict[str, int]]:
+    """The members, as `share status` on a host says how they are."""
+    described = await host.ask(DescribeLanes())
+    assert isinstance(described, LanesDescribed)
+    (about,) = await look_at_lanes(TheirSharing(host), described.lanes)  # type: ignore[arg-type]
+    return about["members"]  # type: ignore[return-value]
+
+
+async def test_a_status_says_who_has_not_confirmed_that_a_memory_is_erased(hosts: list[Host]) -> None:
+    here, there = hosts
+    memory_id = await both_have_one(here, there)
+    await there.aclose()
+    assert isinstance(await here.change("erase", EraseMemory(memory_id)), Applied)
+    told = await members_of(here)
+    assert (told["here"]["unconfirmed"], told["there"]["unconfirmed"]) == (0, 1)
+    there.start()
+    await there.files.project(OTHER_PROJECT)
+    async with asyncio.timeout(PATIENCE_S):
+        while (await members_of(here))["there"]["unconfirmed"]:  # noqa: ASYNC110 - of a word there is no event
+            await asyncio.sleep(0.01)
+    assert not there.finds("project", "lantern")
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    other = await here.store("torch", "the torch burns pitch")
+    assert isinstance(await here.change("erase again", EraseMemory(other)), Applied)
+    assert "unconfirmed" not in (await members_of(here))["there"], "who has left keeps a copy, and confirms nothing"
+
+
+async def test_who_joins_after_the_journal_was_trimmed_has_what_a_snapshot_has_and_makes_its_vectors(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = hosts
+    monkeypatch.setattr("remembrancer.actors.store.shared_lanes.TOLD_S", 0.0)
+    await here.share()
+    monkeypatch.setattr(here.lanes._open[LANE].snapshots, "_every", 2)
+    await here.store("lantern", "the lantern burns oil")
+    await here.store("candle", "the candle burns wax")
+    await until(lambda: bool(here.server.lanes[LANE].snapshots))
+    await here.journal.trim(LANE, before=3)
+    await there.share()
+    assert there.finds("project", "lantern")
+    assert there.finds("project", "candle")
+    assert there.embedded == [(LANE, 1), (LANE, 2)]
+    await there.store("torch", "the torch burns pitch")
+    await until(lambda: here.finds("project", "torch"))
+
+
+async def test_a_session_gives_a_memory_to_the_lane_and_none_goes_from_there_to_the_user_alone(
+    hosts: list[Host],
+) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    memory_id = await here.store("lantern", "the lantern burns oil", "session")
+    promote = change_operation("promote", PromoteMemory(memory_id, "project"))
+    target = await find_target(here.files, promote)
+    assert isinstance(target, Move)
+    assert target.name == LANE, "a server that is slow keeps nobody waiting who writes for the session"
+    assert isinstance(await here.submit(promote), Applied)
+    assert not here.finds("session", "lantern")
+    await until(lambda: there.finds("project", "lantern"))
+    refused = await there.change("promote to the user", PromoteMemory(memory_id, "user"))
+    assert isinstance(refused, InvalidInput)
+    assert "shared" in refused.message
+
+
+async def test_a_promotion_whose_outcome_nobody_knew_is_done_once_when_it_is_asked_for_again(
+    hosts: list[Host],
+) -> None:
+    here, _ = hosts
+    await here.share()
+    memory_id = await here.store("lantern", "the lantern burns oil", "session")
+    here.journal.loses_answers = 1
+    promotion = PromoteMemory(memory_id, "project")
+    assert isinstance(await here.change("promote", promotion), JournalAway)
+    assert here.finds("session", "lantern"), "it is let go by the lane's word alone"
+    await until(lambda: here.finds("project", "lantern"))
+    done = None
+    while not isinstance(done, Applied):  # for a moment a journal that did not answer is not asked again
+        done = await here.change("promote", promotion)
+    assert not here.finds("session", "lantern")
+    kept = here.records("project").portable(memory_id, SESSION)
+    assert kept is not None
+    assert [entry.version for entry in kept.history] == [2]
+
+
+async def test_without_the_journal_what_is_shared_waits_and_what_is_private_does_not(hosts: list[Host]) -> None:
+    here, there = hosts
+    await here.store("candle", "the candle burns wax", "session")
+    await here.share()
+    await there.share()
+    here.journal.reachable = False
+    refused = await here.submit(store_operation("lantern", "the lantern burns oil"))
+    assert isinstance(refused, JournalAway)
+    assert refused.retry_possible, "so that it is queued"
+    await here.store("torch", "the torch burns pitch", "session")
+    await there.store("bottle", "the bottle is old")
+    await until(lambda: here.lanes._open[LANE].silent is not None)
+    assert here.lanes.notices(PROJECT.id) == (), "a server that restarts is no news"
+    here.clock += SILENT_S + 5
+    (notice,) = here.lanes.notices(PROJECT.id)
+    assert notice.code == "partial_results"
+    assert "15 s is not here yet" in notice.message
+    states = await here.ask(DescribeLanes())
+    assert "not reachable" in str(states)
+    here.journal.reachable = True
+    await until(lambda: here.finds("project", "bottle") and not here.lanes.notices(PROJECT.id))
+
+
+async def test_a_fault_of_ours_does_not_end_the_following(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    monkeypatch.setattr(shared_lanes, "AGAIN_S", 0.01)
+    opened, faults = here.lanes._open[LANE], [KeyError("a fault")]
+    catch_up = opened.snapshots.catch_up
+
+    async def faulty() -> None:
+        if faults:
+            raise faults.pop()
+        await catch_up()
+
+    monkeypatch.setattr(opened.snapshots, "catch_up", faulty)
+    await there.store("bottle", "the bottle is old")
+    await until(lambda: here.finds("project", "bottle") and opened.silent is None)
+    assert "KeyError: 'a fault'" in caplog.text
+
+
+async def test_a_shared_project_is_shared_after_a_restart_and_a_first_question_finds_it(hosts: list[Host]) -> None:
+    here, _ = hosts
+    await here.share()
+    await here.store("lantern", "the lantern burns oil")
+    await here.aclose()
+    here.start()
+    assert here.files.exists(PROJECT)
+    await here.files.project(PROJECT)
+    assert here.finds("project", "lantern")
+    assert {records.name for records in here.files} == {"user", PROJECT.id, LANE}
+
+
+async def test_a_lane_that_is_asked_for_twice_at_once_is_opened_once_and_what_others_count_is_counted_once(
+    hosts: list[Host],
+) -> None:
+    here, there = hosts
+    memory_id = await both_have_one(here, there)
+    await here.aclose()
+    here.start()
+    await asyncio.gather(here.share(), here.lanes.open(PROJECT.id))
+    assert here.records("project") is here.lanes._open[LANE].lane
+    shown = there.records("project")
+    number = shown.number_of(memory_id)
+    assert number is not None
+    await there.committer.run(LANE, partial(shown.touch, [number], REQUESTED_AT + 60))
+    await there.store("torch", "the torch burns pitch")
+    await until(lambda: here.finds("project", "torch"))
+    counts = [host.records("project").portable(memory_id, None) for host in hosts]
+    assert [each and each.access_count for each in counts] == [1, 1]
+
+
+async def test_who_leaves_keeps_a_copy_and_takes_nothing_from_the_others(hosts: list[Host]) -> None:
+    here, there = hosts
+    memory_id = await both_have_one(here, there)
+    assert await there.ask(LeaveLane(OTHER_PROJECT, dry_run=True)) == LaneLeft(LANE, 1)
+    assert await there.ask(LeaveLane(OTHER_PROJECT)) == LaneLeft(LANE, 1)
+    assert there.records("project") is there.records("session")
+    kept = there.records("project").portable(memory_id, SESSION)
+    assert kept is not None
+    assert [entry.details.get("member") for entry in kept.history] == ["here"]
+    assert list(there.paths.lanes.glob("*.db*")) == []
+    await here.store("torch", "the torch burns pitch")
+    assert not there.finds("project", "torch")
+    with pytest.raises(InvalidInput, match="shares nothing"):
+        await there.ask(LeaveLane(OTHER_PROJECT))
+    assert await there.share() == ProjectShared(1), "one may come back"
+    assert not there.finds("session", "lantern")
+    assert there.finds("project", "torch")
+
+
+async def test_a_lane_is_for_one_project_and_a_project_has_one_lane(hosts: list[Host]) -> None:
+    here, _ = hosts
+    await here.share()
+    with pytest.raises(InvalidInput, match="a lane is for one project"):
+        await here.ask(ShareProject(OTHER_PROJECT, LANE))
+    with pytest.raises(InvalidInput, match="shares l_0123456789ab already"):
+        await here.ask(ShareProject(PROJECT, "l_other"))
+
+
+async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_made(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    await here.store("lantern", "the lantern burns oil")
+    manifest = back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
+    assert {f"lanes/{LANE}.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
+    await here.store("torch", "the torch burns pitch")
+    await here.aclose()
+    _, aside = restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
+    assert aside is not None
+    assert (aside / "lanes" / f"{LANE}.db").exists()
+    here.journal.reachable = False
+    here.start()
+    await here.files.project(PROJECT)
+    assert (here.finds("project", "lantern"), here.finds("project", "torch")) == (True, False)
+    await there.store("bottle", "the bottle is old")
+    here.journal.reachable = True
+    await until(lambda: here.finds("project", "torch") and here.finds("project", "bottle"))
+    await here.store("candle", "the candle burns wax")
+    await until(lambda: there.finds("project", "candle"))
+
+
+async def test_a_lane_that_was_restored_beside_another_journal_stops_and_can_be_read(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    here, _ = hosts
+    await here.share()
+    await here.store("lantern", "the lantern burns oil")
+    back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
+    await here.aclose()
+    restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
+    another = InProcessServer()
+    here.journal = InProcessJournal(another)
+    await here.journal.create(LANE)
+    here.start()
+    await here.files.project(PROJECT)
+    refused = await here.submit(store_operation("torch", "the torch burns pitch"))
+    assert isinstance(refused, JournalChanged)
+    assert here.finds("project", "lantern")
+    (notice,) = here.lanes.notices(PROJECT.id)
+    assert refused.message in notice.message
+
+
+async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_private(
+    hosts: list[Host], tmp_path: Path
+) -> None:
+    here, _ = hosts
+    await here.store("lantern", "the lantern burns oil")
+    back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
+    await here.share()
+    await here.aclose()
+    restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
+    here.start()
+    await here.files.project(PROJECT)
+    assert here.records("project") is here.records("session")
+    assert here.finds("session", "lantern")
+    assert await here.share() == ProjectShared(1)
+
+
+class Locked(InProcessJournal):
+    """A journal as it is for a host without the key."""
+
+    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+        page = await super().read(lane, after=after, limit=limit)
+        if page.entries:
+            raise KeyMissing("ask for a new invitation")
+        return page
+
+
+async def test_a_lane_that_has_stopped_goes_on_when_the_host_has_joined_again(hosts: list[Host]) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    here.journal = Locked(here.server)
+    await here.ask(RejoinLane(LANE))
+    await there.store("lantern", "the lantern burns oil")
+    await until(lambda: here.lanes.notices(PROJECT.id) != ())
+    described = await here.ask(DescribeLanes())
+    assert isinstance(described, LanesDescribed)
+    assert [state.code for state in described.lanes] == ["key_missing"]
+    assert isinstance(await here.submit(store_operation("torch", "the torch burns pitch")), KeyMissing)
+    here.journal = InProcessJournal(here.server)
+    await here.ask(RejoinLane(LANE))
+    await until(lambda: here.finds("project", "lantern"))
+    await here.store("bottle", "the bottle is old")
+    await until(lambda: there.finds("project", "bottle"))
+    assert here.lanes.notices(PROJECT.id) == ()
+
+
+async def test_what_is_shared_can_be_read_without_a_membership_and_goes_on_with_one(hosts: list[Host]) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    await here.store("lantern", "the lantern burns oil")
+    await here.aclose()
+    here.refusal = KeyMissing("join again")
+    here.start()
+    await here.files.project(PROJECT)
+    assert here.finds("project", "lantern")
+    refused = await here.submit(store_operation("torch", "the torch burns pitch"))
+    assert isinstance(refused, KeyMissing)
+    (notice,) = here.lanes.notices(PROJECT.id)
+    assert "join again" in notice.message
+    await there.store("bottle", "the bottle is old")
+    here.refusal = None
+    await here.ask(RejoinLane(LANE))
+    await until(lambda: here.finds("project", "bottle"))
+
+
+async def test_what_others_append_and_what_moves_in_is_counted_anew(hosts: list[Host]) -> None:
+    here, there = hosts
+    await here.store("lantern", "the lantern burns oil")
+    counted = here.committer.commits_of(PROJECT.id)
+    await here.share()
+    assert here.committer.commits_of(PROJECT.id) > counted
+    counted = here.committer.commits_of(LANE)
+    assert counted
+    await there.share()
+    await there.store("torch", "the torch burns pitch")
+    await until(lambda: here.finds("project", "torch"))
+    assert here.committer.commits_of(LANE) > counted
+
+
+async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host], tmp_path: Path) -> None:
+    here, there = hosts
+    await here.share()
+    await there.share()
+    await here.store("candle", "the candle burns wax", "session")
+    await here.store("lantern", "the lantern burns oil")
+    torch = await there.store("torch", "the torch burns pitch")
+    await until(lambda: here.finds("project", "torch"))
+    reader = HomeReader(here.paths)
+    written = reader.answer(WriteExport(str(tmp_path / "export"), (PROJECT.id,)))
+    assert isinstance(written, ExportWritten)
+    assert (written.memories, written.sessions) == (3, 1)
+    lines = [json.loads(line) for line in (tmp_path / "export").read_bytes().splitlines()]
+    memories = {line["memory"]["content"]: line for line in lines if line.get("line") == "memory"}
+    said = {
+        content: (
+            line["project"],
+            line["memory"]["scope"],
+            line["memory"]["history"][0].get("details", {}).get("member"),
+        )
+        for content, line in memories.items()
+    }
+    assert said == {
+        "the candle burns wax": (PROJECT.id, "session", None),
+        "the lantern burns oil": (PROJECT.id, "project", "here"),
+        "the torch burns pitch": (PROJECT.id, "project", "there"),
+    }
+    found = reader.answer(FindMemories(PROJECT.id, (torch,)))
+    assert found == MemoriesFound({torch: "the torch burns pitch"}), "so that an import says that it is there"
+    described = reader.answer(DescribeProjects())
+    assert isinstance(described, ProjectsDescribed)
+    assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
+    lane = here.paths.lane_database(LANE)
+    examined = reader.answer(ExamineFiles())
+    assert isinstance(examined, FilesExamined)
+    assert {file.path: file.state for file in examined.files}[str(lane)] == "whole"
+
+
+def test_a_store_that_shares_nothing_imports_nothing_for_it() -> None:
+    program = """if True:
+        import sys
+        import remembrancer.actors.store.actor
+        found = [name for name in sys.modules if name.startswith(("remembrancer.journal", "nats", "cryptography"))]
+        assert not found, found"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=PATIENCE_S)

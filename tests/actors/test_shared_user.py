@@ -1,0 +1,265 @@
+"""A user who shares his own scope between his machines: it goes where he goes, and nobody else sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.home_reader import HomeReader
+from remembrancer.actors.store.memory_files import find_target
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
+from remembrancer.protocol.home import ExportWritten, FindMemories, MemoriesFound, WriteExport
+from remembrancer.protocol.kinds import SCOPES
+from remembrancer.protocol.sharing import (
+    DescribeLanes,
+    GrantToken,
+    LaneLeft,
+    LanesDescribed,
+    LeaveLane,
+    ProjectShared,
+    SharedToken,
+    ShareProject,
+)
+from remembrancer.protocol.writes import (
+    Applied,
+    EraseMemory,
+    ProjectRef,
+    PromotedResult,
+    PromoteMemory,
+    TagMemory,
+    UpdateMemory,
+)
+from tests.actors.test_shared_lanes import LANE, Host
+from tests.lane_dump import dump_of
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+USER = ShareProject(None, LANE)
+
+
+class OwnHost(Host):
+    """One of a user's machines."""
+
+    is_users = True
+
+    async def reopen(self) -> None:
+        """End, and begin anew with what is in the files."""
+        await self.aclose()
+        self.start()
+        await self.files.open_users_lane()
+        await self.files.project(self.project)
+
+    def contents(self) -> list[str]:
+        """All that the user's files say, in order."""
+        found = [
+            memory.content
+            for records in self.files.users
+            for each in records.belongings().memories
+            if (memory := records.portable(each.id, None)) is not None
+        ]
+        return sorted(found)
+
+
+@pytest.fixture
+async def hosts(tmp_path: Path) -> AsyncIterator[list[OwnHost]]:
+    server = InProcessServer()
+    await InProcessJournal(server).create(LANE)
+    places = ("here", PROJECT), ("there", OTHER_PROJECT)
+    made = [OwnHost(tmp_path / name, server, project) for name, project in places]
+    yield made
+    for host in made:
+        await host.aclose()
+
+
+async def both_share(here: OwnHost, there: OwnHost) -> None:
+    for host in (here, there):
+        await host.files.project(host.project)
+        await host.ask(USER)
+
+
+async def test_a_user_has_on_each_machine_what_he_had_on_any(hosts: list[OwnHost]) -> None:
+    here, there = hosts
+    tea = await here.store("tea", "I drink tea", "user")
+    await here.change("tag", TagMemory(tea, ("kitchen",)))
+    await here.store("lantern", "the lantern burns oil")
+    await there.store("coffee", "I drink no coffee", "user")
+    twin = await there.store("tea there", "I drink tea", "user")
+    assert await here.ask(ShareProject(None, LANE, dry_run=True)) == ProjectShared(1)
+    assert not here.paths.lanes.exists(), "it was only asked"
+    assert await here.ask(USER) == ProjectShared(1)
+    assert await here.ask(USER) == ProjectShared(0), "to say it again does nothing"
+    assert await there.ask(USER) == ProjectShared(2)
+    await until(lambda: here.finds("user", "coffee"))
+    for host in hosts:
+        assert host.contents() == ["I drink no coffee", "I drink tea"], "the same text is one memory"
+    kept = here.records("user").portable(tea, None)
+    assert kept is not None
+    assert [entry.change for entry in kept.history] == ["stored", "tagged"]
+    merged = here.records("user").portable(twin, None)
+    assert merged is not None
+    assert merged.id == tea, "who knows it by its other id finds it"
+    assert here.finds("project", "lantern")
+    await here.store("bed", "I go to bed late", "user")
+    await until(lambda: there.finds("user", "bed"))
+    assert dump_of(here.paths.lane_database(LANE)) == dump_of(there.paths.lane_database(LANE))
+
+
+async def test_what_a_user_shares_is_his_after_a_restart_and_private_again_when_he_leaves(
+    hosts: list[OwnHost],
+) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    await here.store("tea", "I drink tea", "user")
+    await until(lambda: there.finds("user", "tea"))
+    await there.reopen()
+    await here.store("coffee", "I drink no coffee", "user")
+    await until(lambda: there.finds("user", "coffee"))
+    assert await there.ask(LeaveLane(None)) == LaneLeft(LANE, 2)
+    assert there.contents() == ["I drink no coffee", "I drink tea"]
+    await there.store("bed", "I go to bed late", "user")
+    with pytest.raises(InvalidInput, match="the user shares nothing"):
+        await there.ask(LeaveLane(None))
+    await there.reopen()
+    assert there.contents() == ["I drink no coffee", "I drink tea", "I go to bed late"]
+    assert not here.finds("user", "bed")
+    assert await there.ask(USER) == ProjectShared(3)
+    await until(lambda: here.finds("user", "bed"))
+    assert here.contents() == there.contents() == ["I drink no coffee", "I drink tea", "I go to bed late"]
+
+
+async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(hosts: list[OwnHost]) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    memory_id = await here.store("tea", "we drink tea")
+    promoted = await here.change("promote", PromoteMemory(memory_id, "user", "everywhere so"))
+    assert isinstance(promoted, Applied)
+    assert not here.finds("project", "tea")
+    await until(lambda: there.finds("user", "tea"))
+    refused = await there.change("not theirs", PromoteMemory(memory_id, "project"))
+    assert isinstance(refused, InvalidInput)
+    assert "came from another project" in refused.message
+    assert there.finds("user", "tea")
+    back = await here.change("back", PromoteMemory(memory_id, "project", "not so"))
+    assert isinstance(back, Applied)
+    assert isinstance(back.result, PromotedResult)
+    assert (back.result.previous_scope, here.finds("project", "tea"), here.finds("user", "tea")) == (
+        "user",
+        True,
+        False,
+    )
+    await until(lambda: not there.finds("user", "tea"))
+    for host in hosts:
+        assert not any("drink" in row for row in dump_of(host.paths.lane_database(LANE))), "its history went along"
+    again = await here.change("back", PromoteMemory(memory_id, "project", "not so"))
+    assert isinstance(again, Applied)
+    assert again.replayed
+    assert dump_of(here.paths.lane_database(LANE)) == dump_of(there.paths.lane_database(LANE))
+
+
+async def test_what_is_taken_back_while_the_server_is_away_is_the_project_s_after_a_restart(
+    hosts: list[OwnHost],
+) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    memory_id = await here.store("tea", "we drink tea")
+    assert isinstance(await here.change("promote", PromoteMemory(memory_id, "user")), Applied)
+    await until(lambda: there.finds("user", "tea"))
+    here.journal.reachable = False
+    waits = await here.change("back", PromoteMemory(memory_id, "project"))
+    assert isinstance(waits, JournalAway)
+    assert waits.retry_possible, "so that it is queued"
+    here.journal.reachable = True
+    await here.reopen()
+    await until(lambda: not there.finds("user", "tea"))
+    assert (here.finds("project", "tea"), here.finds("user", "tea")) == (True, False)
+    assert isinstance(await here.change("back", PromoteMemory(memory_id, "project")), Applied)
+    assert here.finds("project", "tea")
+
+
+async def test_without_the_journal_what_is_the_user_s_waits_and_a_project_s_does_not(hosts: list[OwnHost]) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    memory_id = await here.store("tea", "I drink tea", "user")
+    await until(lambda: there.finds("user", "tea"))
+    here.journal.reachable = False
+    waits = await here.change("update", UpdateMemory(memory_id, content="I drink black tea"))
+    assert isinstance(waits, JournalAway)
+    await here.store("lantern", "the lantern burns oil")
+    assert here.finds("user", "tea"), "it is read as ever"
+    assert isinstance(await there.change("erase", EraseMemory(memory_id)), Applied)
+    here.journal.reachable = True
+    await until(lambda: here.scrubbed == [memory_id])
+    assert not here.finds("user", "tea")
+
+
+async def test_who_does_not_see_the_user_sees_nothing_of_what_he_shares(hosts: list[OwnHost]) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    memory_id = await here.store("tea", "I drink tea", "user")
+    own_alone = ProjectRef(PROJECT.id, PROJECT.path, sees_user=False)
+    refused = await find_target(here.files, change_operation("tag", TagMemory(memory_id, ("x",)), project=own_alone))
+    assert isinstance(refused, NotFound)
+    lost = await find_target(
+        here.files, change_operation("back", PromoteMemory(memory_id, "project"), project=own_alone)
+    )
+    assert isinstance(lost, NotFound | InvalidInput)
+    assert not any(here.records(scope).number_of(memory_id) for scope in ("session", "project"))
+    token = SharedToken("ana", "0" * 64, b"key", 0.0)
+    with pytest.raises(InvalidInput, match="no project"):
+        await here.ask(GrantToken(LANE, token))
+
+
+async def test_a_user_s_own_and_a_project_s_are_never_one(hosts: list[OwnHost]) -> None:
+    here, there = hosts
+    await here.ask(USER)
+    for host in hosts:
+        with pytest.raises(InvalidInput):
+            await host.ask(ShareProject(host.project, LANE))
+        assert not host.files.shares(host.project.id)
+    there.is_users = False
+    with pytest.raises(InvalidInput, match="a project's"):
+        await there.ask(USER)
+    described = await here.ask(DescribeLanes())
+    assert isinstance(described, LanesDescribed)
+    assert [(each.lane, each.project) for each in described.lanes] == [(LANE, "")]
+
+
+async def test_what_a_user_shares_is_exported_and_found_as_his(hosts: list[OwnHost], tmp_path: Path) -> None:
+    here, _ = hosts
+    await here.store("lantern", "the lantern burns oil")
+    memory_id = await here.store("tea", "I drink tea", "user")
+    await here.ask(USER)
+    reader = HomeReader(here.paths)
+    found = await asyncio.to_thread(reader.answer, FindMemories(None, (memory_id,)))
+    assert found == MemoriesFound({memory_id: "I drink tea"})
+    for scopes, expected in ((SCOPES, {"tea", "oil"}), (("project",), {"oil"}), (("user",), {"tea"})):
+        request = WriteExport(str(tmp_path / "out.jsonl"), scopes=scopes)
+        written = await asyncio.to_thread(reader.answer, request)
+        assert isinstance(written, ExportWritten)
+        text = (tmp_path / "out.jsonl").read_text()
+        assert {word for word in ("tea", "oil") if word in text} == expected
+        assert written.memories == len(expected)
+
+
+async def test_a_project_that_is_moved_can_still_take_back_what_it_gave(hosts: list[OwnHost]) -> None:
+    here, there = hosts
+    await both_share(here, there)
+    memory_id = await here.store("tea", "we drink tea")
+    assert isinstance(await here.change("promote", PromoteMemory(memory_id, "user")), Applied)
+    for users in here.files.users:
+        await here.committer.run(users.name, partial(users.rename_project, PROJECT.id, OTHER_PROJECT.id))
+    await until(lambda: there.finds("user", "tea"))
+
+    def source() -> str | None:
+        found = there.records("user").portable(memory_id, SESSION)
+        return None if found is None else found.source_project
+
+    await until(lambda: source() == OTHER_PROJECT.id)
+    assert isinstance(await there.change("back", PromoteMemory(memory_id, "project")), Applied)
+    assert there.finds("project", "tea")

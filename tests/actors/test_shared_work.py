@@ -1,0 +1,346 @@
+"""The work in the background of a shared lane: one host does it at a time, and the next one knows what was done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from remembrancer.actors.store import job_finder
+from remembrancer.actors.store.job_finder import JobFinder
+from remembrancer.actors.store.job_queue import JobQueue
+from remembrancer.actors.store.memory_files import USER, find_target, moved_to
+from remembrancer.actors.store.shared_lanes import LEASE_S
+from remembrancer.config.settings import Settings
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.protocol.consolidation import ConsolidateJob, Maintain, MaintainJob, Work
+from remembrancer.protocol.errors import ConsolidatorUnavailable, NotFound, RemembrancerError
+from remembrancer.protocol.runs import ApplyRun, CloseRequest, ReviseMemory, UndoneResult, UndoRun
+from remembrancer.protocol.sharing import LeaveLane, ShareProject
+from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef
+from tests.actors.test_shared_lanes import LANE, Host
+from tests.lane_dump import dump_of
+from tests.operations import OTHER_PROJECT, PROJECT
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+T = TypeVar("T")
+CONSOLIDATOR = "consolidator of the test"
+
+
+class Worker(Host):
+    """A host that looks for work, and has a consolidator."""
+
+    finder: JobFinder
+    queue: JobQueue
+
+    def start(self) -> None:
+        super().start()
+        self.has_consolidator = True
+        self.queue = JobQueue()
+        self.finder = JobFinder(
+            self.files,
+            self.committer,
+            self.queue,
+            Settings(consolidation_threshold=3),
+            self.apply,
+            self.read,
+            lambda: None,
+            self.count_accesses,
+            self.lanes,
+            lambda: self.has_consolidator,
+        )
+
+    def changed(self, lane: str) -> None:
+        self.finder.mark(lane)
+
+    async def submit(self, operation: Operation) -> Applied | RemembrancerError:
+        """As the store does: what is not where it was looked for may be in the lane."""
+        reply = await super().submit(operation)
+        if not isinstance(reply, NotFound):
+            return reply
+        looked_in = await find_target(self.files, operation)
+        elsewhere = moved_to(self.files, operation, looked_in)  # type: ignore[arg-type]
+        if elsewhere is None:
+            return reply
+        (outcome,) = await self.committer.submit(elsewhere, [operation])  # type: ignore[arg-type]
+        return outcome.reply
+
+    async def apply(self, operation: Operation) -> Applied:
+        reply = await self.submit(operation)
+        if isinstance(reply, RemembrancerError):
+            raise reply
+        return reply
+
+    async def read(self, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work)
+
+    async def count_accesses(self) -> None:
+        """Nothing was shown here."""
+
+    async def job(self) -> Work | None:
+        """The next job, after a look."""
+        self.finder.mark(LANE)
+        await self.finder.look()
+        return self.queue.take(CONSOLIDATOR, time.monotonic())
+
+    async def done(self, job: Work) -> None:
+        """The consolidator has carried out a job."""
+        found = self.queue.finish(CONSOLIDATOR, job.job_id, time.monotonic())
+        assert found is not None
+        await self.finder.finished(found)
+        await self.finder.look()
+
+    def versions(self, memory_id: str) -> list[str]:
+        """The changes of a memory of the lane."""
+        memory = self.records("project").portable(memory_id, None)
+        return [] if memory is None else [entry.change for entry in memory.history]
+
+    def dump(self) -> list[str]:
+        return dump_of(self.paths.lane_database(LANE))
+
+
+class Server(InProcessServer):
+    """A server of lanes whose clock a test sets."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        super().__init__(lambda: time.time() + self.ahead_s)
+
+
+class OwnWorker(Worker):
+    """One of a user's machines, which share his own scope."""
+
+    is_users = True
+
+    async def join(self) -> None:
+        await self.files.project(self.project)
+        await self.ask(ShareProject(None, LANE))
+
+
+@pytest.fixture
+async def own_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[OwnWorker]]:
+    """Two machines of a user who shares a memory that is years old."""
+    monkeypatch.setattr(job_finder, "RENEW_S", 0.0)
+    server = Server()
+    await InProcessJournal(server).create(LANE)
+    made = [OwnWorker(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
+    for worker in made:
+        await worker.join()
+    await made[0].store("lantern", "my lantern burns oil", "user")
+    await until(lambda: made[1].finds("user", "lantern"))
+    yield made
+    for worker in made:
+        await worker.aclose()
+
+
+@pytest.fixture
+async def workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Worker]]:
+    """Two hosts of a lane with a memory that is years old: it was never maintained."""
+    monkeypatch.setattr(job_finder, "RENEW_S", 0.0)
+    server = Server()
+    await InProcessJournal(server).create(LANE)
+    made = [Worker(tmp_path / name, server, of) for name, of in (("here", PROJECT), ("there", OTHER_PROJECT))]
+    for worker in made:
+        await worker.share()
+    await made[0].store("lantern", "the lantern burns oil")
+    await until(lambda: made[1].finds("project", "lantern"))
+    yield made
+    for worker in made:
+        await worker.aclose()
+
+
+async def test_one_host_works_in_a_lane_and_the_others_rest(workers: list[Worker]) -> None:
+    here, there = workers
+    job = await here.job()
+    assert isinstance(job, MaintainJob), job
+    assert job.lane_time == here.lanes.time_of(LANE)
+    assert job.request.project == ProjectRef(LANE, PROJECT.path)
+    for _ in range(2):
+        assert await there.job() is None
+    await here.done(job)
+    assert await here.job() is None
+    assert here.server.lanes[LANE].leases == {}, "another may have the next turn"
+    assert await there.job() is None, "it knows that this is done"
+    assert here.dump() == there.dump()
+
+
+async def test_no_clock_of_a_host_says_that_something_is_due_in_a_lane(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = workers
+    job = await here.job()
+    assert job is not None
+    await here.done(job)
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 365 * 86400)
+    here.server.clock = now
+    await here.store("torch", "the torch burns pitch")
+    assert await here.job() is None
+    here.server.clock = lambda: now() + job_finder.MAINTENANCE_S + 60
+    await here.store("candle", "the candle burns wax")
+    assert isinstance(await here.job(), MaintainJob), "by the lane's own time"
+
+
+async def test_another_host_takes_over_when_the_one_that_works_is_killed(workers: list[Worker]) -> None:
+    here, there = workers
+    assert isinstance(await here.job(), MaintainJob)
+    await here.aclose()
+    assert await there.job() is None
+    here.server.ahead_s += LEASE_S + 1  # type: ignore[attr-defined]
+    job = await there.job()
+    assert isinstance(job, MaintainJob)
+    await there.done(job)
+    here.start()
+    await here.files.project(PROJECT)
+    assert await here.job() is None
+    await until(lambda: here.dump() == there.dump())
+
+
+async def test_a_host_without_a_consolidator_keeps_nobody_from_work(workers: list[Worker]) -> None:
+    here, there = workers
+    assert isinstance(await here.job(), MaintainJob)
+    here.has_consolidator = False
+    await here.finder.look()
+    assert isinstance(await there.job(), MaintainJob)
+    assert await here.job() is None
+
+
+async def test_consolidation_is_asked_for_once_and_done_where_the_lease_is(workers: list[Worker]) -> None:
+    here, there = workers
+    maintained = await here.job()
+    assert maintained is not None
+    await here.done(maintained)
+    for number in range(4):
+        await there.store(f"candle {number}", f"candle {number} burns wax")
+    await until(lambda: here.finds("project", "candle"))
+    jobs = [await worker.job() for worker in (there, here, here)]
+    assert [type(job) for job in jobs] == [ConsolidateJob, type(None), type(None)]
+    job = jobs[0]
+    assert isinstance(job, ConsolidateJob)
+    run = ApplyRun("run:closing", "project", "consolidation", "summarize_cluster", (CloseRequest(job.request_id),))
+    assert job.project is not None
+    assert isinstance(await there.submit(Operation("closing", job.project, "", time.time(), run)), Applied)
+    await there.done(job)
+    assert (await there.job(), await here.job()) == (None, None)
+    await until(lambda: here.dump() == there.dump())
+
+
+async def test_a_run_in_a_lane_is_undone_from_any_host_and_leaves_nothing_of_what_is_erased(
+    workers: list[Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = workers
+    monkeypatch.setattr("remembrancer.actors.store.shared_lanes.SCRUB_S", 0.0)
+    memory_id = await here.store("torch", "the torch burns pitch")
+    archiving = ReviseMemory(memory_id, "archived", expected_version=1, status="archived", reason="weak")
+    run = ApplyRun("run:weak", "project", "maintenance", "decay_archive", (archiving,))
+    in_lane = Operation("weak", ProjectRef(LANE, ""), "", time.time(), run)
+    assert isinstance(await here.submit(in_lane), Applied)
+    again = msgspec.structs.replace(in_lane, operation_id="weak too")
+    assert isinstance(await here.submit(again), Applied), "what was planned on an old state is passed over"
+    await until(lambda: len(there.versions(memory_id)) == 2)
+    undone = await there.change("undo", UndoRun("run:weak", "project"))
+    assert isinstance(undone, Applied)
+    assert isinstance(undone.result, UndoneResult)
+    assert undone.result.memories == (memory_id,)
+    assert there.versions(memory_id) == ["stored", "archived", "undone"]
+    await until(lambda: here.dump() == there.dump())
+    entries = here.server.lanes[LANE].entries.values()
+    with_words = [entry.position for entry in entries if memory_id.encode() in entry.body]
+    assert isinstance(await there.change("erase", EraseMemory(memory_id)), Applied)
+    lane = here.lanes._open[LANE].lane
+    await until(lambda: lane.is_erased(memory_id))
+    assert lane.to_scrub >= max(with_words), "the entries of the runs are among those that are scrubbed"
+
+
+async def test_one_of_a_user_s_machines_works_in_what_he_shares_and_another_takes_over(
+    own_workers: list[OwnWorker],
+) -> None:
+    here, there = own_workers
+    job = await here.job()
+    assert job == MaintainJob(job.job_id if job else 0, Maintain(None), here.lanes.time_of(LANE))
+    for _ in range(2):
+        assert await there.job() is None
+    await here.aclose()
+    assert await there.job() is None
+    here.server.ahead_s += LEASE_S + 1  # type: ignore[attr-defined]
+    job = await there.job()
+    assert isinstance(job, MaintainJob)
+    await there.done(job)
+    assert there.server.lanes[LANE].leases == {}, "another may have the next turn"
+    here.start()
+    await here.files.open_users_lane()
+    await here.files.project(PROJECT)
+    assert await here.job() is None, "it knows that this is done"
+    await until(lambda: here.dump() == there.dump())
+
+
+async def test_what_a_user_shares_is_summed_up_once_and_that_is_undone_from_any_machine(
+    own_workers: list[OwnWorker],
+) -> None:
+    here, there = own_workers
+    maintained = await here.job()
+    assert maintained is not None
+    await here.done(maintained)
+    ids = [await there.store(f"candle {number}", f"my candle {number} burns wax", "user") for number in range(4)]
+    await until(lambda: here.finds("user", "candle"))
+    jobs = [await worker.job() for worker in (there, here, here)]
+    assert [type(job) for job in jobs] == [ConsolidateJob, type(None), type(None)]
+    job = jobs[0]
+    assert isinstance(job, ConsolidateJob)
+    assert job.project is None
+    revised = ReviseMemory(ids[0], "archived", expected_version=1, status="archived", reason="weak")
+    nobody = ProjectRef("", "")
+    for name, edits in (("weak", (revised,)), ("closing", (CloseRequest(job.request_id),))):
+        run = ApplyRun(f"run:{name}", "user", "consolidation", "summarize_cluster", edits)
+        assert isinstance(await there.submit(Operation(name, nobody, "", time.time(), run)), Applied)
+    await there.done(job)
+    assert (await there.job(), await here.job()) == (None, None)
+    undoing = Operation("undo", nobody, "", time.time(), UndoRun("run:weak", "user"))
+    await until(lambda: here.dump() == there.dump())
+    undone = await here.submit(undoing)
+    assert isinstance(undone, Applied)
+    assert isinstance(undone.result, UndoneResult)
+    assert undone.result.memories == (ids[0],)
+    await until(lambda: here.dump() == there.dump())
+
+
+async def test_who_asks_for_work_in_a_lane_has_its_lease_or_is_told_who_has_it(own_workers: list[OwnWorker]) -> None:
+    here, there = own_workers
+    maintained = await here.job()
+    assert maintained is not None
+    with pytest.raises(ConsolidatorUnavailable, match="here is at work there"):
+        async with there.finder.working_in(LANE, reads_only=False):
+            pass
+    async with there.finder.working_in(LANE, reads_only=True) as at:
+        assert at == there.lanes.time_of(LANE)
+    await here.done(maintained)
+    assert there.finder.lane_of(None) == there.finder.lane_of(ProjectRef(LANE, "")) == LANE
+    assert there.finder.lane_of(OTHER_PROJECT) is None
+    async with there.finder.working_in(LANE, reads_only=False) as at:
+        assert at == there.lanes.time_of(LANE)
+        assert await there.job() is None
+        assert here.server.lanes[LANE].leases["consolidator"][0] == "there", "a look keeps it meanwhile"
+    assert await there.job() is None
+    assert here.server.lanes[LANE].leases == {}, "and gives it back afterwards"
+    here.journal.reachable = False
+    with pytest.raises(ConsolidatorUnavailable, match="journal is away"):
+        async with here.finder.working_in(LANE, reads_only=False):
+            pass
+
+
+async def test_a_user_who_leaves_is_worked_for_as_before(own_workers: list[OwnWorker]) -> None:
+    here, there = own_workers
+    assert isinstance(await here.job(), MaintainJob)
+    await here.ask(LeaveLane(None))
+    here.finder.mark(USER)
+    job = await here.job()
+    assert job is not None
+    assert (job.request, job.lane_time) == (Maintain(None), None)  # type: ignore[union-attr]
+    here.server.ahead_s += LEASE_S + 1  # type: ignore[attr-defined]
+    assert isinstance(await there.job(), MaintainJob)

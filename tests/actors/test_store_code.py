@@ -1,0 +1,137 @@
+"""The store's list of the trees of code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from remembrancer.code.index import CodeIndex
+from remembrancer.config.project import project_of
+from remembrancer.protocol.code import (
+    CodeDescription,
+    CodeFound,
+    DeleteCode,
+    DescribeCode,
+    IndexCode,
+    ListCodeFiles,
+    SearchCode,
+)
+from remembrancer.protocol.files import FilesListed
+from remembrancer.protocol.paths import delete_database
+from remembrancer.protocol.projects import MoveProject, ProjectMoved
+from tests.actors.store_process import store_rig
+from tests.operations import PROJECT, store_operation
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_trees_that_are_asked_for_at_once_are_all_listed_and_none_has_two_indexes(
+    home: Path, tmp_path: Path
+) -> None:
+    roots = [tmp_path / name for name in "abc"]
+    for root in roots:
+        root.mkdir()
+    async with store_rig(home) as rig:
+        asked = [IndexCode(PROJECT, str(root), watch=False) for root in (*roots, *roots)]
+        await asyncio.gather(*(rig.gateway.ask(each, CodeDescription) for each in asked))
+        known = await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)
+        assert [tree.root for tree in known.trees] == [str(root) for root in roots]
+        assert len(list(rig.paths.projects.glob("*/code/*.db"))) == len(roots)
+
+
+async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_before(
+    home: Path, tmp_path: Path
+) -> None:
+    async with store_rig(home) as rig:
+        (before,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)).trees
+        (database,) = rig.paths.projects.glob("*/code/*.db")
+        delete_database(database)
+        index = CodeIndex(database, "make")
+        index.note(status="ready")
+        index.close()
+        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
+        assert (before.status, after.status) == ("queued", "ready")
+
+
+def be_ready(folder: Path) -> None:
+    """Say in each index of a project that it is filled: no indexer is there."""
+    for database in folder.glob("code/*.db"):
+        index = CodeIndex(database, "write")
+        index.note(status="ready")
+        index.close()
+
+
+def lose(database: Path) -> None:
+    delete_database(database)
+
+
+def damage(database: Path) -> None:
+    database.write_bytes(b"no index" * 4096)
+
+
+def damage_inside(database: Path) -> None:
+    """It can be opened, and not be read."""
+    content = database.read_bytes()
+    database.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+
+
+@pytest.mark.parametrize(
+    ("harm", "question"), [(lose, DescribeCode), (damage, ListCodeFiles), (damage_inside, SearchCode)]
+)
+async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
+    home: Path, tmp_path: Path, harm: Callable[[Path], None], question: type[DescribeCode | SearchCode | ListCodeFiles]
+) -> None:
+    async with store_rig(home) as rig:
+        (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)).trees
+        (database,) = rig.paths.projects.glob("*/code/*.db")
+        be_ready(database.parent.parent)
+        assert (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees[0].status == "ready"
+        await rig.restart()  # nobody has it open
+        harm(database)
+        if question is SearchCode:
+            found = await rig.gateway.ask(SearchCode(PROJECT, "lantern"), CodeFound)
+            assert found == CodeFound((), ())
+        elif question is ListCodeFiles:
+            await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id), FilesListed)
+        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
+        assert (after.id, after.status, after.error) == (tree.id, "queued", "")
+        (made,) = rig.paths.projects.glob("*/code/*.db")
+        assert made != database, "whoever has the old one open writes into no new one"
+        await rig.gateway.ask(DeleteCode(PROJECT, tree.id), CodeDescription)
+        assert not list(rig.paths.projects.glob("*/code/*.db*"))
+
+
+async def test_trees_of_a_project_that_is_moved_lie_in_its_new_place_and_keep_their_indexes(
+    home: Path, tmp_path: Path
+) -> None:
+    old, new, beside, own = (tmp_path / name for name in ("old", "new", "beside", "own"))
+    for each in (old / "src", beside, new, own):
+        each.mkdir(parents=True)
+    before, after = project_of(old), project_of(new)
+    async with store_rig(home) as rig:
+        for project in (before, after):
+            await rig.gateway.submit(store_operation(project.id, f"of {project.path}", project=project))
+        for root in (old, old / "src", beside):
+            await rig.gateway.ask(IndexCode(before, str(root), watch=False), CodeDescription)
+        be_ready(rig.paths.project_database(before.id).parent)
+        known = (await rig.gateway.ask(DescribeCode(before), CodeDescription)).trees
+        for root in (new, own):
+            await rig.gateway.ask(IndexCode(after, str(root), watch=False), CodeDescription)
+        (old / "src").rename(new / "src")
+        old.rmdir()
+        await rig.gateway.ask(MoveProject(before, after, str(new)), ProjectMoved)
+        for _ in range(2):
+            trees = (await rig.gateway.ask(DescribeCode(after), CodeDescription)).trees
+            states = {tree.root: tree.status for tree in trees}
+            assert states == {str(new): "ready", str(new / "src"): "ready", str(beside): "ready", str(own): "queued"}
+            assert {tree.id for tree in known} < {tree.id for tree in trees}
+            assert (await rig.gateway.ask(DescribeCode(before), CodeDescription)).trees == ()
+            await rig.restart()
+        (again,) = (await rig.gateway.ask(IndexCode(after, str(new), watch=False), CodeDescription)).trees
+        assert again.id in {tree.id for tree in known}, "asked for again it is the same tree"
+        old.mkdir()
+        (other,) = (await rig.gateway.ask(IndexCode(after, str(old), watch=False), CodeDescription)).trees
+        assert other.id not in {tree.id for tree in trees}, "another tree, although it lies where one has been"

@@ -1,0 +1,220 @@
+// Walks through the memory browser in a real Chromium. What goes wrong is an error, and the exit status is 1.
+"use strict";
+const [which, link, home, folder] = process.argv.slice(2);
+const modules = process.env.REMEMBRANCER_CLIENTS + "/node_modules/";
+const { chromium } = require(modules + "playwright-core");
+const assert = require("node:assert");
+const fs = require("node:fs");
+const { token, url, gateway } = JSON.parse(process.env.DOOR);
+const PAGES = ["/", "/?q=deploy", "/review", "/timeline", "/graph", "/sessions", "/notes", "/code", "/projects", "/health", "/usage"];
+const WAIT = { timeout: 30000 };
+
+async function store(content, fields = {}) { // as a session does
+  const body = { jsonrpc: "2.0", id: Math.random().toString(), method: "tools/call", params: { name: "store_memory", arguments: { content, ...fields } } };
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
+  const answer = await (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  return answer.result.structuredContent.memory_id;
+}
+
+async function recall(query) {
+  const body = { jsonrpc: "2.0", id: Math.random().toString(), method: "tools/call", params: { name: "recall_memories", arguments: { query } } };
+  await fetch(url, { method: "POST", headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` }, body: JSON.stringify(body) });
+}
+
+const walks = {
+  // A person who has never seen it finds a wrong memory, sees why and when it was shown, corrects it, undoes that, and watches a session store another.
+  async person(browser) {
+    await store("We deploy on Mondays, after the stand-up", { tags: ["deploy"] });
+    await store("The database is PostgreSQL 16", { tags: ["db"] });
+    await recall("when do we deploy");
+    const page = await opened(browser);
+    await page.fill("#q", "when do we deploy");
+    const found = page.locator("#results .card", { hasText: "Mondays" }).first();
+    await found.locator(".chance").waitFor(WAIT);
+    await page.waitForURL(/q=when/, WAIT);
+    await found.locator("summary", { hasText: "why" }).click();
+    assert.ok(await found.locator("svg rect").count() > 0);
+    await found.locator("a.text").click();
+    await page.getByText("When it was shown").waitFor(WAIT);
+    await page.getByText("at place 1").first().waitFor(WAIT);
+    await page.getByText("Edit", { exact: true }).click();
+    await page.locator("textarea[name=content]").fill("We deploy on Tuesdays, after the stand-up");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved.").waitFor(WAIT);
+    assert.deepStrictEqual(await page.locator(".diff del").allInnerTexts(), ["Mondays"]);
+    await page.getByRole("button", { name: "Undo" }).click();
+    await page.getByText("Undone.").waitFor(WAIT);
+    assert.match(await page.locator(".content").innerText(), /Mondays/);
+    await page.goBack();
+    await page.getByRole("link", { name: "Timeline" }).click();
+    await page.locator("#pulse.on").waitFor(WAIT);
+    const news = `The gate opens at seven, says a session`;
+    await store(news);
+    await page.getByText(news).waitFor(WAIT);
+    await page.keyboard.press("/");
+    await page.waitForURL(/\/p\/p_\w+\/$/, WAIT);
+    await page.keyboard.press("Control+k");
+    assert.strictEqual(await page.evaluate(() => document.activeElement.id), "q");
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("x");
+    await page.locator(".several").waitFor(WAIT);
+    await page.locator(".several input[name=tags]").fill("gates");
+    await page.getByRole("button", { name: "Tag" }).click();
+    await page.getByText("Tags changed.").waitFor(WAIT);
+    await page.locator(".brand").focus();
+    await page.keyboard.press("u");
+    await page.getByText("Undone.").waitFor(WAIT);
+    await page.locator(".brand").focus();
+    await page.keyboard.press("?");
+    await page.locator("dialog[open]").waitFor(WAIT);
+  },
+  // Each action that the first walk has not, with its undoing; another tab shows what comes of it.
+  async actions(browser) {
+    const ids = [];
+    for (const name of ["north", "south", "west"]) ids.push(await store(`The ${name} gate is open`));
+    await store("Apples are red, and nothing about doors is said here");
+    const page = await opened(browser, { acceptDownloads: true }), other = await page.context().newPage();
+    const base = page.url().replace(/\/$/, ""), undo = () => page.getByRole("button", { name: "Undo" }).click();
+    const open = (at) => at.locator("#results .card a.text", { hasText: "gate is open" });
+    const tick = async (...names) => { for (const name of names) await page.locator(".card", { hasText: `The ${name} gate` }).locator("input").check(); };
+    await other.goto(base + "/");
+    await other.locator("#pulse.on").waitFor(WAIT);
+    // Several are forgotten at once, here and in the other tab; and are back.
+    await page.goto(base + "/");
+    await tick("north", "south");
+    await page.getByRole("button", { name: "Forget" }).click();
+    await page.getByText("Forgotten.").waitFor(WAIT);
+    assert.strictEqual(await open(page).count(), 1);
+    await other.waitForFunction(() => !document.querySelector("#results").innerText.includes("north gate"), null, WAIT);
+    await undo();
+    await page.getByText("Undone.").waitFor(WAIT);
+    assert.strictEqual(await open(page).count(), 3);
+    await open(other).nth(2).waitFor(WAIT);
+    // Several are moved to the user, and back.
+    await tick("north", "west");
+    await page.getByRole("button", { name: "To the user" }).click();
+    await page.getByText("Moved.").waitFor(WAIT);
+    await page.goto(base + "/?scope=user");
+    assert.strictEqual(await open(page).count(), 2);
+    await page.goBack();
+    await undo();
+    await page.getByText("Undone.").waitFor(WAIT);
+    await page.goto(base + "/?scope=user");
+    assert.strictEqual(await open(page).count(), 0);
+    // One is moved, comes back by Undo, is no longer true, and is again.
+    await page.goto(`${base}/memory/${ids[0]}`);
+    for (const [name, said] of [["To the user", "Moved."], ["No longer true", "Marked as no longer true."], ["Forget", "Forgotten."]]) {
+      await page.getByRole("button", { name, exact: true }).click();
+      await page.getByText(said).waitFor(WAIT);
+      await page.keyboard.press("u");
+      await page.getByText("Undone.").waitFor(WAIT);
+    }
+    assert.match(await page.locator(".memory .about").innerText(), /project/);
+    // A run of the consolidator is undone by one click.
+    await page.goto(base + "/timeline");
+    await page.getByText("consolidation of 2 memories").waitFor(WAIT);
+    await page.getByRole("button", { name: "undo all of it" }).click();
+    await page.getByText("The run was undone.").waitFor(WAIT);
+    await other.getByText("The old gate squeaks").first().waitFor(WAIT);
+    // Filters are in the address, and what is shown is exported.
+    await page.goto(base + "/");
+    await page.fill("#q", "gate");
+    await page.locator("#results .chance").first().waitFor(WAIT);
+    await page.selectOption("select[name=scope]", "project");
+    await page.waitForURL(/scope=project/, WAIT);
+    await page.waitForURL(/q=gate/, WAIT);
+    await page.locator("#results .chance").first().waitFor(WAIT);
+    const shown = await page.locator("#results > .cards .card").count(), coming = page.waitForEvent("download", WAIT);
+    await page.getByText("Export these").click();
+    const lines = fs.readFileSync(await (await coming).path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
+    assert.strictEqual(lines.length, shown);
+    // Why not this one?
+    const apples = (await (await page.request.get(base + "/?q=apples")).text()).match(/memory:[0-9A-Z]{26}/)[0];
+    await page.getByText("What was left out, and why").click();
+    await page.fill("input[name=not]", apples);
+    await page.getByRole("button", { name: "Ask" }).click();
+    await page.locator(".answer").waitFor(WAIT);
+    assert.match(await page.locator(".answer").innerText(), /weighed|in the answer|stands for it/);
+  },
+  // Two tabs, the gateway killed under them: they connect again, and hear what is stored then.
+  async killed(browser) {
+    const page = await opened(browser), other = await page.context().newPage();
+    await other.goto(page.url());
+    for (const each of [page, other]) await each.locator("#pulse.on").waitFor(WAIT);
+    process.kill(gateway, "SIGKILL");
+    await page.locator("#pulse:not(.on)").waitFor(WAIT);
+    for (const each of [page, other]) await each.locator("#pulse.on").waitFor(WAIT);
+    await store("The well is deep");
+    for (const each of [page, other]) await each.getByText("The well is deep").first().waitFor(WAIT);
+  },
+  // Every page: nothing serious for axe-core in light and dark, no wider than a phone, no error; and what works without scripts.
+  async pages(browser) {
+    const id = await store("We **deploy** on Tuesdays", { tags: ["deploy"], related_entities: [{ name: "Billing", type: "service", relationship: "about" }] });
+    const axe = fs.readFileSync(modules + "axe-core/axe.min.js", "utf8"), said = [];
+    for (const colorScheme of ["light", "dark"]) {
+      const page = await opened(browser, { colorScheme, viewport: { width: 360, height: 740 } });
+      const base = page.url().replace(/\/$/, "");
+      page.on("pageerror", (error) => said.push(`${page.url()}: ${error.message}`));
+      for (const path of [...PAGES, `/memory/${id}`]) {
+        await page.goto(base + path);
+        await page.evaluate(() => new Promise(requestAnimationFrame));
+        const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+        if (wide > 360) said.push(`${path}: ${wide} pixels wide`);
+        await page.evaluate(axe.length > 0 ? `${axe};0` : "0");
+        const found = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
+        for (const each of found.violations.filter((one) => ["serious", "critical"].includes(one.impact)))
+          said.push(`${colorScheme} ${path}: ${each.id}: ${each.nodes[0].html.slice(0, 160)}`);
+      }
+      const paper = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      assert.strictEqual(colorScheme === "dark", Number(paper.match(/\d+/)[0]) < 128, paper);
+      await page.context().close();
+    }
+    assert.deepStrictEqual(said, []);
+    const page = await opened(browser, { javaScriptEnabled: false });
+    await page.fill("#q", "deploy");
+    await page.keyboard.press("Enter");
+    await page.locator("#results .card a.text").first().click();
+    await page.getByText("Edit", { exact: true }).click();
+    await page.locator("input[name=summary]").fill("Deployments");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved.").waitFor(WAIT);
+    await page.getByRole("button", { name: "Undo" }).click();
+    await page.getByText("Undone.").waitFor(WAIT);
+    await page.locator(".brand").click();
+    await page.locator(".card input").first().check();
+    await page.getByRole("button", { name: "Forget" }).click();
+    await page.getByText("Forgotten.").waitFor(WAIT);
+    await page.getByRole("button", { name: "Undo" }).click();
+    await page.getByText("Undone.").waitFor(WAIT);
+    await page.getByRole("link", { name: "Usage" }).click();
+    await page.getByText("tokens given out").waitFor(WAIT);
+  },
+  // The pictures of the documents.
+  async pictures(browser) {
+    const page = await opened(browser, { viewport: { width: 1200, height: 760 } });
+    const base = page.url().replace(/\/$/, "");
+    await page.goto(base + "/?q=" + encodeURIComponent("how do we deploy the billing service?"));
+    await page.locator(".why summary").first().click();
+    await page.screenshot({ path: `${folder}/browser-search.png` });
+    await page.locator(".card a.text").first().click();
+    await page.getByText("When it was shown").waitFor(WAIT);
+    await page.screenshot({ path: `${folder}/browser-memory.png` });
+    await page.goto(base + "/timeline");
+    await page.emulateMedia({ colorScheme: "dark" });
+    await page.screenshot({ path: `${folder}/browser-timeline.png` });
+  },
+};
+
+async function opened(browser, options = {}) {
+  const state = `${home}/state.json`, context = await browser.newContext({ ...options, ...(fs.existsSync(state) ? { storageState: state } : {}) });
+  const page = await context.newPage();
+  await page.goto(fs.existsSync(state) ? link.replace(/enter.*/, "") : link);
+  await page.waitForURL(/\/p\/p_/, WAIT).catch(() => page.goto(link.replace(/enter.*/, "")));
+  await context.storageState({ path: state });
+  return page;
+}
+
+(async () => {
+  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: ["--no-sandbox"] });
+  try { await walks[which](browser); } finally { await browser.close(); }
+})().catch((error) => { console.error(error); process.exit(1); });

@@ -1,0 +1,74 @@
+"""The memory browser in a real Chromium: whole walks, as a person takes them.
+
+They need Chromium, Node and what `make browser` installs; without them these tests are skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from remembrancer.config.tokens import Tokens
+from tests.clients.test_inspector import CLIENTS
+from tests.patience import PATIENCE_S
+from tests.processes.browser_visit import Visit
+from tests.processes.http_door import Door
+from tests.processes.portable_rig import command
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+MODULES = CLIENTS.parents[1]
+MINUTES_S = 6 * PATIENCE_S
+
+pytestmark = [
+    pytest.mark.skipif(
+        CHROMIUM is None or not (MODULES / "node_modules" / "axe-core").exists(),
+        reason="Chromium or playwright-core is not installed: run `make browser`",
+    ),
+]
+
+
+def walk(door: Door, which: str, folder: Path) -> None:
+    """Take a walk. Fails the test with what the walk says."""
+    visit = Visit(door, door.home)
+    visit.client.close()
+    link = f"{visit.base}/enter?link={Tokens(door.home).link(str(door.home), time.time())}"
+    if which == "actions":
+        visit.consolidated(visit.stored("The old gate is rusty"), visit.stored("The old gate squeaks"))
+    processes = json.loads(command("status", "--json", home=door.home).stdout)["processes"]
+    gateway = next(each["pid"] for each in processes if each["role"] == "gateway")
+    about = json.dumps({"token": visit.token, "url": door.url, "gateway": gateway})
+    environ = {**os.environ, "DOOR": about, "CHROMIUM": str(CHROMIUM), "REMEMBRANCER_CLIENTS": str(MODULES)}
+    script = Path(__file__).with_name("browser_walk.cjs")
+    walking = ["node", str(script), which, link, str(door.home), str(folder)]
+    finished = subprocess.run(walking, env=environ, capture_output=True, text=True, timeout=MINUTES_S, check=False)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_a_person_finds_corrects_and_undoes_and_watches_a_session_store(door: Door, tmp_path: Path) -> None:
+    door.start()
+    walk(door, "person", tmp_path)
+
+
+def test_several_are_moved_forgotten_and_exported_a_run_is_undone_and_another_tab_shows_it(
+    door: Door, tmp_path: Path
+) -> None:
+    door.start()
+    walk(door, "actions", tmp_path)
+
+
+def test_two_open_pages_connect_again_when_the_gateway_was_killed(door: Door, tmp_path: Path) -> None:
+    door.start()
+    walk(door, "killed", tmp_path)
+
+
+def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_works_without_scripts(
+    door: Door, tmp_path: Path
+) -> None:
+    door.start()
+    walk(door, "pages", tmp_path)

@@ -1,0 +1,209 @@
+"""The journals that the suite of the contract runs over, each with the faults that a test asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Protocol, Self
+
+import nats
+import psycopg
+
+from remembrancer.journal.contract import Journal
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.journal.jetstream import JetStreamJournal, Server, entries_stream, state_stream
+from remembrancer.journal.postgres import PostgresJournal
+from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
+from tests.nats_servers import NatsServers
+from tests.postgres_servers import PostgresServer
+
+RESOLVE_S = 5.0
+"""The time that a journal takes to learn what is so, of the servers of a test, which are all there."""
+
+
+class Journals(Protocol):
+    """A server of journals, and connections to it, closed at the end."""
+
+    def __init__(self, directory: Path) -> None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def lane(self) -> str:
+        """The name of a lane that no other test has."""
+        ...
+
+    async def connect(self) -> Journal:
+        """A connection of one more host."""
+        ...
+
+    async def lose(self, lane: str) -> None:
+        """Delete a lane's journal behind the hosts' backs."""
+        ...
+
+    async def pass_time(self, seconds: float) -> None:
+        """Return when so much time has passed for the server."""
+        ...
+
+    def now(self) -> float:
+        """The server's time, in seconds since the epoch."""
+        ...
+
+
+class InProcess:
+    """Everything in this process."""
+
+    def __init__(self, directory: Path) -> None:
+        self._now = 0.0
+        self._server = InProcessServer(clock=lambda: self._now)
+        self._numbers = itertools.count()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Nothing is held open."""
+
+    def lane(self) -> str:
+        """See `Journals`."""
+        return f"lane-{next(self._numbers)}"
+
+    async def connect(self) -> Journal:
+        """See `Journals`."""
+        return InProcessJournal(self._server)
+
+    async def lose(self, lane: str) -> None:
+        """See `Journals`."""
+        self._server.delete(lane)
+
+    async def pass_time(self, seconds: float) -> None:
+        """See `Journals`."""
+        self._now += seconds
+
+    def now(self) -> float:
+        """See `Journals`."""
+        return self._now
+
+
+class OneServer:
+    """A NATS server with JetStream, which all tests of this process share, and seals on everything."""
+
+    count = 1
+    _running: ClassVar[dict[int, NatsServers]] = {}
+
+    def __init__(self, directory: Path) -> None:
+        self._connections: list[Journal] = []
+        self._keyring = Keyring.new()
+
+    async def __aenter__(self) -> Self:
+        if self.count not in self._running:
+            servers = self._running[self.count] = NatsServers(self.count)
+            atexit.register(servers.__exit__)
+            await asyncio.to_thread(servers.__enter__)
+            first = JetStreamJournal(Server(servers.urls))
+            await servers.until_ready(first)
+            await first.aclose()
+        self._server = Server(self._running[self.count].urls)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections:
+            await connection.aclose()
+
+    def lane(self) -> str:
+        """See `Journals`."""
+        return f"lane-{uuid.uuid4().hex}"
+
+    async def connect(self) -> Journal:
+        """See `Journals`."""
+        self._connections.append(
+            Sealed(JetStreamJournal(self._server, seal_bytes=SEAL_BYTES, resolve_s=RESOLVE_S), self._keyring)
+        )
+        return self._connections[-1]
+
+    async def lose(self, lane: str) -> None:
+        """See `Journals`."""
+        client = await nats.connect(list(self._server.urls))
+        for stream in (entries_stream(lane), state_stream(lane)):
+            await client.jetstream().delete_stream(stream)
+        await client.close()
+
+    async def pass_time(self, seconds: float) -> None:
+        """See `Journals`."""
+        await asyncio.sleep(seconds)
+
+    def now(self) -> float:
+        """See `Journals`."""
+        return time.time()
+
+
+class ThreeServers(OneServer):
+    """A cluster of three, of which each stream has a replica on each."""
+
+    count = 3
+
+
+class Postgres:
+    """A database, which all tests of this process share, and seals on everything."""
+
+    _running: ClassVar[list[PostgresServer]] = []
+
+    def __init__(self, directory: Path) -> None:
+        self._connections: list[Journal] = []
+        self._keyring = Keyring.new()
+
+    async def __aenter__(self) -> Self:
+        if not self._running:
+            server = PostgresServer()
+            atexit.register(server.__exit__)
+            await asyncio.to_thread(server.__enter__)
+            first = PostgresJournal(server.url)
+            await first.install()
+            await first.aclose()
+            self._running.append(server)
+        self._url = self._running[0].url
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for connection in self._connections:
+            await connection.aclose()
+
+    def lane(self) -> str:
+        """See `Journals`."""
+        return f"lane-{uuid.uuid4().hex}"
+
+    async def connect(self) -> Journal:
+        """See `Journals`."""
+        journal = PostgresJournal(self._url, seal_bytes=SEAL_BYTES, resolve_s=RESOLVE_S)
+        self._connections.append(Sealed(journal, self._keyring))
+        return self._connections[-1]
+
+    async def lose(self, lane: str) -> None:
+        """See `Journals`."""
+        async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
+            await connection.execute("DELETE FROM remembrancer.lanes WHERE lane = %s", (lane,))
+
+    async def pass_time(self, seconds: float) -> None:
+        """See `Journals`."""
+        await asyncio.sleep(seconds)
+
+    def now(self) -> float:
+        """See `Journals`."""
+        return time.time()
+
+
+KINDS: tuple[type[Journals], ...] = (InProcess, OneServer, ThreeServers, Postgres)

@@ -1,0 +1,411 @@
+"""The index of a tree of code: what it finds first, and what it keeps when files change."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from remembrancer.code.index import MOST_ALIKE, CodeIndex, FoundCode
+from remembrancer.code.segments import Segment, read_segment
+from remembrancer.code.tree import Tree
+
+POOL = """\
+class ConnectionPool:
+    \'\'\'Keeps open connections for reuse.\'\'\'
+
+    def acquire(self):
+        return 1
+"""
+USE = """\
+from pool import ConnectionPool
+
+POOL = ConnectionPool()
+OTHER = ConnectionPool()
+
+
+def work():
+    return ConnectionPool().acquire()
+"""
+TEST = """\
+from pool import ConnectionPool
+
+
+def test_connection_pool_reuse():
+    assert ConnectionPool().acquire()
+"""
+READER = """\
+// Reads numbers.
+export function readNumber(text: string): number {
+  return Number(text);
+}
+"""
+FILES = {"pool.py": POOL, "use.py": USE, "tests/test_pool.py": TEST, "parse/json_reader.ts": READER}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    for name, text in FILES.items():
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return Tree(str(tmp_path / "tree"))
+
+
+@pytest.fixture
+def index(tmp_path: Path, tree: Tree) -> CodeIndex:
+    index = CodeIndex(tmp_path / "code.db", "make")
+    index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+    return index
+
+
+def _paths(index: CodeIndex, question: str) -> list[str]:
+    return [found.path for found in index.search(question, 10)]
+
+
+def test_a_definition_comes_before_uses_and_tests_later(index: CodeIndex) -> None:
+    assert _paths(index, "ConnectionPool") == ["pool.py", "use.py", "tests/test_pool.py"]
+
+
+CONSTANTS = {
+    "limits.py": """
+MOST_BYTES: Final = 1024
+
+
+def check(data):
+    # MOST_BYTES, MOST_BYTES
+    if len(data) > MOST_BYTES or MOST_BYTES == 1:
+        raise MOST_BYTES
+""",
+    "limits.go": """package limits
+
+const (
+\tMOST_BYTES = 1024
+)
+
+func check(size int) int {
+\t// MOST_BYTES, MOST_BYTES
+\tif size <= MOST_BYTES {
+\t\treturn MOST_BYTES
+\t}
+\treturn 0
+}
+""",
+    "limits.ts": """
+export const MOST_BYTES: Map<string, number> = EMPTY;
+
+export function check(size: number) {
+  // MOST_BYTES, MOST_BYTES
+  if (size >= MOST_BYTES) {
+    return MOST_BYTES
+  }
+}
+""",
+}
+
+
+@pytest.mark.parametrize("file", CONSTANTS)
+def test_a_constant_is_found_where_it_has_its_value(tmp_path: Path, file: str) -> None:
+    root = tmp_path / "limited"
+    root.mkdir()
+    (root / file).write_text(CONSTANTS[file])
+    (root / "uses.py").write_text("import limits\n\nlimits.MOST_BYTES == read(limits.MOST_BYTES)\n")
+    index = CodeIndex(tmp_path / "limited.db", "make")
+    index.take(read_segment(str(root), list(Tree(str(root)).files()), frozenset()))
+    (best, *_) = index.search("MOST_BYTES", 10)
+    assert (best.path, best.kind) == (file, "block")
+    assert re.search("MOST_BYTES.*=", best.text)
+
+
+def test_tests_come_first_where_they_are_asked_for(index: CodeIndex) -> None:
+    assert _paths(index, "test of connection pool reuse")[0] == "tests/test_pool.py"
+
+
+def test_a_question_in_words_finds_names_by_their_parts(index: CodeIndex) -> None:
+    (best, *_) = index.search("how numbers are read from json", 10)
+    assert (best.path, best.name, best.kind, best.language) == (
+        *("parse/json_reader.ts", "readNumber", "function", "typescript"),
+    )
+    assert (best.start_line, best.end_line) == (1, 4)
+
+
+def test_nothing_is_found_for_words_that_nothing_has(index: CodeIndex) -> None:
+    assert index.search("kubernetes operator", 10) == []
+    assert index.search("", 10) == []
+
+
+def test_a_changed_file_is_found_as_it_is_now(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+    reader = CodeIndex(tmp_path / "code.db")
+    assert _paths(reader, "acquire")
+    Path(tree.root, "pool.py").write_text("class Basin:\n    def draw(self):\n        return 1\n")
+    changed = [file for file in tree.files() if file.path == "pool.py"]
+    index.take(read_segment(tree.root, changed, frozenset()), removed=["use.py"])
+    assert _paths(reader, "Basin") == ["pool.py"]
+    assert _paths(reader, "acquire") == ["tests/test_pool.py"]
+    assert set(index.known()) == {"pool.py", "tests/test_pool.py", "parse/json_reader.ts"}
+    assert index.counts()[0] == 3
+
+
+def test_a_change_is_all_that_is_read_again(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+    reader = CodeIndex(tmp_path / "code.db")
+    reader.search("acquire", 10)
+    before = reader._load()
+    Path(tree.root, "use.py").write_text("def reuse():\n    return 2\n")
+    index.take(read_segment(tree.root, [file for file in tree.files() if file.path == "use.py"], frozenset()))
+    statements: list[str] = []
+    reader._connection.set_trace_callback(statements.append)
+    assert _paths(reader, "reuse")[0] == "use.py"
+    (read,) = [each for each in statements if "length" in each]
+    assert f"number >= {len(before.places)}" in read
+    assert reader._load().corpus.paths is before.corpus.paths
+    (read,) = [each for each in statements if "number, path" in each]
+    assert read.endswith(f"number > {before.files.max()} ORDER BY number")
+    fresh = CodeIndex(tmp_path / "code.db")
+    for question in ("reuse", "connection pool", "how numbers are read"):
+        assert reader.search(question, 10) == fresh.search(question, 10)
+
+
+def test_a_reader_that_follows_changes_finds_what_a_new_one_finds(
+    index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remembrancer.code.index.MOST_CHANGES", 6)
+    chance = random.Random(int(os.environ["TEST_SEED"]))
+    always, seldom = CodeIndex(tmp_path / "code.db"), CodeIndex(tmp_path / "code.db")
+    for step in range(60):
+        path = Path(tree.root, f"{chance.choice(('pump', 'valve', 'test_pump'))}_{chance.randrange(9)}.py")
+        if path.exists() and chance.random() < 0.5:
+            path.unlink()
+            index.take(Segment(), [path.name])
+        else:
+            path.write_text(
+                f"def drain_{chance.randrange(9)}(pool):\n    return pool.acquire()\n" * chance.randrange(3)
+            )
+            index.take(read_again(index, tree, path.name))
+        new = CodeIndex(tmp_path / "code.db")
+        for reader in (always, seldom) if step % 10 == 9 else (always,):
+            for question in ("how pumps drain", "drain_7", "test of valve 3", "connection pool"):
+                assert reader.search(question, 100) == new.search(question, 100)
+        new.close()
+    always.close()
+    seldom.close()
+
+
+def test_the_log_is_cut_while_somebody_always_reads(
+    index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, most = tmp_path / "code.db-wal", 200_000
+    monkeypatch.setattr("remembrancer.code.index.MOST_LOG_BYTES", most)
+    is_over = threading.Event()
+
+    def ask() -> None:
+        reader = CodeIndex(tmp_path / "code.db")
+        while not is_over.is_set():
+            with reader.at_one_moment():
+                assert len(reader.known()) == len(FILES)
+        reader.close()
+
+    lengths = []
+    with ThreadPoolExecutor(2) as threads:
+        asking = [threads.submit(ask) for _ in range(2)]
+        try:
+            for _ in range(60):
+                index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+                lengths.append(log.stat().st_size)
+        finally:
+            is_over.set()
+        for each in asking:
+            each.result()
+    grown = sum(later - earlier for earlier, later in pairwise(lengths) if later > earlier)
+    assert max(lengths) <= most < grown
+
+
+def grown(index: CodeIndex, tree: Tree, times: int) -> None:
+    """Take in a file that is new, and another one that has changed, so many times."""
+    for number in range(times):
+        Path(tree.root, f"part_{number}.py").write_text(f"def drain_{number}(pool):\n    return pool.acquire()\n")
+        wanted = {f"part_{number}.py", "use.py"}
+        index.take(read_segment(tree.root, [file for file in tree.files() if file.path in wanted], frozenset()))
+
+
+def answers(index: CodeIndex) -> list[list[FoundCode]]:
+    return [index.search(question, 100) for question in ("connection pool", "ConnectionPool", "drain_7", "acquire")]
+
+
+def assert_as_if_new(index: CodeIndex, tree: Tree, path: Path) -> None:
+    """An index finds what one finds that is made now, and has each posting once."""
+    fresh = CodeIndex(path, "make")
+    fresh.take(read_segment(tree.root, sorted(tree.files(), key=lambda file: file.path), frozenset()))
+    for ours, theirs in zip(answers(index), answers(fresh), strict=True):
+        scores = {each.path: each.score for each in theirs}
+        assert {each.path: each.score for each in ours} == pytest.approx(scores, rel=1e-9), "sums of another order"
+        assert {each._replace(score=0.0) for each in ours} == {each._replace(score=0.0) for each in theirs}
+    for (term,) in fresh._connection.execute("SELECT DISTINCT term FROM postings").fetchall():
+        assert len(index._having(term)) == len(set(index._having(term)))
+    fresh.close()
+
+
+def test_segments_stay_few_and_merging_changes_no_answer(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+    for _ in range(5):
+        grown(index, tree, 2 * MOST_ALIKE)
+        assert len(index._segments()) < MOST_ALIKE
+    assert_as_if_new(index, tree, tmp_path / "fresh.db")
+
+
+def test_chunks_that_have_gone_are_not_kept_for_long(index: CodeIndex, tree: Tree) -> None:
+    for _ in range(MOST_ALIKE - 2):
+        index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+    before = answers(index)
+    assert len(index._segments()) == MOST_ALIKE - 1
+    index.compact()
+    chunks = index.counts()[1]
+    assert list(index._segments().values()) == [chunks]
+    assert len(index._having("pool")) <= chunks
+    assert answers(index) == before
+    index.compact()
+    assert len(index._segments()) == 1
+
+
+def test_a_merge_that_is_killed_anywhere_changes_no_answer(
+    index: CodeIndex, tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grown(index, tree, MOST_ALIKE - 2)
+    monkeypatch.setattr("remembrancer.code.index.MERGED_AT_ONCE", 3)
+    monkeypatch.setattr("remembrancer.code.index.SMALL", 0.01)  # none are alike but by chance
+    for portions in (0, 1, 5, 2):
+        index.close()
+        index = CodeIndex(tmp_path / "code.db", "write")
+        left = iter(range(portions))
+
+        def killed(left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(index, "_cut_log", killed)
+        with pytest.raises(KeyboardInterrupt):
+            index._merge(index._segments())
+        assert_as_if_new(index, tree, tmp_path / f"fresh_{portions}.db")
+    index.close()
+    index = CodeIndex(tmp_path / "code.db", "write")
+    index._merge(index._segments())
+    assert list(index._segments().values()) == [index.counts()[1]]
+    assert_as_if_new(index, tree, tmp_path / "fresh.db")
+
+
+def test_a_change_is_written_in_one_place(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+    for number in range(400):
+        words = "\n".join(f"    valve_{word} = {word}" for word in range(40 * number, 40 * number + 40))
+        Path(tree.root, f"part_{number}.py").write_text(f"def part_{number}():\n{words}\n")
+    index.take(read_segment(tree.root, list(tree.files()), frozenset()))
+    index.checkpoint()
+    size, log = (tmp_path / "code.db").stat().st_size, tmp_path / "code.db-wal"
+    Path(tree.root, "use.py").write_text("".join(f"valve_{word} = 1\n" for word in range(0, 16_000, 40)))
+    index.take(read_segment(tree.root, [file for file in tree.files() if file.path == "use.py"], frozenset()))
+    assert log.stat().st_size < size / 10
+
+
+def read_again(index: CodeIndex, tree: Tree, *paths: str) -> Segment:
+    """These files as the indexer reads them that have changed."""
+    files = [file for file in tree.files() if file.path in paths]
+    return read_segment(tree.root, files, known=index.digests(paths))
+
+
+def test_of_a_changed_file_what_says_the_same_stays(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+    twice = "\n\ndef twice(pool):\n    return pool\n"
+    path = Path(tree.root, "pool.py")
+    path.write_text(POOL + twice)
+    index.take(read_again(index, tree, "pool.py"))
+    rows = (
+        "SELECT c.number, name, start_line FROM chunks AS c JOIN files AS f ON f.number = file WHERE path = 'pool.py'"
+    )
+    before = {name: (number, line) for number, name, line in index._connection.execute(rows)}
+    symbols = {name: index.entities("name", [name])[0] for name in ("ConnectionPool.acquire", "twice")}
+    path.write_text("LIMIT = 3\n\n" + POOL.replace("return 1", "return 2") + twice * 2)
+    segment, segments = read_again(index, tree, "pool.py"), set(index._segments())
+    (file,) = segment.files
+    assert [chunk.name for chunk in file.chunks if chunk.text] == ["", "ConnectionPool", "twice"]
+    index.take(segment)
+    assert [chunks for number, chunks in index._segments().items() if number not in segments] == [3]
+    after = {number: (name, line) for number, name, line in index._connection.execute(rows)}
+    number, line = before["twice"]
+    assert after[number] == ("twice", line + 2)
+    assert before["ConnectionPool"][0] not in after
+    for name, symbol in symbols.items():
+        same = [each for each in index.entities("name", [name]) if each.number == symbol.number]
+        assert [each.line for each in same] == ([symbol.line + 2] if name == "twice" else [])
+    assert_as_if_new(index, tree, tmp_path / "fresh.db")
+
+
+def test_a_tree_that_is_edited_at_random_is_as_if_read_anew(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+    chance = random.Random(int(os.environ["TEST_SEED"]))
+    pumps = [f"def drain_{number}(pool):\n    pool.x\n\n\n" for number in range(9)]
+    parts = [POOL, USE, "# about pumps\n", "import pumps\n", *pumps]
+    for _ in range(40):
+        name = chance.choice(("pool.py", "use.py", "pump.py"))
+        Path(tree.root, name).write_text("\n".join(chance.choices(parts, k=chance.randrange(6))))
+        index.take(read_again(index, tree, name))
+    assert_as_if_new(index, tree, tmp_path / "fresh.db")
+    chunks = """SELECT path, start_line, end_line, c.kind, c.name, signature, length, text
+        FROM chunks AS c JOIN files AS f ON f.number = file ORDER BY 1, 2"""
+    symbols = """SELECT path, s.start_line, s.end_line, s.kind, s.name, s.key, s.digest, s.pieces
+        FROM symbols AS s JOIN files AS f ON f.number = file ORDER BY 1, 2, 3, 5"""
+    with closing(CodeIndex(tmp_path / "fresh.db")) as fresh:
+        for rows in (chunks, symbols):
+            assert index._connection.execute(rows).fetchall() == fresh._connection.execute(rows).fetchall()
+
+
+def test_a_chunk_that_the_index_has_not_is_refused(index: CodeIndex, tree: Tree) -> None:
+    segment = read_again(index, tree, "pool.py")
+    index.take(Segment(), ["pool.py"])
+    before = answers(index), index.known()
+    with pytest.raises(sqlite3.OperationalError, match="a chunk has gone"):
+        index.take(segment)
+    assert (answers(index), index.known()) == before
+
+
+def test_a_merge_alone_has_no_reader_load_the_chunks_again(index: CodeIndex, tree: Tree, tmp_path: Path) -> None:
+    reader = CodeIndex(tmp_path / "code.db")
+    grown(index, tree, 3)
+    before = answers(reader)
+    loaded = reader._load()
+    index._merge(index._segments())
+    index.note(status="ready")
+    assert answers(reader) == before
+    assert reader._load().corpus is loaded.corpus
+    reader.close()
+
+
+def test_a_file_that_is_no_code_is_known_and_counted(index: CodeIndex, tree: Tree) -> None:
+    Path(tree.root, "data.py").write_bytes(b"a\0b")
+    index.take(read_segment(tree.root, [file for file in tree.files() if file.path == "data.py"], frozenset()))
+    assert "data.py" in index.known()
+    assert index.skipped() == {"binary": 1}
+    assert index.counts()[0] == 4
+
+
+def test_a_name_is_looked_up_without_reading_all_chunks(index: CodeIndex, tmp_path: Path) -> None:
+    statements: list[str] = []
+    index._connection.set_trace_callback(statements.append)
+    index.search("ConnectionPool", 10)
+    (lookup,) = [each for each in statements if "last_name = " in each]
+    with sqlite3.connect(tmp_path / "code.db") as connection:
+        plan = str(connection.execute(f"EXPLAIN QUERY PLAN {lookup}").fetchall())
+    connection.close()
+    assert "chunks_by_name" in plan
+
+
+def test_an_index_of_another_version_is_refused(tmp_path: Path, index: CodeIndex) -> None:
+    index.close()
+    with sqlite3.connect(tmp_path / "code.db") as connection:
+        connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    with pytest.raises(sqlite3.DatabaseError):
+        CodeIndex(tmp_path / "code.db")

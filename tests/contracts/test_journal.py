@@ -1,0 +1,302 @@
+"""The contract of a journal, over every implementation of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remembrancer.journal.contract import (
+    MAX_APPEND,
+    MAX_ENTRY_BYTES,
+    START,
+    Entry,
+    Journal,
+    Mark,
+    NewEntry,
+    Trimmed,
+)
+from remembrancer.protocol.errors import EntryTooLarge, InvalidInput, JournalChanged
+from tests.contracts.journals import KINDS, Journals
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+async def journals(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Journals]:
+    kind: type[Journals] = request.param
+    async with kind(tmp_path) as journals:
+        yield journals
+
+
+@pytest.fixture
+async def journal(journals: Journals) -> Journal:
+    return await journals.connect()
+
+
+def numbered(first: int, last: int) -> list[NewEntry]:
+    return [NewEntry(f"op-{number}", b"body %d" % number) for number in range(first, last + 1)]
+
+
+async def every_entry(journal: Journal, lane: str, *, after: Mark = START, limit: int = 1000) -> list[Entry]:
+    entries: list[Entry] = []
+    while True:
+        page = await journal.read(lane, after=after, limit=limit)
+        entries += page.entries
+        after = page.mark
+        if page.is_last:
+            return entries
+
+
+async def test_what_was_appended_is_read_in_its_order_by_another(journals: Journals, journal: Journal) -> None:
+    lane, other = journals.lane(), await journals.connect()
+    begin = await journal.create(lane)
+    assert (begin.position, begin.journal) == (0, await other.identity(lane))
+    assert await other.read(lane, after=START) == await other.read(lane, after=begin)
+    mark = await journal.append(lane, numbered(1, 1), behind=begin)
+    mark = await journal.append(lane, numbered(2, 7), behind=mark)
+    page = await other.read(lane, after=begin)
+    assert [(entry.position, entry.id, entry.body) for entry in page.entries] == [
+        (number, f"op-{number}", b"body %d" % number) for number in range(1, 8)
+    ]
+    assert (page.mark, page.head, page.is_last) == (mark, 7, True)
+    assert (await other.read(lane, after=mark)).entries == ()
+
+
+async def test_pages_join_without_a_gap(journals: Journals, journal: Journal) -> None:
+    lane = journals.lane()
+    mark = await journal.create(lane)
+    for first in range(1, 22, 7):
+        mark = await journal.append(lane, numbered(first, first + 6), behind=mark)
+    page = await journal.read(lane, after=START, limit=4)
+    assert (len(page.entries), page.head, page.is_last) == (4, 21, False)
+    assert await every_entry(journal, lane, limit=4) == await every_entry(journal, lane)
+
+
+async def test_who_comes_second_stands_behind_what_another_appended(journals: Journals, journal: Journal) -> None:
+    lane, other = journals.lane(), await journals.connect()
+    begin = await journal.create(lane)
+    await journal.append(lane, numbered(1, 3), behind=begin)
+    for late in (numbered(4, 4), numbered(5, 8)):
+        mark = await other.append(lane, late, behind=begin)
+        assert (mark.position, mark.entry_id) == (int(late[-1].id[3:]), late[-1].id)
+    assert [entry.id for entry in await every_entry(journal, lane)] == [f"op-{number}" for number in range(1, 9)]
+
+
+async def test_entries_that_are_there_are_not_appended_again(journals: Journals, journal: Journal) -> None:
+    """As after an append without an answer."""
+    lane = journals.lane()
+    begin = await journal.create(lane)
+    one = await journal.append(lane, numbered(1, 1), behind=begin)
+    several = await journal.append(lane, numbered(2, 4), behind=begin)
+    await journal.append(lane, numbered(5, 5), behind=begin)
+    assert await journal.append(lane, numbered(1, 1), behind=begin) == one
+    assert await journal.append(lane, numbered(2, 4), behind=begin) == several
+    assert [entry.position for entry in await every_entry(journal, lane)] == [1, 2, 3, 4, 5]
+
+
+async def test_the_time_of_an_entry_is_the_journals_own_and_the_same_for_all(
+    journals: Journals, journal: Journal
+) -> None:
+    lane, other = journals.lane(), await journals.connect()
+    mark = await journal.append(lane, numbered(1, 2), behind=await journal.create(lane))
+    await journals.pass_time(0.2)
+    await other.append(lane, numbered(3, 3), behind=mark)
+    entries = await every_entry(journal, lane)
+    assert await every_entry(other, lane) == entries
+    assert entries[0].at <= entries[1].at <= entries[2].at - 0.2
+    assert abs(entries[2].at - journals.now()) < PATIENCE_S
+
+
+async def test_of_many_who_append_at_once_each_entry_stands_there_once(journals: Journals) -> None:
+    lane, hosts, groups = journals.lane(), 4, 6
+    connections = [await journals.connect() for _ in range(hosts)]
+    begin = await connections[0].create(lane)
+
+    async def one(host: int, journal: Journal) -> None:
+        for group in range(groups):
+            entries = [NewEntry(f"{host}-{group}-{each}", b"x") for each in range(1 + (host + group) % 3)]
+            mark = await journal.append(lane, entries, behind=begin)
+            assert mark.entry_id == entries[-1].id
+
+    await asyncio.gather(*(one(host, journal) for host, journal in enumerate(connections)))
+    entries = await every_entry(connections[0], lane)
+    assert [entry.position for entry in entries] == list(range(1, len(entries) + 1))
+    wanted = {(h, g, e) for h in range(hosts) for g in range(groups) for e in range(1 + (h + g) % 3)}
+    assert sorted(entry.id for entry in entries) == sorted(f"{h}-{g}-{e}" for h, g, e in wanted)
+    of_groups = [entry.id.rsplit("-", 1)[0] for entry in entries]
+    assert len(list(itertools.groupby(of_groups))) == hosts * groups
+
+
+async def test_a_lane_is_made_once_and_others_are_none(journals: Journals, journal: Journal) -> None:
+    lane = journals.lane()
+    await journal.create(lane)
+    with pytest.raises(InvalidInput, match="already"):
+        await journal.create(lane)
+    with pytest.raises(InvalidInput, match="name"):
+        await journal.create("a.b")
+    for asked in (journal.identity("none"), journal.read("none", after=START), journal.scrub("none", 1)):
+        with pytest.raises(JournalChanged, match="no such journal"):
+            await asked
+    with pytest.raises(JournalChanged):
+        await journal.append("none", numbered(1, 1), behind=START)
+
+
+async def test_what_no_journal_takes_is_refused_before_anything_is_appended(
+    journals: Journals, journal: Journal
+) -> None:
+    lane = journals.lane()
+    begin = await journal.create(lane)
+    with pytest.raises(EntryTooLarge, match="too large"):
+        await journal.append(lane, [*numbered(1, 1), NewEntry("op-2", b"x" * (MAX_ENTRY_BYTES + 1))], behind=begin)
+    for wrong in ([], numbered(1, MAX_APPEND + 1), [*numbered(1, 1), *numbered(1, 1)], [NewEntry("a b", b"")]):
+        with pytest.raises(InvalidInput):
+            await journal.append(lane, wrong, behind=begin)
+    assert await journal.head(lane) == 0
+    whole = [NewEntry("large", bytes(MAX_ENTRY_BYTES)), NewEntry("empty", b"")]
+    await journal.append(lane, whole, behind=begin)
+    assert [len(entry.body) for entry in await every_entry(journal, lane)] == [MAX_ENTRY_BYTES, 0]
+
+
+async def test_a_scrubbed_entry_leaves_a_hole_that_nobody_fills(journals: Journals, journal: Journal) -> None:
+    lane = journals.lane()
+    mark = await journal.append(lane, numbered(1, 5), behind=await journal.create(lane))
+    for position in (2, 5):
+        await journal.scrub(lane, position)
+        await journal.scrub(lane, position)
+    assert [entry.position for entry in await every_entry(journal, lane)] == [1, 3, 4]
+    assert [entry.position for entry in await every_entry(journal, lane, limit=1)] == [1, 3, 4]
+    page = await journal.read(lane, after=START)
+    while page.mark.position < 5:
+        page = await journal.read(lane, after=page.mark)
+    assert page.is_last
+    later = await journal.append(lane, numbered(6, 6), behind=mark)
+    assert later.position == 6
+    assert await journal.append(lane, numbered(7, 7), behind=(await journal.read(lane, after=page.mark)).mark)
+
+
+async def test_a_host_that_was_away_for_too_long_is_told_where_the_journal_begins(
+    journals: Journals, journal: Journal
+) -> None:
+    lane = journals.lane()
+    begin = await journal.create(lane)
+    early = await journal.append(lane, numbered(1, 3), behind=begin)
+    late = await journal.append(lane, numbered(4, 6), behind=early)
+    await journal.trim(lane, before=early.position + 1)
+    assert [entry.position for entry in await every_entry(journal, lane, after=early)] == [4, 5, 6]
+    with pytest.raises(Trimmed) as raised:
+        await journal.read(lane, after=begin)
+    assert raised.value.first == 4
+    await journal.trim(lane, before=7)
+    with pytest.raises(Trimmed):
+        await journal.read(lane, after=early)
+    assert (await journal.append(lane, numbered(7, 7), behind=late)).position == 7
+
+
+async def test_another_journal_of_the_same_name_is_noticed(journals: Journals, journal: Journal) -> None:
+    lane = journals.lane()
+    mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
+    await journals.lose(lane)
+    with pytest.raises(JournalChanged):
+        await journal.read(lane, after=mark)
+    other = await journals.connect()
+    again = await other.append(lane, numbered(11, 13), behind=await other.create(lane))
+    assert again.journal != mark.journal
+    with pytest.raises(JournalChanged):
+        await journal.read(lane, after=mark)
+    with pytest.raises(JournalChanged):
+        await journal.append(lane, numbered(4, 5), behind=mark)
+    assert await other.head(lane) == 3
+
+
+async def test_a_mark_that_went_another_way_is_noticed(journals: Journals, journal: Journal) -> None:
+    """As after an older backup was restored, and others appended behind it."""
+    lane = journals.lane()
+    mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
+    for wrong in (Mark(mark.journal, 4, "op-4"), Mark(mark.journal, 3, "op-of-before")):
+        with pytest.raises(JournalChanged):
+            await journal.read(lane, after=wrong)
+        other = await journals.connect()  # who comes back, as a host does after its server was restored
+        with pytest.raises(JournalChanged):
+            await other.append(lane, numbered(4, 4), behind=wrong)
+    later = await journal.append(lane, numbered(4, 4), behind=mark)
+    with pytest.raises(JournalChanged):
+        await journal.read(lane, after=Mark(mark.journal, 3, "op-of-before"))
+    assert later.position == 4
+
+
+async def test_who_watches_hears_of_an_append_of_another(journals: Journals, journal: Journal) -> None:
+    lane, other = journals.lane(), await journals.connect()
+    mark = await journal.create(lane)
+    seen = asyncio.Event()
+
+    async def follow() -> None:
+        after = START
+        watched = other.watch(lane)
+        async for _ in watched:
+            page = await other.read(lane, after=after)
+            after = page.mark
+            if after.position >= 3:
+                seen.set()
+                return
+
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+        tasks.create_task(follow())
+        for number in (1, 2, 3):
+            mark = await journal.append(lane, numbered(number, number), behind=mark)
+        await seen.wait()
+
+
+async def test_a_snapshot_is_the_file_again(journals: Journals, journal: Journal, tmp_path: Path) -> None:
+    lane, other = journals.lane(), await journals.connect()
+    mark = await journal.append(lane, numbered(1, 2), behind=await journal.create(lane))
+    assert await other.snapshots(lane) == ()
+    contents = [b"", b"small", bytes(range(256)) * 10_000]
+    for number, content in enumerate(contents):
+        (tmp_path / "made").write_bytes(content)
+        later = Mark(mark.journal, number, "")
+        made = await journal.put_snapshot(lane, later, tmp_path / "made")
+        newest = (await other.snapshots(lane))[0]
+        assert (newest, newest.mark, newest.size_bytes) == (made, later, len(content))
+        await other.get_snapshot(lane, newest, tmp_path / f"got-{number}")
+        assert (tmp_path / f"got-{number}").read_bytes() == content
+    assert [snapshot.mark.position for snapshot in await other.snapshots(lane)] == [2, 1, 0]
+    await other.drop_snapshot(lane, newest)
+    assert [snapshot.mark.position for snapshot in await journal.snapshots(lane)] == [1, 0]
+    with pytest.raises(InvalidInput):
+        await journal.get_snapshot(lane, newest, tmp_path / "dropped")
+    assert not (tmp_path / "dropped").exists()
+
+
+async def test_a_lease_has_one_holder_until_it_runs_out(journals: Journals, journal: Journal) -> None:
+    lane, other = journals.lane(), await journals.connect()
+    await journal.create(lane)
+    assert await journal.holder(lane, "upkeep") is None
+    assert await journal.lease(lane, "upkeep", "desk", 60.0)
+    assert await other.holder(lane, "upkeep") == "desk"
+    assert not await other.lease(lane, "upkeep", "laptop", 60.0)
+    assert await journal.lease(lane, "upkeep", "desk", 1.0)
+    await other.release(lane, "upkeep", "laptop")
+    assert not await other.lease(lane, "upkeep", "laptop", 60.0)
+    async with asyncio.timeout(PATIENCE_S):
+        while not await other.lease(lane, "upkeep", "laptop", 60.0):
+            await journals.pass_time(0.1)
+    assert not await journal.lease(lane, "upkeep", "desk", 60.0)
+    assert await journal.holder(lane, "upkeep") == "laptop"
+    await other.release(lane, "upkeep", "laptop")
+    assert await journal.lease(lane, "upkeep", "desk", 60.0)
+
+
+async def test_each_host_leaves_one_word(journals: Journals, journal: Journal) -> None:
+    lane, other = journals.lane(), await journals.connect()
+    await journal.create(lane)
+    assert await journal.notices(lane) == {}
+    for host, body in (("desk", b"1"), ("laptop", b"1"), ("desk", b"2")):
+        await journal.notify(lane, host, body)
+    notices = await other.notices(lane)
+    assert {host: notice.body for host, notice in notices.items()} == {"desk": b"2", "laptop": b"1"}
+    assert all(0 <= notice.age_s < PATIENCE_S for notice in notices.values())

@@ -1,0 +1,230 @@
+"""Hosts of a shared lane that did not know of each other, and a journal with trouble: all have the same in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from remembrancer.actors.store import shared_lane
+from remembrancer.journal.contract import MAX_ENTRY_BYTES, Mark, NewEntry, Page
+from remembrancer.journal.in_process import InProcessJournal
+from remembrancer.protocol.errors import (
+    EntryDamaged,
+    EntryTooLarge,
+    JournalChanged,
+    KeyMissing,
+    RemembrancerError,
+    StorageFull,
+)
+from remembrancer.protocol.writes import (
+    Change,
+    ForgetMemory,
+    Operation,
+    PortableMemory,
+    PromoteMemory,
+    StoreMemory,
+    UpdateMemory,
+)
+from tests.contracts.test_shared_lane import LANE, Host, Hosts
+from tests.operations import change_operation, memory_id_of, store_operation
+
+YEAR_S = 365 * 86400.0
+LANTERN = store_operation("lantern", "the lantern burns oil")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(tmp_path, 2)
+    yield made
+    made.close()
+
+
+def offline(hosts: Hosts, *changes: Change) -> None:
+    """Each host makes a change that the others cannot see; then both are reached again."""
+    for host in hosts.hosts:
+        host.catch_up()
+        host.journal.reachable = False
+    for number, (host, change) in enumerate(zip(hosts.hosts, changes, strict=True)):
+        host.clock += 60
+        host.submit([change_operation(f"offline{number}", change, requested_at=host.clock)])
+        assert len(host.queued) == 1, "it waits"
+    hosts.settle()
+
+
+def memory_of(host: Host, memory_id: str = memory_id_of(LANTERN)) -> PortableMemory:
+    memory = host.lane.portable(memory_id, None)
+    assert memory is not None
+    return memory
+
+
+def agreed(hosts: Hosts, memory_id: str = memory_id_of(LANTERN)) -> PortableMemory:
+    """A memory as both hosts have it, beside everything else."""
+    here, there = hosts.hosts
+    assert here.dump() == there.dump()
+    return memory_of(here, memory_id)
+
+
+def test_of_two_changes_of_a_memory_the_later_one_counts_and_the_history_has_both(hosts: Hosts) -> None:
+    hosts[0].submit([LANTERN])
+    first, second = (
+        UpdateMemory(memory_id_of(LANTERN), content=f"the lantern burns {fuel}") for fuel in ("gas", "wax")
+    )
+    offline(hosts, first, second)
+    memory = agreed(hosts)
+    assert memory.content == "the lantern burns wax"
+    assert [(each.version, each.change, each.details.get("member")) for each in memory.history] == [
+        (1, "stored", "host0"),
+        (2, "updated", "host0"),
+        (3, "updated", "host1"),
+    ]
+    assert memory.history[1].record.content == "the lantern burns gas"
+
+
+@pytest.mark.parametrize("first", ["forgets", "updates"])
+def test_what_one_forgets_and_another_updates_is_the_same_for_both(hosts: Hosts, first: str) -> None:
+    hosts[0].submit([LANTERN])
+    forget = ForgetMemory(memory_id_of(LANTERN), "it is lost")
+    update = UpdateMemory(memory_id_of(LANTERN), content="the lantern burns gas")
+    offline(hosts, *((forget, update) if first == "forgets" else (update, forget)))
+    memory = agreed(hosts)
+    assert memory.forgotten_at is not None
+    changes = [each.change for each in memory.history]
+    assert changes == (["stored", "forgotten"] if first == "forgets" else ["stored", "updated", "forgotten"])
+
+
+def test_what_both_promote_is_there_once_each(hosts: Hosts) -> None:
+    """Two sessions have learned the same, each at its host, and give it to everybody."""
+    ids = []
+    for number, host in enumerate(hosts.hosts):
+        own = store_operation(f"own{number}", "the lantern burns oil", scope="session").change
+        assert isinstance(own, StoreMemory)
+        memory = PortableMemory(id=own.memory_id, created_at=1.0, updated_at=1.0, **own.fields())
+        promotion = change_operation(f"promote{number}", PromoteMemory(own.memory_id, "project"))
+        assert not isinstance(host.lane.receive(promotion, memory).reply, RemembrancerError)
+        assert not isinstance(host.lane.receive(promotion, memory).reply, RemembrancerError), "asked for again"
+        ids.append(own.memory_id)
+    hosts.settle()
+    here, there = hosts.hosts
+    assert here.dump() == there.dump()
+    contents = [each.content for known in ids if (each := here.lane.portable(known, None)) is not None]
+    assert contents == ["the lantern burns oil"] * 2, "each keeps its id and its history"
+    assert here.lane.counts(None).total == 2
+    assert len(hosts.server.lanes[LANE].entries) == 2
+
+
+class Troubled(InProcessJournal):
+    """A journal that raises an error where it is asked to append or to read."""
+
+    append_error: RemembrancerError | None = None
+    read_error: RemembrancerError | None = None
+
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+        if self.append_error is not None:
+            raise self.append_error
+        return await super().append(lane, entries, behind=behind)
+
+    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+        if self.read_error is not None:
+            raise self.read_error
+        return await super().read(lane, after=after, limit=limit)
+
+
+def trouble(hosts: Hosts, host: Host) -> Troubled:
+    journal = Troubled(hosts.server)
+    host.lane.rejoin(journal, "host")
+    return journal
+
+
+def test_what_a_full_server_refused_is_stored_when_there_is_room(hosts: Hosts) -> None:
+    journal = trouble(hosts, hosts[0])
+    journal.append_error = StorageFull("the server of the journal has no room")
+    (outcome,) = hosts[0].lane.apply([LANTERN])
+    assert isinstance(outcome.reply, StorageFull)
+    assert outcome.reply.retry_possible
+    assert hosts[0].lane.counts(None).total == 0
+    assert hosts[0].lane.problem is None, "it reads on, and tries again"
+    journal.append_error = None
+    hosts[0].submit([LANTERN])
+    hosts.settle()
+    assert agreed(hosts).version == 1
+
+
+@pytest.mark.parametrize("error", [KeyMissing("no key"), EntryDamaged("damaged")], ids=["wrong key", "damaged"])
+def test_an_entry_that_cannot_be_opened_stops_the_lane_until_the_host_has_joined_again(
+    hosts: Hosts, error: RemembrancerError
+) -> None:
+    hosts[0].submit([LANTERN])
+    hosts[1].catch_up()
+    hosts[0].submit([store_operation("candle", "the candle burns wax")])
+    trouble(hosts, hosts[1]).read_error = error
+    with pytest.raises(type(error)):
+        hosts[1].lane.catch_up()
+    (outcome,) = hosts[1].lane.apply([store_operation("torch", "the torch burns pitch")])
+    assert outcome.reply is error
+    assert hosts[1].lane.counts(None).total == 1, "what was before can be read"
+    hosts[1].lane.rejoin(hosts[1].journal, "host1")
+    hosts[1].submit([store_operation("torch", "the torch burns pitch")])
+    hosts.settle()
+    agreed(hosts)
+    assert hosts[1].lane.counts(None).total == 3
+
+
+def test_an_entry_that_no_release_writes_stops_the_lane_behind_what_is_good(hosts: Hosts) -> None:
+    hosts[0].submit([LANTERN])
+    damaged = NewEntry("damaged", msgspec.msgpack.encode({"entry": "operation", "by": "nobody"}))
+    hosts.run(hosts[0].journal.append(LANE, [damaged], behind=hosts[0].lane.mark))
+    with pytest.raises(EntryDamaged):
+        hosts[1].lane.catch_up()
+    assert memory_of(hosts[1]).content == "the lantern burns oil"
+    assert hosts[1].lane.mark.position == 1
+
+
+def test_a_journal_that_was_deleted_or_made_anew_stops_every_host(hosts: Hosts) -> None:
+    hosts[0].submit([LANTERN])
+    hosts[1].catch_up()
+    hosts.server.delete(LANE)
+    with pytest.raises(JournalChanged):
+        hosts[0].lane.catch_up()
+    hosts.run(InProcessJournal(hosts.server).create(LANE))
+    with pytest.raises(JournalChanged):
+        hosts[1].lane.catch_up()
+    for host in hosts.hosts:
+        (outcome,) = host.lane.apply([store_operation("candle", "the candle burns wax")])
+        assert isinstance(outcome.reply, JournalChanged)
+        assert memory_of(host).content == "the lantern burns oil"
+    assert hosts.server.lanes[LANE].entries == {}, "two histories are not mixed"
+
+
+def test_what_is_too_large_to_be_shared_is_refused_by_an_update_too(hosts: Hosts) -> None:
+    hosts[0].submit([LANTERN])
+    large = UpdateMemory(memory_id_of(LANTERN), metadata={"x": "y" * MAX_ENTRY_BYTES})
+    (outcome,) = hosts[0].lane.apply([change_operation("large", large)])
+    assert isinstance(outcome.reply, EntryTooLarge)
+    assert memory_of(hosts[0]).version == 1
+    assert len(hosts.server.lanes[LANE].entries) == 1
+
+
+def test_a_host_with_a_year_of_backlog_reads_it_by_pages_and_then_gives_away_its_own(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_lane, "PAGE", 50)
+    hosts[0].submit([LANTERN])
+    hosts[1].catch_up()
+    hosts[1].journal.reachable = False
+    hosts[1].submit([change_operation("own", UpdateMemory(memory_id_of(LANTERN), content="the lantern is rusty"))])
+    for week in range(52):
+        hosts[0].clock += YEAR_S / 52
+        hosts[0].submit([_stored(week, each, hosts[0].clock) for each in range(5)])
+    hosts[1].clock += YEAR_S
+    hosts.settle()
+    memory = agreed(hosts)
+    assert (memory.content, memory.version) == ("the lantern is rusty", 2)
+    assert memory.updated_at > YEAR_S, "it was appended now"
+    assert hosts[1].lane.mark == Mark(hosts[0].lane.mark.journal, 262, hosts[0].lane.mark.entry_id)
+
+
+def _stored(week: int, number: int, at: float) -> Operation:
+    return store_operation(f"week{week} {number}", f"lantern {number} of week {week}", requested_at=at)

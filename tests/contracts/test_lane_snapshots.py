@@ -1,0 +1,375 @@
+"""Who joins a shared lane, or was away for long, takes a snapshot and has what the others have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.lane_snapshots import SEEN_S, LaneSnapshots, directory_of
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Phrase
+from remembrancer.actors.store.shared_lane import SharedLane, TakenIn, check_snapshot
+from remembrancer.journal.contract import START, Journal, Mark, Snapshot, Trimmed
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.protocol.errors import JournalAway, SchemaTooNew
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import Applied, EraseMemory, Operation
+from tests.contracts.journals import OneServer
+from tests.contracts.test_shared_lane import LANE
+from tests.lane_dump import dump_of
+from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
+
+pytestmark = pytest.mark.anyio
+EVERY = 5
+T = TypeVar("T")
+
+
+class Host:
+    """One host's copy of the lane with its snapshots."""
+
+    def __init__(self, path: Path, journal: Journal, *, name: str = LANE, read_only: bool = False) -> None:
+        self.path = path
+        self.journal = journal
+        self.committer = Committer()
+        self.taken: list[TakenIn] = []
+        loop = asyncio.get_running_loop()
+
+        def ask(question: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(question, loop).result()
+
+        self.lane = SharedLane(path, name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
+        self.snapshots = LaneSnapshots(
+            self.lane,
+            self.journal,
+            path.stem,
+            read_only,
+            self.committer,
+            self.taken.append,
+            every=EVERY,
+        )
+
+    async def submit(self, *operations: Operation) -> None:
+        outcomes = await self.committer.run(self.lane.name, lambda: self.lane.apply(operations))
+        assert [outcome.reply for outcome in outcomes if not isinstance(outcome.reply, Applied)] == []
+
+    async def store(self, *names: str) -> None:
+        await self.submit(*(store_operation(name, f"the {name} burns oil in Rotterdam") for name in names))
+
+    async def embed(self) -> None:
+        """Make the vectors and find the names, as the host does for itself."""
+        texts = self.lane.texts(self.lane.pending())
+        digests = dict(self.lane._file.read("SELECT number, content_digest FROM memories"))
+        embedded = [
+            EmbeddedMemory(number, digests[number], (Passage(0, len(text)),), np.ones((1, 4), dtype=np.float32))
+            for number, text in texts.items()
+        ]
+        await self.committer.run(self.lane.name, lambda: self.lane.save_embeddings("model", embedded))
+        await self.committer.run(self.lane.name, self.lane.tidy)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.committer.close)
+        self.lane.close()
+
+
+class World:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.now = 0.0
+        self.server = InProcessServer(lambda: self.now)
+        self.hosts: list[Host] = []
+
+    def host(self, name: str, *, read_only: bool = False) -> Host:
+        self.hosts.append(Host(self.directory / f"{name}.db", InProcessJournal(self.server), read_only=read_only))
+        return self.hosts[-1]
+
+    @property
+    def kept(self) -> list[tuple[Snapshot, bytes]]:
+        return list(self.server.lanes[LANE].snapshots.values())
+
+    def damage(self, position: int, content: bytes) -> None:
+        """Change what the server has as a snapshot."""
+        for name, (snapshot, _) in list(self.server.lanes[LANE].snapshots.items()):
+            if snapshot.mark.position == position:
+                self.server.lanes[LANE].snapshots[name] = snapshot, content
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    await InProcessJournal(made.server).create(LANE)
+    yield made
+    for host in made.hosts:
+        await host.close()
+
+
+def names(count: int, word: str = "lantern") -> list[str]:
+    return [f"{word}{number}" for number in range(count)]
+
+
+async def test_a_snapshot_is_written_after_so_many_entries_and_who_joins_by_it_has_the_same(world: World) -> None:
+    first, second = world.host("first"), world.host("second")
+    await first.store(*names(EVERY - 1))
+    await first.snapshots.keep()
+    assert world.kept == []
+    await first.store("candle")
+    await first.embed()
+    assert first.lane._file.read("SELECT count(*) FROM memory_entities WHERE found") != [(0,)]
+    await first.snapshots.keep()
+    await second.snapshots.catch_up()
+    await second.snapshots.keep()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY]
+    await first.store("torch")
+    assert 1 not in world.server.lanes[LANE].entries, "two hosts have the snapshot"
+    joined = world.host("joined")
+    await joined.snapshots.catch_up()
+    assert joined.taken == [TakenIn((), (1, 2, 3, 4, 5), ())]
+    assert joined.lane.mark == first.lane.mark
+    assert dump_of(joined.path) == dump_of(first.path)
+    assert joined.lane.keyword_hits([Phrase("candle")], Filters("session:elsewhere"), 5)[0]
+    await joined.embed()
+    assert joined.lane.pending() == []
+    assert not directory_of(joined.path).exists()
+
+
+async def test_entries_are_trimmed_behind_a_snapshot_that_two_hosts_have_and_that_nobody_seen_of_late_needs(
+    world: World,
+) -> None:
+    first, second, away = (world.host(name) for name in ("first", "second", "away"))
+    entries = world.server.lanes[LANE].entries
+    await away.store("torch")
+    await away.snapshots.keep()
+    await first.snapshots.catch_up()
+    await first.store(*names(EVERY))
+    await first.snapshots.keep()
+    assert len(entries) == EVERY + 1, "nobody but its maker has it"
+    await second.snapshots.catch_up()
+    await second.snapshots.keep()
+    await first.snapshots.keep()
+    assert len(entries) == EVERY + 1, "the third host has not read them"
+    world.now += SEEN_S + 1
+    await second.snapshots.keep()
+    assert sorted(world.server.lanes[LANE].entries) == [EVERY + 1], "the entry at the mark tells whose journal it is"
+    await first.store(*names(EVERY, "candle"))
+    await first.snapshots.keep()
+    await second.snapshots.catch_up()
+    await second.snapshots.keep()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [2 * EVERY + 1], "one is enough"
+
+
+async def test_who_was_away_beyond_the_trim_goes_on_from_the_snapshot_with_its_own_queued_writes(world: World) -> None:
+    first, away = world.host("first"), world.host("away")
+    await away.store("torch", "bottle")
+    await away.embed()
+    passages = [number for (number,) in away.lane._file.read("SELECT number FROM passages")]
+    await first.snapshots.catch_up()
+    queued = store_operation("queued", "the bottle was offline")
+    erased = memory_id_of(store_operation("bottle", "the bottle burns oil in Rotterdam"))
+    await first.submit(change_operation("erase", EraseMemory(erased)))
+    await first.store(*names(EVERY))
+    await first.snapshots.keep()
+    await first.journal.trim(LANE, before=world.kept[0][0].mark.position)
+    (outcome,) = await away.committer.run(LANE, lambda: away.lane.apply([queued]))
+    assert isinstance(outcome.reply, JournalAway)
+    assert outcome.reply.retry_possible, "so that it is queued"
+    await away.snapshots.catch_up()
+    (taken,) = away.taken
+    assert (taken.removed_passages, taken.erased) == (tuple(passages), (erased,))
+    assert len(taken.to_embed) == EVERY + 1
+    await away.submit(queued)
+    await away.submit(store_operation("torch", "the torch burns oil in Rotterdam"))  # which it had stored before
+    await first.snapshots.catch_up()
+    assert dump_of(away.path) == dump_of(first.path)
+    await away.embed()
+    fresh = [number for (number,) in away.lane._file.read("SELECT number FROM passages")]
+    assert len(fresh) == EVERY + 2
+    assert min(fresh) > max(passages), "no vector in an index is taken for another's"
+
+
+async def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_one_is(world: World) -> None:
+    first = world.host("first")
+    await first.store(*names(EVERY))
+    await first.snapshots.keep()
+    good = world.kept[0][1]
+    await first.store(*names(EVERY, "candle"))
+    await first.snapshots.keep()
+    whole = {snapshot.mark.position: content for snapshot, content in world.kept}
+    for number, content in enumerate((b"", whole[2 * EVERY][:-9000], os.urandom(20_000), good)):
+        world.damage(2 * EVERY, content)
+        joined = world.host(f"joined{number}")
+        await joined.snapshots.catch_up()
+        assert len(joined.taken) == 1
+        assert dump_of(joined.path) == dump_of(first.path)
+    newer = world.directory / "newer.db"
+    newer.write_bytes(good)
+    with closing(sqlite3.connect(newer)) as connection:
+        connection.execute("PRAGMA user_version = 99999999")
+    for position in (EVERY, 2 * EVERY):
+        world.damage(position, newer.read_bytes())
+    joined = world.host("newer_joins")
+    with pytest.raises(SchemaTooNew, match="newer release"):
+        await joined.snapshots.catch_up()
+    assert joined.lane.mark.position == 0
+
+
+async def test_a_damaged_snapshot_trims_nothing(world: World) -> None:
+    first, second = world.host("first"), world.host("second")
+    await second.snapshots.catch_up()
+    await first.store(*names(EVERY))
+    await second.snapshots.catch_up()
+    await first.snapshots.keep()
+    world.damage(EVERY, b"torn")
+    for _ in range(2):
+        await second.snapshots.keep()
+        await first.snapshots.keep()
+    assert len(world.server.lanes[LANE].entries) == EVERY
+
+
+async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: World) -> None:
+    first, killed = world.host("first"), world.host("killed")
+    await killed.store("torch")
+    await first.snapshots.catch_up()
+    await first.store(*names(EVERY))
+    await first.snapshots.keep()
+    before = dump_of(killed.path)
+    place = directory_of(killed.path) / "killed.db"
+    place.parent.mkdir()
+    await killed.journal.get_snapshot(LANE, world.kept[0][0], place)
+    check_snapshot(place, world.kept[0][0].mark)
+    assert _killed_while_taking(killed.lane, place) == signal.SIGKILL
+    assert dump_of(killed.path) == before
+    await first.journal.trim(LANE, before=EVERY)
+    again = world.host("killed")
+    assert again.lane.mark.position == 1
+    await again.snapshots.catch_up()
+    assert not place.exists(), "what it had fetched is fetched anew"
+    assert dump_of(again.path) == dump_of(first.path)
+
+
+class _Killed(sqlite3.Connection):
+    """A connection whose process dies when it has copied a part of its database."""
+
+    def backup(self, target: sqlite3.Connection, **_: object) -> None:
+        super().backup(target, pages=3, progress=lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def _killed_while_taking(lane: SharedLane, place: Path) -> int:
+    """The signal by which a process dies that has taken a part of a snapshot in."""
+    child = os.fork()
+    if child == 0:
+        try:
+            again = SharedLane(lane.path, LANE, lambda: REQUESTED_AT, lane._journal, "killed", lane._ask_journal)
+            with mock.patch.object(sqlite3, "connect", partial(sqlite3.connect, factory=_Killed)):
+                again.take_in(place)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WTERMSIG(status)
+
+
+async def test_erased_words_are_in_no_snapshot(world: World) -> None:
+    first, second = world.host("first"), world.host("second")
+    secret = store_operation("secret", "the password is brimstone")
+    await first.submit(secret)
+    await first.store(*names(EVERY))
+    await first.snapshots.keep()
+    assert [b"brimstone" in content for _, content in world.kept] == [True]
+    await second.snapshots.catch_up()
+    await second.submit(change_operation("erase", EraseMemory(memory_id_of(secret))))
+    await second.snapshots.keep()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY + 2]
+    assert [b"brimstone" in content for _, content in world.kept] == [False]
+    joined = world.host("joined")
+    await joined.snapshots.catch_up()
+    assert dump_of(joined.path) == dump_of(second.path)
+
+
+async def test_who_has_not_read_what_was_erased_since_has_what_it_did_all_the_same(world: World) -> None:
+    first, second = world.host("first"), world.host("second")
+    await first.store("lantern")
+    await second.snapshots.catch_up()
+    lantern = memory_id_of(store_operation("lantern", "the lantern burns oil in Rotterdam"))
+    secret = store_operation("secret", "the lantern burns brimstone", supersedes=lantern)
+    await first.submit(secret)
+    await first.submit(change_operation("erase", EraseMemory(memory_id_of(secret))))
+    assert first.lane.to_scrub == 3
+    await first.snapshots.keep()
+    assert first.lane.to_scrub == 0
+    assert [entry.position for entry in (await first.journal.read(LANE, after=START)).entries] == [1, 3]
+    torch = store_operation("torch", "the torch burns oil")
+    (outcome,) = await second.committer.run(LANE, lambda: second.lane.apply([torch]))
+    assert isinstance(outcome.reply, JournalAway), "it waits for the snapshot"
+    assert second.lane.mark.position == 1
+    await second.snapshots.catch_up()
+    await second.submit(torch)
+    await first.snapshots.catch_up()
+    assert dump_of(second.path) == dump_of(first.path)
+
+
+async def test_a_member_that_only_reads_and_one_without_the_lease_write_no_snapshot(world: World) -> None:
+    first, reader = world.host("first"), world.host("reader", read_only=True)
+    await first.store(*names(EVERY))
+    await reader.snapshots.catch_up()
+    await reader.snapshots.keep()
+    assert world.kept == []
+    assert await reader.journal.lease(LANE, "snapshot", "another", 60.0)
+    await first.snapshots.keep()
+    assert world.kept == []
+    world.now += 61.0
+    await first.snapshots.keep()
+    assert [snapshot.mark.position for snapshot, _ in world.kept] == [EVERY]
+
+
+async def test_a_snapshot_of_another_journal_of_that_name_is_not_taken(world: World) -> None:
+    first = world.host("first")
+    await first.store(*names(EVERY))
+    path = world.directory / "copy.db"
+    mark = first.lane.write_snapshot(path)
+    check_snapshot(path, mark)
+    await first.journal.put_snapshot(LANE, Mark("another", 3, mark.entry_id), path)
+    joined = world.host("joined")
+    await joined.snapshots.catch_up()
+    assert joined.taken == []
+    assert dump_of(joined.path) == dump_of(first.path)
+
+
+async def test_over_a_real_server_a_sealed_snapshot_is_made_found_good_trimmed_behind_and_taken(tmp_path: Path) -> None:
+    async with OneServer(tmp_path) as server:
+        lane, opened = server.lane(), list[Host]()
+        await (await server.connect()).create(lane)
+
+        async def host(name: str) -> Host:
+            opened.append(Host(tmp_path / f"{name}.db", await server.connect(), name=lane))
+            return opened[-1]
+
+        try:
+            first, second, away = [await host(name) for name in ("first", "second", "away")]
+            await away.store("torch")
+            await first.snapshots.catch_up()
+            await first.store(*names(EVERY))
+            await first.snapshots.keep()
+            await second.snapshots.catch_up()
+            await second.snapshots.keep()
+            with pytest.raises(Trimmed):
+                await first.journal.read(lane, after=away.lane.mark)
+            await first.submit(change_operation("erase", EraseMemory(memory_id_of(store_operation("torch", "")))))
+            await away.snapshots.catch_up()
+            joined = await host("joined")
+            await joined.snapshots.catch_up()
+            assert [len(each.taken) for each in opened] == [0, 1, 1, 1]
+            await away.snapshots.keep()
+            assert [each.mark.position for each in await first.journal.snapshots(lane)] == [EVERY + 2]
+            assert dump_of(first.path) == dump_of(away.path) == dump_of(joined.path)
+        finally:
+            for each in opened:
+                await each.close()

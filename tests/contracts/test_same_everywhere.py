@@ -1,0 +1,154 @@
+"""An operation does the same in every file: what comes of it depends on the file and the operation alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.protocol.runs import AddLink, AddMemory, CloseSession, Edit, NewMemory, ReviseMemory
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
+from remembrancer.protocol.writes import (
+    Change,
+    EntityRef,
+    EraseMemory,
+    ForgetMemory,
+    InvalidateMemory,
+    LinkRef,
+    Operation,
+    PromoteMemory,
+    RestoreMemory,
+    StoreMemory,
+    TagMemory,
+    UpdateMemory,
+)
+from tests.contracts.runs_rig import run_operation, undo_operation
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
+
+IDS = st.sampled_from(["mem_one", "mem_two", "mem_three", "mem_four"])
+TEXTS = st.sampled_from(["a red lantern", "a blue candle", "next: mend the green torch", "an old bottle"])
+TAGS = st.lists(st.sampled_from(["red", "blue", "handover"]), max_size=2, unique=True).map(tuple)
+ENTITIES = st.lists(st.builds(EntityRef, st.sampled_from(["Ada", "Bob"]), st.just("person"), st.just("is")), max_size=2)
+NAMED = ENTITIES.map(lambda found: tuple(dict.fromkeys(found)))
+RELATIONS = st.sampled_from(["supersedes", "related_to", "supports", "derived_from"])
+LINKS = st.lists(st.builds(LinkRef, RELATIONS, IDS, st.sampled_from([0.5, 1.0])), max_size=2).map(tuple)
+SESSIONS = st.sampled_from([SESSION, OTHER_SESSION])
+STORES = st.builds(
+    StoreMemory,
+    memory_id=IDS,
+    content=TEXTS,
+    type=st.just("semantic"),
+    scope=st.sampled_from(["session", "project"]),
+    session_id=SESSIONS,
+    tags=TAGS,
+    related_entities=NAMED,
+    supersedes=st.none() | IDS,
+    related=st.lists(IDS, max_size=2).map(tuple),
+)
+CHANGES: st.SearchStrategy[Change] = st.one_of(
+    STORES,
+    st.builds(
+        UpdateMemory,
+        IDS,
+        content=st.none() | TEXTS,
+        add_tags=TAGS,
+        add_entities=NAMED,
+        add_links=LINKS,
+        remove_links=LINKS,
+    ),
+    st.builds(TagMemory, IDS, TAGS),
+    st.builds(ForgetMemory, IDS, st.just("outdated")),
+    st.builds(RestoreMemory, IDS, st.none() | st.integers(1, 3)),
+    st.builds(InvalidateMemory, IDS, st.just("it moved"), st.none() | IDS),
+    st.builds(PromoteMemory, IDS, st.just("project")),
+    st.builds(EraseMemory, IDS),
+    st.builds(StartSession, SESSIONS),
+    st.builds(EndSession, SESSIONS, st.sampled_from(["completed", "abandoned"])),
+    st.builds(
+        RecordEvents,
+        SESSIONS,
+        st.just((Turn("user", "light it", 5.0),)),
+        st.just((ToolCall("Read", 6.0, {"path": "a"}),)),
+    ),
+)
+RUN_EDITS = st.one_of(
+    st.builds(
+        ReviseMemory,
+        IDS,
+        st.just("consolidated"),
+        status=st.sampled_from(["consolidated", "archived", "promoted"]),
+        accessed=st.booleans(),
+        tags=TAGS,
+    ),
+    st.builds(AddLink, IDS, IDS, st.sampled_from(["derived_from", "supports"])),
+    st.builds(CloseSession, SESSIONS, st.just("completed"), st.just(REQUESTED_AT)),
+    st.just(AddMemory(NewMemory("mem_sum", "a red lantern and a blue candle", "fact", "project", SESSION))),
+)
+Step = tuple[Change, str] | tuple[Edit, ...] | int
+"""A change and the session that asks for it, a run's edits, or the number of a run that is undone."""
+STEPS: st.SearchStrategy[Step] = st.one_of(
+    st.tuples(CHANGES, SESSIONS), st.lists(RUN_EDITS, min_size=1, max_size=4).map(tuple), st.integers(0, 5)
+)
+
+
+def operations_of(steps: list[Step], ages: list[int]) -> list[Operation]:
+    """The steps as operations, which are applied in this order, and need not have been asked for in it."""
+    operations = []
+    for number, (step, age) in enumerate(zip(steps, ages, strict=False)):
+        at = REQUESTED_AT + 10 * number - age
+        name = f"op{number}"
+        if isinstance(step, int):
+            change: Change = undo_operation(name, f"run{step}").change
+            operations.append(Operation(name, PROJECT, "", at, change))
+        elif len(step) == 2 and isinstance(step[1], str):
+            change, session = step
+            session = change.session_id if isinstance(change, StoreMemory) else session
+            operations.append(Operation(name, PROJECT, session, at, change))
+        else:
+            operations.append(run_operation(name, *step, run_id=f"run{number}", at=at))
+    return operations
+
+
+def rows_after(operations: list[Operation], groups: int, clock_at: float, session_limit: int | None) -> list[str]:
+    """All rows of a file to which the operations were applied in groups of a size, by a machine of its own.
+
+    The time at which an operation was applied is the machine's: it says how long a repetition is known here.
+    """
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "memory.db"
+        records = SqliteRecords(path, PROJECT.id, lambda: clock_at, session_limit=session_limit)
+        for first in range(0, len(operations), groups):
+            records.apply(operations[first : first + groups])
+        records.close()
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE applied_operations SET applied_at = 0")
+            return list(connection.iterdump())
+
+
+@given(st.lists(STEPS, min_size=1, max_size=14), st.lists(st.integers(0, 40), min_size=14, max_size=14))
+def test_the_same_operations_make_the_same_file_at_any_time_on_any_machine(steps: list[Step], ages: list[int]) -> None:
+    operations = operations_of(steps, ages)
+    here = rows_after(operations, 1, REQUESTED_AT, None)
+    there = rows_after(operations, 5, REQUESTED_AT + 1e6, 1000)
+    assert here == there
+
+
+@given(
+    st.lists(st.tuples(CHANGES, SESSIONS), min_size=1, max_size=12),
+    st.lists(st.integers(0, 99), min_size=12, max_size=12),
+)
+def test_no_version_is_older_than_the_one_before_it(steps: list[Step], ages: list[int]) -> None:
+    """A write that was queued comes late: what was said meanwhile is not said after it."""
+    with TemporaryDirectory() as directory:
+        records = SqliteRecords(Path(directory) / "memory.db", PROJECT.id, lambda: REQUESTED_AT)
+        records.apply(operations_of(steps, ages))
+        for memory_id in ("mem_one", "mem_two", "mem_three", "mem_four"):
+            memory = records.portable(memory_id, None)
+            times = [] if memory is None else [entry.changed_at for entry in memory.history]
+            assert times == sorted(times)
+        records.close()

@@ -1,0 +1,99 @@
+"""The page of a session costs the same however much the session did: counts run along indices, and lists are pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.records.sessions import TOPICS_OF, read_session_start, read_session_story
+from remembrancer.actors.store.records.sqlite_file import query_of
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.protocol.browsing import ReadTurns, TurnsRead
+from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
+from remembrancer.protocol.writes import Operation
+from tests.contracts.records_factories import SqliteFactory
+from tests.operations import PROJECT, REQUESTED_AT, SESSION
+
+MANY = 4 * TOPICS_OF
+STEP = 100
+MOST_STEPS = 60
+"""Of SQLite's machine for each memory that is only counted: an entry of an index takes some 45, a row whose text is
+read twice that."""
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[SqliteRecords]:
+    factory = SqliteFactory(tmp_path)
+    yield factory.open()
+    factory.close()
+
+
+def fill(records: SqliteRecords, first: int, count: int) -> None:
+    """Store memories of the session, each with a tag that only a thousand share."""
+    connection = records._file.writer
+    connection.execute("BEGIN")
+    connection.executemany(
+        """INSERT INTO memories (id, type, scope, session_id, importance, characters, created_at, updated_at,
+               content_digest, content, tags, source)
+           VALUES (?, 'semantic', 'project', ?, 0.5, 9, 1, 1, ?, ?, ?, '{}')""",
+        [
+            (f"memory:{n}", SESSION, str(n).encode(), f"lantern {n}", f'["lamps","of {n // TOPICS_OF}"]')
+            for n in range(first, first + count)
+        ],
+    )
+    connection.execute("COMMIT")
+
+
+def steps_of(records: SqliteRecords) -> int:
+    """The work of telling a session's story and its beginning, in steps of SQLite's machine: the same on any
+    computer."""
+    connection = records._file.writer
+    done = Counter[str]()
+
+    def note() -> None:
+        done["steps"] += STEP
+
+    connection.set_progress_handler(note, STEP)
+    read_session_story(query_of(connection), SESSION)
+    read_session_start(query_of(connection), SESSION)
+    connection.set_progress_handler(None, 0)
+    return done["steps"]
+
+
+def test_a_session_of_many_memories_has_its_topics_from_the_last_of_them_and_its_counts_from_an_index(
+    records: SqliteRecords,
+) -> None:
+    fill(records, 0, MANY)
+    few = steps_of(records)
+    fill(records, MANY, MANY)
+    many = steps_of(records)
+    story = records.session_story(SESSION)
+    assert story.topics == {"lamps": TOPICS_OF, "of 7": TOPICS_OF}
+    assert (story.stored, story.remembered) == ({("semantic", "project"): 2 * MANY}, 2 * MANY)
+    assert (many - few) / MANY < MOST_STEPS
+
+
+def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(records: SqliteRecords) -> None:
+    at = REQUESTED_AT
+    events = RecordEvents(
+        SESSION,
+        turns=tuple(Turn("user", f"turn {n}", at + n) for n in range(7)),
+        tool_calls=tuple(ToolCall(f"tool {n}", at + n // 2, {"n": n}) for n in range(16)),
+    )
+    records.apply([Operation("events", PROJECT, SESSION, at, events)])
+    before: tuple[int, int] | None = None
+    pages: list[TurnsRead] = []
+    while not pages or before is not None:
+        page = records.browse(ReadTurns(PROJECT, SESSION, before, 5))
+        assert isinstance(page, TurnsRead)
+        pages.append(page)
+        before = page.earlier
+    assert [len(page.turns) + len(page.tool_calls) for page in pages] == [5, 5, 5, 5, 3]
+    assert tuple(turn for page in reversed(pages) for turn in page.turns) == events.turns
+    assert tuple(call for page in reversed(pages) for call in page.tool_calls) == events.tool_calls
+    times = [[turn.at for turn in page.turns] + [call.at for call in page.tool_calls] for page in pages]
+    assert all(min(later) >= max(earlier) for later, earlier in pairwise(times))

@@ -1,0 +1,453 @@
+"""A shared lane is the same on every host, whoever wrote what and when, and whatever happened to the way there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.shared_lane import FORMAT, REFUSED_S, SharedLane, check_snapshot
+from remembrancer.journal.contract import MAX_ENTRY_BYTES, START, NewEntry, Trimmed
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.protocol.errors import (
+    EntryTooLarge,
+    InvalidInput,
+    JournalAway,
+    JournalChanged,
+    NotFound,
+    SchemaTooNew,
+)
+from remembrancer.protocol.runs import ReviseMemory
+from remembrancer.protocol.writes import (
+    Applied,
+    EraseMemory,
+    ForgetMemory,
+    HistoryEntry,
+    ImportMemory,
+    Operation,
+    PortableMemory,
+    StoreMemory,
+    TagMemory,
+)
+from tests.contracts.runs_rig import run_operation
+from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
+from tests.lane_dump import dump_of
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+
+LANE = "l_0123456789ab"
+AHEAD_S = (0.0, 600.0, 365 * 86400.0)
+"""The clocks of hosts are ahead of the journal's by so much."""
+T = TypeVar("T")
+
+
+class Host:
+    """One host's copy of the lane, and the operations that wait there for the journal."""
+
+    def __init__(self, directory: Path, server: InProcessServer, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.ahead_s = AHEAD_S[number]
+        self.clock = REQUESTED_AT + self.ahead_s
+        self.path = directory / f"{number}.db"
+        self.journal = InProcessJournal(server)
+        self.queued: deque[Operation] = deque()
+        self.acknowledged: list[Applied] = []
+        self.heard: list[Operation] = []
+        self._loop = loop
+        self._name = f"host{number}"
+        self.open()
+
+    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> None:
+        def ask(question: Coroutine[Any, Any, T]) -> T:
+            return self._loop.run_until_complete(question)
+
+        self.lane = SharedLane(
+            self.path,
+            LANE,
+            lambda: self.clock,
+            self.journal,
+            self._name,
+            ask,
+            lambda done: self.heard.extend(entry.operation for entry, _ in done),
+            limit_bytes=limit_bytes,
+            session_limit=session_limit,
+        )
+
+    def submit(self, operations: list[Operation]) -> None:
+        """Apply the operations behind those that wait: what is not acknowledged and may come later waits on."""
+        self.queued.extend(operations)
+        replies = [outcome.reply for outcome in self.lane.apply(list(self.queued))]
+        if any(isinstance(reply, JournalAway) for reply in replies) and self.journal.reachable:
+            self.catch_up()
+            replies = [outcome.reply for outcome in self.lane.apply(list(self.queued))]
+        for reply in replies:
+            if isinstance(reply, JournalAway):
+                break
+            if isinstance(reply, Applied):
+                self.acknowledged.append(reply)
+            self.queued.popleft()
+
+    def catch_up(self) -> None:
+        """Apply what others have appended, after a snapshot if the journal does not go back far enough."""
+        try:
+            self.lane.catch_up()
+        except Trimmed:
+            self.take_snapshot()
+            self.lane.catch_up()
+
+    def keep_snapshot(self, *, trim: bool) -> None:
+        """Put the lane as it is here into the journal; `trim` what is before."""
+        path = self.path.with_suffix(".made")
+        mark = self.lane.write_snapshot(path)
+        self._loop.run_until_complete(self.journal.put_snapshot(LANE, mark, path))
+        if trim:
+            self._loop.run_until_complete(self.journal.trim(LANE, before=mark.position))
+
+    def take_snapshot(self) -> None:
+        """Take the newest snapshot in the place of what is here."""
+        path = self.path.with_suffix(".fetched")
+        path.unlink(missing_ok=True)
+        newest = self._loop.run_until_complete(self.journal.snapshots(LANE))[0]
+        self._loop.run_until_complete(self.journal.get_snapshot(LANE, newest, path))
+        check_snapshot(path, newest.mark)
+        self.lane.take_in(path)
+
+    def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
+        memory = self.lane.portable(memory_id, None)
+        assert memory is not None
+        return memory.history
+
+    def dump(self) -> list[str]:
+        return dump_of(self.path)
+
+
+class Hosts:
+    """Several hosts with one lane."""
+
+    def __init__(self, directory: Path, number: int) -> None:
+        self._loop = asyncio.new_event_loop()
+        self.now = REQUESTED_AT
+        self.server = InProcessServer(clock=lambda: self.now)
+        self._loop.run_until_complete(InProcessJournal(self.server).create(LANE))
+        self.hosts = [Host(directory, self.server, each, self._loop) for each in range(number)]
+
+    def __getitem__(self, number: int) -> Host:
+        return self.hosts[number]
+
+    def run(self, question: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(question)
+
+    def settle(self) -> None:
+        """Everybody is reached again, gives away what waits, and reads what the others have appended."""
+        for host in self.hosts:
+            host.journal.reachable, host.journal.loses_answers = True, 0
+            host.lane._away_until = 0.0
+            host.submit([])
+            assert not host.queued
+        for host in self.hosts:
+            host.catch_up()
+
+    def close(self) -> None:
+        for host in self.hosts:
+            host.lane.close()
+        self._loop.close()
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Hosts]:
+    made = Hosts(tmp_path, 2)
+    yield made
+    made.close()
+
+
+WITHOUT_SHRINKING = (Phase.explicit, Phase.reuse, Phase.generate)
+"""A failure is replayed by its seed: to make its history shorter takes minutes."""
+FAULTS = st.sampled_from(
+    ["none"] * 4 + ["away", "back", "lost answer", "restart", "tidy", "read", "catch up", "snapshot", "trim", "scrub"]
+)
+
+
+@settings(max_examples=40, deadline=None, phases=WITHOUT_SHRINKING, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(STEPS, min_size=3, max_size=24),
+    st.lists(st.tuples(st.integers(0, 2), FAULTS, st.integers(0, 900)), min_size=24, max_size=24),
+)
+def test_hosts_that_write_offline_and_at_once_have_the_same_lane_in_the_end(
+    steps: list[Step], ways: list[tuple[int, str, int]]
+) -> None:
+    with TemporaryDirectory() as directory, closing(Hosts(Path(directory), 3)) as hosts:
+        operations = operations_of(steps, [age for _, _, age in ways])
+        for operation, (number, fault, age) in zip(operations, ways, strict=False):
+            host = hosts[number]
+            hosts.now += age - 200.0  # it is set back now and then
+            match fault:
+                case "away" | "back":
+                    host.journal.reachable = fault == "back"
+                    host.lane._away_until = 0.0
+                case "lost answer":
+                    host.journal.loses_answers = 1
+                case "restart":
+                    host.lane.close()
+                    host.open()
+                case "tidy":
+                    host.lane.tidy()
+                case "read":
+                    host.lane.touch([1, 2, 2], host.clock, SESSION, ["mem_one"])
+                    host.clock += 20
+                case "catch up" if host.journal.reachable:
+                    host.catch_up()
+                case "snapshot" | "trim" | "scrub" if host.journal.reachable:
+                    host.keep_snapshot(trim=fault == "trim")
+                    if fault == "scrub":
+                        host.lane.scrub_entries(host.lane.mark.position)
+            at = operation.requested_at + host.ahead_s
+            host.submit([msgspec.structs.replace(operation, requested_at=at)])
+        hosts.settle()
+        first, *others = [host.dump() for host in hosts.hosts]
+        for other in others:
+            assert [pair for pair in zip(first, other, strict=False) if pair[0] != pair[1]] == []
+            assert len(other) == len(first)
+        for host in hosts.hosts:
+            for reply in host.acknowledged:
+                known = [each.lane.outcome_of(reply.operation_id) for each in hosts.hosts]
+                assert [each and each.result for each in known] == [reply.result] * 3
+        appended = [msgspec.msgpack.decode(entry.body) for entry in hosts.server.lanes[LANE].entries.values()]
+        assert all(each["entry"] == "accesses" or each["operation"]["project"]["id"] == LANE for each in appended)
+
+
+def test_what_one_host_stores_the_other_finds_and_knows_by_whom(hosts: Hosts) -> None:
+    stored = store_operation("lantern", "the lantern burns oil")
+    hosts[0].submit([stored])
+    hosts[1].lane.catch_up()
+    (found,) = hosts[1].lane.keyword_hits([Phrase("lantern")], Filters("session:elsewhere"), 5)
+    assert len(found) == 1
+    assert [each.operation_id for each in hosts[1].heard] == [stored.operation_id], "its vectors are to be made"
+    memory = hosts[1].lane.portable(memory_id_of(stored), None)
+    assert memory is not None
+    assert memory.history[0].details["member"] == "host0"
+    hosts[1].submit([change_operation("tag", TagMemory(memory.id, ("lit",)))])
+    hosts[0].submit([store_operation("candle", "the candle burns wax")])
+    assert [each.operation_id for each in hosts[0].heard] == ["tag"], "read before it appended behind it"
+    assert hosts[0].lane.behind == 0
+
+
+def test_an_attempt_that_a_server_held_back_does_not_what_was_refused_meanwhile(hosts: Hosts) -> None:
+    tagged = change_operation("tag", TagMemory("mem_lantern", ("lit",)))
+    (refused,) = hosts[0].lane.apply([tagged])
+    assert isinstance(refused.reply, NotFound)
+    held = hosts.server.lanes[LANE].entries[1].body
+    hosts[0].submit([store_operation("lantern", "the lantern burns oil", memory_id="mem_lantern")])
+
+    def arrives(name: str) -> None:
+        hosts.run(hosts[0].journal.append(LANE, [NewEntry(name, held)], behind=START))
+        for host in hosts.hosts:
+            host.catch_up()
+
+    arrives("held")
+    assert [len(host.history("mem_lantern")) for host in hosts.hosts] == [1, 1]
+    assert hosts[0].dump() == hosts[1].dump()
+    (asked_anew,) = hosts[1].lane.apply([tagged])
+    assert isinstance(asked_anew.reply, Applied), "who knows of the refusal may ask again"
+    arrives("held-still")
+    assert [len(host.history("mem_lantern")) for host in hosts.hosts] == [2, 2]
+    assert hosts[0].dump() == hosts[1].dump()
+
+
+def test_it_is_not_known_for_ever_what_was_refused(hosts: Hosts) -> None:
+    for name in ("one", "other"):
+        hosts[0].lane.apply([change_operation(name, TagMemory("mem_lantern", ("lit",)))])
+        hosts.now += REFUSED_S + 1
+    assert [row.split("'")[1] for row in hosts[0].dump() if row.startswith("lane_refusals")] == ["other"]
+
+
+def test_an_operation_is_done_once_although_its_answer_was_lost(hosts: Hosts) -> None:
+    stored = store_operation("lantern", "the lantern burns oil")
+    hosts[0].journal.loses_answers = 1
+    hosts[0].submit([stored])
+    assert list(hosts[0].queued) == [stored]
+    hosts[0].lane._away_until = 0.0
+    hosts[0].submit([stored])
+    assert [reply.replayed for reply in hosts[0].acknowledged] == [True, True]
+    assert len(hosts.server.lanes[LANE].entries) == 1
+    assert hosts[0].lane.counts(None).total == 1
+
+
+def test_who_cannot_reach_the_journal_reads_on_and_is_not_kept_waiting(hosts: Hosts) -> None:
+    hosts[0].submit([store_operation("lantern", "the lantern burns oil")])
+    hosts[0].journal.reachable = False
+    (outcome,) = hosts[0].lane.apply([store_operation("candle", "the candle burns wax")])
+    assert isinstance(outcome.reply, JournalAway)
+    hosts[0].journal.reachable = True
+    (outcome,) = hosts[0].lane.apply([store_operation("candle", "the candle burns wax")])
+    assert isinstance(outcome.reply, JournalAway), "a moment ago it was away"
+    assert hosts[0].lane.counts(None).total == 1
+
+
+def test_a_host_whose_clock_is_ahead_takes_nobody_into_its_time(tmp_path: Path) -> None:
+    with closing(Hosts(tmp_path, 3)) as hosts:
+        stored = []
+        for number in (2, 1, 0):
+            hosts.now += 5
+            stored.append(store_operation(f"lantern{number}", f"lantern {number}", requested_at=hosts[number].clock))
+            hosts[number].submit([stored[-1]])
+        hosts.now += 5
+        tag = change_operation("tag", TagMemory(memory_id_of(stored[0]), ("lit",)))
+        hosts[0].submit([msgspec.structs.replace(tag, requested_at=REQUESTED_AT + 18)])
+        hosts[1].lane.catch_up()
+        hosts[2].lane.catch_up()
+        for host in hosts.hosts:
+            assert host.lane._applied_at == REQUESTED_AT + 20
+            shown = [host.lane.portable(memory_id_of(each), None) for each in stored]
+            assert [each and each.created_at for each in shown] == [REQUESTED_AT + 5, REQUESTED_AT + 10, REQUESTED_AT]
+            assert shown[0] is not None
+            assert [entry.changed_at for entry in shown[0].history] == [REQUESTED_AT + 5, REQUESTED_AT + 18]
+        assert hosts[0].dump() == hosts[1].dump() == hosts[2].dump()
+
+
+def test_a_lanes_time_never_runs_backwards(hosts: Hosts) -> None:
+    early, late = (store_operation(text, f"the {text} burns", requested_at=REQUESTED_AT) for text in ("oil", "wax"))
+    hosts[0].submit([early])
+    hosts.now -= 600
+    hosts[0].submit([late])
+    hosts[1].lane.catch_up()
+    for host in hosts.hosts:
+        memory = host.lane.portable(memory_id_of(late), None)
+        assert memory is not None
+        assert (memory.created_at, host.lane._applied_at) == (REQUESTED_AT, REQUESTED_AT)
+
+
+def test_entries_of_the_first_format_are_applied_at_their_hosts_time(hosts: Hosts) -> None:
+    stored = store_operation("lantern", "the lantern burns oil", requested_at=REQUESTED_AT + 60)
+    of_old = {"entry": "operation", "operation": msgspec.to_builtins(stored), "by": "host0"}
+    begin = hosts[0].lane.mark
+    hosts.run(hosts[0].journal.append(LANE, [NewEntry("old", msgspec.msgpack.encode(of_old))], behind=begin))
+    hosts[1].lane.catch_up()
+    memory = hosts[1].lane.portable(memory_id_of(stored), None)
+    assert memory is not None
+    assert (memory.created_at, hosts[1].lane._applied_at) == (REQUESTED_AT + 60, REQUESTED_AT + 60)
+
+
+def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -> None:
+    stored = store_operation("lantern", "the lantern burns oil")
+    memory_id = memory_id_of(stored)
+    hosts[0].submit([stored, run_operation("archive", ReviseMemory(memory_id, "archived", status="archived"))])
+    hosts[1].lane.catch_up()
+    hosts[1].lane.touch([1, 1], hosts[1].clock + 5, SESSION, [memory_id])
+    assert hosts[1].lane.load([1], None)[1].status == "archived", "what is not appended has no effect"
+    hosts[1].clock += 3600
+    hosts[1].lane.touch([1], hosts[1].clock)
+    hosts[0].lane.catch_up()
+    for host in hosts.hosts:
+        memory = host.lane.portable(memory_id, None)
+        assert memory is not None
+        assert (memory.status, memory.access_count, memory.accessed_in) == ("active", 3, (SESSION,))
+
+
+def test_limits_of_a_host_are_looked_at_before_anything_is_appended(hosts: Hosts) -> None:
+    hosts[0].lane.close()
+    hosts[0].open(session_limit=1)
+    one, two = store_operation("lantern", "the lantern burns oil"), store_operation("candle", "the candle burns wax")
+    hosts[0].submit([one])
+    (outcome,) = hosts[0].lane.apply([two])
+    assert isinstance(outcome.reply, InvalidInput)
+    assert "max_memories_per_session" in outcome.reply.message
+    hosts[0].lane.close()
+    hosts[0].open(limit_bytes=1)
+    assert [type(each.reply).__name__ for each in hosts[0].lane.apply([one, two])] == ["Applied", "StorageFull"]
+    forget = change_operation("forget", ForgetMemory(memory_id_of(one)))
+    assert isinstance(hosts[0].lane.apply([forget])[0].reply, Applied), "to forget needs no room"
+    hosts[1].submit([two])
+    assert hosts[1].lane.counts(None).total == 1
+
+
+def test_an_operation_that_is_too_large_to_be_shared_hurts_no_other(hosts: Hosts) -> None:
+    large = StoreMemory(
+        memory_id="mem_large",
+        content="a lantern",
+        type="semantic",
+        scope="project",
+        session_id=SESSION,
+        metadata={"x": "y" * MAX_ENTRY_BYTES},
+    )
+    small = store_operation("candle", "the candle burns wax")
+    replies = [each.reply for each in hosts[0].lane.apply([change_operation("large", large), small])]
+    assert isinstance(replies[0], EntryTooLarge)
+    assert isinstance(replies[1], Applied)
+
+
+def test_many_large_operations_go_in_several_appends(hosts: Hosts) -> None:
+    def imported(number: int) -> Operation:
+        memory = PortableMemory(
+            id=f"mem_{number}",
+            content=f"lantern {number}",
+            type="semantic",
+            scope="project",
+            session_id=SESSION,
+            created_at=1.0,
+            updated_at=1.0,
+            metadata={"x": "y" * (MAX_ENTRY_BYTES // 2)},
+        )
+        return change_operation(f"import{number}", ImportMemory(memory))
+
+    hosts[0].submit([imported(number) for number in range(40)])
+    hosts[1].lane.catch_up()
+    assert hosts[1].lane.counts(None).total == 40
+
+
+def test_an_entry_of_a_newer_release_stops_the_lane_and_keeps_what_was_before(hosts: Hosts) -> None:
+    hosts[0].submit([store_operation("lantern", "the lantern burns oil")])
+    entry = hosts.server.lanes[LANE].entries[1]
+    newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(entry.body), "format": FORMAT + 1, "entry": "invented"})
+    mark = hosts.run(hosts[0].journal.append(LANE, [NewEntry("newer", newer)], behind=hosts[0].lane.mark))
+    assert mark.position == 2
+    for attempt in range(2):
+        with pytest.raises(SchemaTooNew, match="newer release"):
+            hosts[1].lane.catch_up()
+        assert hosts[1].lane.counts(None).total == 1, attempt
+    (outcome,) = hosts[1].lane.apply([store_operation("candle", "the candle burns wax")])
+    assert isinstance(outcome.reply, SchemaTooNew)
+    assert hosts[1].lane.behind == 1
+
+
+def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(hosts: Hosts) -> None:
+    hosts[0].submit([store_operation(f"lantern{number}", f"lantern {number}") for number in range(3)])
+    hosts[1].lane.catch_up()
+    hosts.server.restore(LANE, 1)
+    for host in hosts.hosts:
+        (outcome,) = host.lane.apply([store_operation("candle", "the candle burns wax")])
+        assert isinstance(outcome.reply, JournalChanged)
+        assert host.lane.problem is outcome.reply
+    assert hosts[0].lane.mark.position == 3
+    assert START.position == 0
+
+
+def test_what_was_erased_is_gone_from_every_host_and_from_the_journal(hosts: Hosts) -> None:
+    stored = store_operation("secret", "the password is brimstone")
+    memory_id = memory_id_of(stored)
+    again = store_operation("again", "the password is brimstone", requested_at=REQUESTED_AT + 1)
+    hosts[0].submit([stored, again, store_operation("candle", "the candle burns wax")])
+    hosts[1].lane.catch_up()
+    hosts[0].submit([change_operation("erase", EraseMemory(memory_id))])
+    hosts[1].lane.catch_up()
+    for host in hosts.hosts:
+        assert host.lane.scrub(memory_id)
+        assert host.lane.to_scrub == 4
+        host.lane.scrub_entries(3)
+        assert len(hosts.server.lanes[LANE].entries) == (4 if host is hosts[0] else 2), "no snapshot knows of it yet"
+        host.lane.scrub_entries(4)
+        assert not host.lane.to_scrub
+        host.lane.close()
+        for path in host.path.parent.glob(f"{host.path.name}*"):
+            assert b"brimstone" not in path.read_bytes(), path
+    bodies = b"".join(entry.body for entry in hosts.server.lanes[LANE].entries.values())
+    assert b"brimstone" not in bodies
+    assert b"burns wax" in bodies
+    assert PROJECT.path.encode() not in bodies, "a path of this host is nobody else's"

@@ -1,0 +1,83 @@
+"""Damage to one file of a home: another project goes on as if nothing were, it is said, and nothing is overwritten.
+
+The worst dozen of `bench.damage`, which tries all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bench.damage import Damage, Scene, damages, tried
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.protocol.errors import FileLocked
+from tests.runtime import Session, command
+
+WORST = (
+    "queue.db: directory",
+    "queue.db: pipe",
+    "queue.db: newer",
+    "catalog.db: newer",
+    "catalog.db: pipe",
+    "user/memory.db: pipe",
+    "projects/P/memory.db: pipe",
+    "projects/P/memory.db: empty",
+    "projects/P/memory.db: missing",
+    "projects/P/index.db: directory",
+    "keys/http.key: directory",
+    "config.toml: pipe",
+    "logs/gateway.log: pipe",
+    "logs: file",
+    "run: file",
+    "runtime.json: directory",
+    ".: full disk",
+    "projects/P/memory.db: locked, while it runs",
+    "projects/P/memory.db: missing, while it runs",
+)
+BY_NAME = {each.name: each for each in damages()}
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("home")]
+
+
+async def run_command(home: Path, name: str) -> int:
+    """The exit status of a command."""
+    return (await asyncio.to_thread(command, name, home=home)).returncode
+
+
+@pytest.fixture(scope="module")
+def scene() -> Iterator[Scene]:
+    made = Scene(Session, run_command)
+    try:
+        anyio.run(made.prepare)
+        yield made
+    finally:
+        made.close()
+
+
+def test_the_benchmark_has_sixty_damages_of_twelve_paths() -> None:
+    assert len(BY_NAME) == len(list(damages())) >= 60
+    assert len({each.path for each in BY_NAME.values()}) >= 12
+
+
+@pytest.mark.parametrize("damage", [BY_NAME[name] for name in WORST if name in BY_NAME], ids=lambda each: each.name)
+async def test_damage_to_one_file_stops_no_other_project(scene: Scene, damage: Damage) -> None:
+    outcome = await tried(scene, damage)
+    assert outcome.is_good, outcome
+
+
+def test_a_file_that_was_taken_away_is_not_begun_anew_by_who_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    records = SqliteRecords(path, "user", lambda: 1.0)
+    assert records.proposals() == ()
+    for each in tmp_path.iterdir():
+        each.unlink()
+    assert records.proposals() == (), "what is open is still there for this thread"
+    with ThreadPoolExecutor(1) as another, pytest.raises(FileLocked, match="taken away"):
+        another.submit(records.proposals).result()
+    assert not path.exists()
+    records.close()

@@ -1,0 +1,249 @@
+"""The journal when its servers and its network fail: real servers, killed; a link that is cut at the worst moment."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import nats
+import pytest
+
+from remembrancer.journal.contract import START, Entry, Mark, NewEntry
+from remembrancer.journal.jetstream import JetStreamJournal, Server
+from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
+from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
+from tests.links import Link
+from tests.nats_servers import NatsServers
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+LANE = "shop"
+KEYS = Keyring.new()
+T = TypeVar("T")
+
+
+@pytest.fixture
+def servers() -> Iterator[NatsServers]:
+    with NatsServers() as servers:
+        yield servers
+
+
+@asynccontextmanager
+async def connected(*urls: str, resolve_s: float = PATIENCE_S) -> AsyncIterator[Sealed]:
+    journal = Sealed(JetStreamJournal(Server(urls), seal_bytes=SEAL_BYTES, resolve_s=resolve_s), KEYS)
+    try:
+        yield journal
+    finally:
+        await journal.aclose()
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer of a journal whose servers elect a leader meanwhile. Nothing was appended as long as it is away."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await ask()
+            except JournalAway:
+                continue
+
+
+def numbered(first: int, last: int) -> list[NewEntry]:
+    return [NewEntry(f"op-{number}", b"%d" % number) for number in range(first, last + 1)]
+
+
+async def ids(journal: Sealed) -> list[str]:
+    entries: list[Entry] = []
+    mark = START
+    while True:
+        page = await journal.read(LANE, after=mark)
+        entries += page.entries
+        mark = page.mark
+        if page.is_last:
+            return [entry.id for entry in entries]
+
+
+class CutOnce(Link):
+    """A link to a server, which is cut once: as soon as an append was sent (`"request"`), or when its answer comes."""
+
+    def __init__(self, url: str, cut: str) -> None:
+        super().__init__(int(url.rpartition(":")[2]))
+        self._cut = cut
+        self._sent = False
+        self.was_cut = False
+
+    @asynccontextmanager
+    async def url(self) -> AsyncIterator[str]:
+        """Its own address."""
+        async with self.listening() as port:
+            yield f"nats://127.0.0.1:{port}"
+
+    def passes(self, data: bytes, *, is_answer: bool) -> bool:
+        self._sent = self._sent or (not is_answer and b"HPUB rmb." in data)
+        if self._sent and not self.was_cut and is_answer == (self._cut == "answer"):
+            self.was_cut = True
+            return False
+        return True
+
+
+@pytest.mark.parametrize("last", [1, 5], ids=["one", "group"])
+@pytest.mark.parametrize("cut", ["request", "answer"])
+async def test_an_append_whose_link_is_cut_is_there_exactly_once(servers: NatsServers, cut: str, last: int) -> None:
+    link = CutOnce(servers.urls[0], cut)
+    async with link.url() as url, connected(url) as journal, connected(*servers.urls) as other:
+        begin = await other.create(LANE)
+        mark = await journal.append(LANE, numbered(1, last), behind=begin)
+        assert link.was_cut
+        later = await journal.append(LANE, numbered(6, 6), behind=mark)
+        assert (await ids(other), later.position) == (
+            [*(f"op-{each}" for each in range(1, last + 1)), "op-6"],
+            last + 1,
+        )
+
+
+@pytest.mark.parametrize("cut", ["request", "answer"])
+async def test_what_others_append_while_a_link_is_cut_hides_nothing(servers: NatsServers, cut: str) -> None:
+    link = CutOnce(servers.urls[0], cut)
+    async with link.url() as url, connected(url) as journal, connected(*servers.urls) as other:
+        begin = await other.create(LANE)
+        await other.append(LANE, numbered(1, 1), behind=begin)
+        mark = await journal.append(LANE, numbered(2, 3), behind=begin)
+        assert link.was_cut
+        assert (await ids(other), mark.position) == (["op-1", "op-2", "op-3"], 3)
+
+
+async def test_an_append_without_an_answer_is_found_when_the_server_is_back(servers: NatsServers) -> None:
+    link = CutOnce(servers.urls[0], "answer")
+    async with link.url() as url, connected(url, resolve_s=0.0) as journal:
+        begin = await journal.create(LANE)
+        with pytest.raises(JournalAway):
+            await journal.append(LANE, numbered(1, 2), behind=begin)
+        page = await journal.read(LANE, after=begin)
+        assert [entry.id for entry in page.entries] == ["op-1", "op-2"]
+
+
+async def _last(watching: AsyncIterator[None]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        async for _ in watching:
+            pass
+
+
+async def test_who_watches_hears_that_the_connection_is_lost_also_with_a_hint_before_it(servers: NatsServers) -> None:
+    async with connected(*servers.urls) as journal, connected(*servers.urls) as other:
+        begin = await other.create(LANE)
+        watching = journal.watch(LANE)
+        await anext(watching)
+        await other.append(LANE, numbered(1, 1), behind=begin)
+        assert await journal.head(LANE) == 1, "the hint came before this answer"
+        await asyncio.to_thread(servers.servers[0].again)
+        with pytest.raises(JournalAway):
+            await _last(watching)
+
+
+async def test_what_a_killed_server_has_acknowledged_is_there_once(servers: NatsServers) -> None:
+    async with connected(*servers.urls) as journal:
+        mark = await journal.create(LANE)
+        for round_ in range(3):
+            append = partial(journal.append, LANE, numbered(2 * round_, 2 * round_ + 1), behind=mark)
+            appending = asyncio.create_task(patiently(append))
+            if round_:
+                await asyncio.to_thread(servers.servers[0].again)
+            mark = await appending
+        assert await ids(journal) == [f"op-{number}" for number in range(6)]
+        assert mark.position == 6
+
+
+async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() -> None:
+    with NatsServers(3) as servers:
+        async with connected(*servers.urls) as journal, connected(*servers.urls) as other:
+            await servers.until_ready(journal)
+            begin = await journal.create(LANE)
+            mark = await patiently(lambda: journal.append(LANE, numbered(1, 2), behind=begin))
+            client = await nats.connect(list(servers.urls))
+            info = await client.jetstream().stream_info(f"RMB_{LANE}")
+            await client.close()
+            assert info.cluster is not None
+            assert info.cluster.leader is not None
+            appending = asyncio.create_task(journal.append(LANE, numbered(3, 4), behind=mark))
+            await asyncio.to_thread(servers.servers[int(info.cluster.leader.removeprefix("n"))].end)
+            behind = await appending
+            mark = await patiently(lambda: journal.append(LANE, numbered(5, 5), behind=behind))
+            assert mark.position == 5
+            assert await patiently(lambda: ids(other)) == [f"op-{number}" for number in range(1, 6)]
+
+
+async def test_a_full_server_refuses_and_keeps_what_it_has() -> None:
+    with NatsServers(store="3M") as servers:
+        async with connected(*servers.urls) as journal:
+            mark, acknowledged = await journal.create(LANE), list[str]()
+            refused = False
+            while not refused:
+                entries = [NewEntry(f"op-{len(acknowledged)}-{each}", bytes(100_000)) for each in range(2)]
+                try:
+                    mark = await journal.append(LANE, entries, behind=mark)
+                    acknowledged += [entry.id for entry in entries]
+                except StorageFull:
+                    refused = True
+            assert 2 <= len(acknowledged) <= 30
+            assert (await ids(journal), mark.position) == (acknowledged, len(acknowledged))
+
+
+@pytest.mark.parametrize("appended_since", [0, 3, 4], ids=["shorter", "as long", "longer"])
+async def test_a_journal_that_was_restored_from_an_older_backup_is_noticed(
+    servers: NatsServers, appended_since: int
+) -> None:
+    server = servers.servers[0]
+    data, backup = server.directory / "data", server.directory / "backup"
+    async with connected(*servers.urls) as journal:
+        early = await journal.append(LANE, numbered(1, 3), behind=await journal.create(LANE))
+        server.end()
+        shutil.copytree(data, backup)
+        await asyncio.to_thread(server.start)
+        mark = await journal.append(LANE, numbered(4, 6), behind=early)
+        server.end()
+        shutil.rmtree(data)
+        backup.rename(data)
+        await asyncio.to_thread(server.start)
+        if appended_since:
+            async with connected(*servers.urls) as other:
+                await other.append(LANE, numbered(11, 10 + appended_since), behind=early)
+        for asked in (journal.read(LANE, after=mark), journal.append(LANE, numbered(7, 7), behind=mark)):
+            with pytest.raises(JournalChanged, match="backup"):
+                await asked
+
+
+async def test_a_server_that_was_paused_and_knows_of_a_shorter_journal_stops_nobody(
+    servers: NatsServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = JetStreamJournal._info
+    to_come = iter([1, 2])
+
+    async def info(self: JetStreamJournal, lane: str, **asked: Any) -> dict[str, Any]:
+        found = await real(self, lane, **asked)
+        found["state"]["last_seq"] = next(to_come, found["state"]["last_seq"])
+        return found
+
+    async with connected(*servers.urls) as journal:
+        mark = await journal.append(LANE, numbered(1, 3), behind=await journal.create(LANE))
+    monkeypatch.setattr(JetStreamJournal, "_info", info)
+    async with connected(servers.urls[0], servers.urls[0]) as journal:  # as of a cluster, whose leader may be another
+        assert (await journal.read(LANE, after=mark)).mark == mark
+    assert next(to_come, None) is None
+
+
+async def test_what_no_member_wrote_stops_a_reader_behind_what_one_did(servers: NatsServers) -> None:
+    async with connected(*servers.urls) as journal:
+        begin = await journal.create(LANE)
+        good = await journal.append(LANE, numbered(1, 1), behind=begin)
+        client = await nats.connect(servers.urls[0])
+        for headers in ({}, {"Nats-Msg-Id": "op-3"}):
+            await client.jetstream().publish(f"rmb.{LANE}.e.{begin.journal}", bytes(900_000), headers=headers)
+        await client.close()
+        page = await journal.read(LANE, after=begin)
+        assert ([entry.id for entry in page.entries], page.mark, page.is_last) == (["op-1"], good, False)
+        for mark in (good, Mark(good.journal, 2, "")):
+            with pytest.raises(EntryDamaged, match=f"position {mark.position + 1}"):
+                await journal.read(LANE, after=mark)

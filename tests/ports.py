@@ -1,0 +1,39 @@
+"""Ports for servers that tests start."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from pathlib import Path
+from typing import Final
+
+EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+FIRST: Final = 10_000
+WORKERS: Final = 16
+"""Each of so many processes that run the tests side by side has ports of its own."""
+_chooser = random.SystemRandom()
+_worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % WORKERS
+_given: set[int] = set()
+
+
+def _first_ephemeral() -> int:
+    """The first of the ports that the system gives to whoever asks for any; as IANA has it where it does not say."""
+    return int(EPHEMERAL.read_text().split()[0]) if EPHEMERAL.exists() else 49_152
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nobody listens, and which the system gives to nobody by itself: it is as free when
+    the server starts, or starts again after a kill."""
+    while True:
+        port = _chooser.randrange(FIRST + _worker, max(_first_ephemeral(), FIRST + 1000), WORKERS)
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port

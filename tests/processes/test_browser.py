@@ -1,0 +1,502 @@
+"""The memory browser over HTTP: who may look, what every change and its undoing do, and that memories are texts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+from remembrancer.browser.rendering import HERE
+from remembrancer.config.project import project_of
+from remembrancer.config.tokens import LINK_S, Tokens
+from tests.conftest import PATIENT_ENVIRONMENT
+from tests.patience import PATIENCE_S
+from tests.processes.browser_visit import Page, Visit
+from tests.processes.http_door import Door, http_door
+from tests.processes.portable_rig import command, done, stop
+from tests.processes.runtimes import PATIENT, until
+from tests.processes.xss_payloads import PAYLOADS
+
+MOST_ASSETS_BYTES = 350_000
+Come = Callable[..., Visit]
+get, post = partial(httpx.get, timeout=PATIENCE_S), partial(httpx.post, timeout=PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[Door]:
+    """One runtime for all tests of this module: each has a project of its own."""
+    home = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (
+            PATIENT | PATIENT_ENVIRONMENT | {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
+        ).items():
+            patch.setenv(name, value)
+        with http_door(home, patch) as door:
+            door.start()
+            yield door
+    shutil.rmtree(home)
+
+
+@pytest.fixture
+def come(door: Door, tmp_path: Path) -> Iterator[Come]:
+    """Makes visitors of one project, who leave in the end."""
+    with ExitStack() as stack:
+
+        def visit(**how: str) -> Visit:
+            visitor = Visit(door, tmp_path, **how)
+            stack.callback(visitor.client.close)
+            return visitor
+
+        yield visit
+
+
+def test_a_link_lets_in_once_by_a_cookie_that_no_script_and_no_other_site_has(come: Come) -> None:
+    visit = come()
+    cookie = visit.entered.headers["set-cookie"]
+    for part in ("HttpOnly", "SameSite=strict", "Path=/browser"):
+        assert part in cookie, cookie
+    assert "Search" in visit.get()
+    link = str(visit.entered.request.url)
+    assert get(link).status_code == 401  # once
+    late = Tokens(visit.door.home).link(str(visit.directory), time.time() - LINK_S - 1)
+    assert get(f"{visit.base}/enter", params={"link": late}).status_code == 401
+    bearer = {"Authorization": f"Bearer {Tokens(visit.door.home).link(str(visit.directory), time.time())}"}
+    assert visit.client.post(visit.door.url, headers=bearer, json={}).status_code == 401  # for nothing else
+
+    stranger = get(f"{visit.base}{visit.project}/")
+    assert (stranger.status_code, stranger.headers["location"]) == (303, "/browser/enter")
+    assert post(f"{visit.base}{visit.project}/several").status_code == 401
+    assert visit.client.get(f"{visit.base}/p/p_000000000000/").status_code == 404
+
+    own = next(each.name for each in Tokens(visit.door.home).all() if each.name.startswith("browser "))
+    done("token", "revoke", own, home=visit.door.home)
+    assert visit.status("/") == 303
+
+
+def test_it_begins_in_the_project_of_its_link_and_not_in_the_one_that_was_used_last(door: Door, tmp_path: Path) -> None:
+    visits = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        visits.append(Visit(door, tmp_path / name))
+        visits[-1].stored(f"We deploy the {name} on Tuesdays")
+    for visit in visits:
+        with closing(visit.client) as client:
+            assert client.get(f"{visit.base}/").headers["location"].endswith(f"{visit.project}/")
+
+
+def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("The gate opens at seven")
+    reader = Tokens(visit.door.home).create("reader", (str(visit.directory),), time.time(), read_only=True)
+    assert "opens nothing" in come(token="rmb_guessed").entered.text
+    visit = come(token=reader)
+    page = visit.get(f"/memory/{memory}")
+    assert "The gate opens at seven" in page
+    assert "Forget" not in page
+    assert visit.send(f"/memory/{memory}/forget").status_code == 403
+    out = visit.client.post(f"{visit.base}/leave", data={"csrf": visit.csrf(visit.get())})
+    assert out.headers["location"] == "/browser/enter"
+    assert visit.status("/") == 303
+    assert Tokens(visit.door.home).find(reader, time.time()) is not None  # it was made for other things too
+
+
+def test_only_a_page_of_ours_changes_something(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("The gate opens at seven")
+    path = f"/memory/{memory}/forget"
+    for refused in (
+        visit.send(path, csrf=""),
+        visit.send(path, csrf="0" * 64),
+        visit.send(path, csrf=come().csrf(come().get())),
+        visit.send(path, headers={"Origin": "http://127.0.0.1:1"}),  # another port of this machine: the same site
+        visit.send(path, headers={"Origin": "null"}),
+        visit.send(path, headers={"Sec-Fetch-Site": "same-site"}),
+        visit.send(path, headers={"Origin": "https://elsewhere.example"}),
+    ):
+        assert refused.status_code == 403
+    assert visit.status(path) == 405
+    assert "forgotten" not in Page(visit.get(f"/memory/{memory}")).text
+    answer = visit.client.get(f"{visit.base}{visit.project}/")
+    assert "access-control-allow-origin" not in answer.headers
+    policy = answer.headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "unsafe" not in policy
+
+
+def test_a_wrong_memory_is_found_corrected_and_the_correction_undone(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("We deploy on Mondays", tags=["deploy"])
+    assert "We deploy on Mondays" in visit.get("/", q="when do we deploy")
+    fields = {"kind": "fact", "importance": "0.50", "tags": "deploy, release", "summary": ""}
+    page = visit.do(f"/memory/{memory}/edit", content="We deploy on Tuesdays", **fields)
+    assert "<del>Mondays</del><ins>Tuesdays</ins>" in page
+    assert "release" in Page(page).text
+    page = visit.undo(page)
+    text = Page(page).text
+    assert "Undone." in text
+    assert "<ins>Mondays</ins>" in page
+    page = visit.do(f"/memory/{memory}/edit", content="We deploy on Mondays", **fields | {"tags": "deploy"})
+    assert "Undo" not in Page(page).text  # nothing was changed
+
+
+def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("The database is PostgreSQL")
+    here = f"/memory/{memory}"
+    assert "forgotten" in (page := visit.do(f"{here}/forget", reason="wrong"))
+    assert "The database" not in Page(visit.get("/")).text
+    assert "The database" in Page(visit.get("/", forgotten=1)).text
+    assert "Undone." in (page := visit.undo(page))
+    assert "true until" in Page(page := visit.do(f"{here}/invalidate")).text
+    assert "true until" not in Page(visit.undo(page)).text
+    assert "Back to the project" in (page := visit.do(f"{here}/promote", target="user"))
+    assert "To the user" in (page := visit.undo(page))
+    assert "Undone." in page
+    visit.do(f"{here}/promote", target="user")
+    assert "To the user" in (page := visit.do(f"{here}/promote", target="project"))
+    assert "Back to the project" in visit.undo(page)
+    visit.do(f"{here}/forget")
+    assert "Restored." in (page := visit.do(f"{here}/restore"))
+    assert "Restore" in visit.undo(page)
+    assert visit.send(f"{here}/erase").status_code == 400
+    visit.do(f"{here}/erase", sure="yes")
+    assert visit.status(here) == 404
+
+
+def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(come: Come) -> None:
+    visit = come()
+    ids = [visit.stored(f"The {name} gate is open") for name in ("first", "second", "third")]
+    page = visit.do("/several", id=ids[:2], what="tag", tags="gates, doors", back="/")
+    assert Page(visit.get("/", tag="gates")).text.count("gate is open") == 2
+    visit.undo(page)
+    assert Page(visit.get("/", tag="gates")).text.count("gate is open") == 0
+    exported = visit.get("/export", tag="").splitlines()
+    assert {json.loads(each)["id"] for each in exported} == set(ids)
+    page = visit.do("/several", id=ids, what="forget", back="/")
+    assert "gate is open" not in Page(page).text
+    visit.undo(page)
+    assert Page(visit.get()).text.count("gate is open") == 3
+    page = visit.do("/several", id=ids[:2], what="user", back="/")
+    assert Page(visit.get("/", scope="user")).text.count("gate is open") == 2
+    visit.undo(page)
+    assert Page(visit.get("/", scope="user")).text.count("gate is open") == 0
+    of_the_user = visit.stored("The north gate is open", scope="user")
+    page = visit.do("/several", id=[*ids, of_the_user, "memory:" + "0" * 26], what="user", back="/")
+    assert "Not of 1 of them" in Page(page).text
+    visit.undo(page)
+    assert Page(visit.get("/", scope="user")).text.count("gate is open") == 1
+    assert visit.send("/several", id=ids, what="tag", tags=" ", back="/").status_code == 400
+
+
+def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(come: Come) -> None:
+    visit = come()
+    visit.stored("We deploy on Tuesdays")
+    other = visit.stored("Deploy keys are kept by Anna and nobody else knows about the rotation of certificates")
+    gone = visit.stored("We deploy nothing on Fridays")
+    visit.do(f"/memory/{gone}/forget")
+    page = visit.get("/", q="when do we deploy", **{"not": other})
+    assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
+    assert "word match" in page
+    text = Page(page).text
+    assert "It is in the answer, at place" in text or "It was weighed, and is left out" in text
+    assert "It is forgotten" in Page(visit.get("/", q="deploy", **{"not": gone})).text
+    assert "by the scope" in Page(visit.get("/", q="deploy", scope="user", **{"not": other})).text
+    assert "no memory of that id" in Page(visit.get("/", q="deploy", **{"not": "0" * 26})).text
+    assert visit.call("get_memory", memory_id=other)["access_count"] == 0  # who looks here is no use of it
+
+
+ELEMENTS = frozenset(
+    (
+        *("html", "head", "meta", "title", "link", "script", "body", "a", "header", "img", "nav", "details", "summary"),
+        *("ul", "li", "form", "input", "button", "main", "p", "h1", "h2", "h3", "h4", "h5", "h6", "label", "select"),
+        *("option", "textarea", "section", "div", "span", "article", "ol", "dl", "dt", "dd", "time", "meter", "svg"),
+        *("rect", "table", "caption", "tr", "th", "td", "code", "pre", "b", "strong", "em", "del", "ins", "dialog"),
+        *("kbd", "blockquote", "hr", "br", "tbody", "thead"),
+    )
+)
+ADDRESSES = re.compile(r"(/browser[/?]|/browser$|https?://|#|mailto:|\?)")
+
+
+def tag_of(payload: str) -> str:
+    return "".join(each for each in payload[:50] if each.isprintable() and each != ",")
+
+
+def test_two_hundred_texts_that_would_be_markup_are_texts(come: Come) -> None:
+    assert len(PAYLOADS) >= 200
+    visit = come()
+    for start in range(0, len(PAYLOADS), 20):
+        part = PAYLOADS[start : start + 20]
+        ids = [visit.stored(each, summary=each[:60], tags=["t", tag_of(each)]) for each in part]
+        pages = [visit.get(f"/memory/{each}", done=each, undo=each, session=each) for each in ids]
+        pages += [visit.get("/", q=each, tag=each, since="", session=each, **{"not": each}) for each in part[:5]]
+        pages.append(visit.get())
+        pages.append(
+            visit.do(f"/memory/{ids[0]}/edit", content=f"{part[1]}\n{part[0]}", kind="fact", tags=tag_of(part[2]))
+        )
+        for page in pages:
+            for name, attributes in Page(page).elements:
+                assert name in ELEMENTS, name
+                for attribute, value in attributes.items():
+                    assert not attribute.startswith("on"), attribute
+                    if attribute in ("href", "src", "action"):
+                        assert ADDRESSES.match(value), value
+                    if attribute.startswith(("hx-", "sse-", "data-hx")):
+                        assert "alert" not in value or value.startswith("/browser/"), value
+                    assert not (name == "img" and "/assets/" not in value and attribute == "src"), value
+            assert "<script>" not in page
+
+
+def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published(come: Come) -> None:
+    visit = come()
+    page = Page(visit.get())
+    loaded = [each.get("src") or each["href"] for name, each in page.elements if name in ("script", "link", "img")]
+    sizes = {}
+    for address in loaded:
+        assert address.startswith("/browser/assets/")
+        answer = get(f"{visit.origin}{address}")
+        assert "immutable" in answer.headers["cache-control"]
+        sizes[address] = len(answer.content)
+    assert sum(sizes.values()) <= MOST_ASSETS_BYTES
+    vendored = tomllib.loads((HERE / "assets" / "VENDORED.toml").read_text())
+    for name, known in vendored.items():
+        assert hashlib.sha256((HERE / "assets" / name).read_bytes()).hexdigest() == known["sha256"], name
+        assert f"== {known['package']}" in (HERE / "assets" / "LICENSES.txt").read_text()
+
+
+def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(home: Path) -> None:
+    link = done("browse", "--print", "--project", str(home), home=home).decode().strip()
+    assert get(link).status_code == 200
+    stop(home)
+    loaded = "import sys, remembrancer.actors.gateway.actor, remembrancer.actors.gateway.http_server\n"
+    loaded += "print([each for each in sys.modules if each.startswith(('jinja2', 'remembrancer.browser'))])"
+    finished = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"
+
+
+def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("We deploy on Tuesdays")
+    visit.call("recall_memories", query="when do we deploy")
+    visit.call("recall_memories", query="zebra quagga okapi")
+    text = Page(visit.get(f"/memory/{memory}")).text
+    assert "at place 1 for when do we deploy recall_memories" in text
+    printed = done("shown", memory, "--json", home=visit.door.home)
+    (shown,) = json.loads(printed)["shown"]
+    assert (shown["place"], shown["question"]) == (1, "when do we deploy")
+    told = f"{shown['session_id']}, recall_memories: when do we deploy\n  1  {memory.removeprefix('memory:')}\n"
+    assert done("shown", memory, home=visit.door.home).decode().endswith(told)
+    assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
+    usage = Page(visit.get("/usage")).text
+    assert re.search(r"recalls in 90 days 2, 50 % answered with nothing tokens given out [1-9]\d+ ", usage), usage
+    assert re.search(r"recall_memories 2 [1-9]\d+ \d+ ms \d+ ms", usage), usage
+    limited = Tokens(visit.door.home).create("limited", (str(visit.directory),), time.time())
+    assert "when do we deploy" not in Page(come(token=limited).get(f"/memory/{memory}")).text
+    visit.do(f"/memory/{memory}/erase", sure="yes")
+    assert json.loads(done("shown", memory, "--json", home=visit.door.home))["shown"] == []
+
+
+def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: Come) -> None:
+    visit = come()
+    older = visit.stored("The API listens on port 8080")
+    newer = visit.stored("The API listens on port 9090 now")
+    visit.call("update_memory", memory_id=newer, add_links=[{"relation": "contradicts", "target": older}])
+    text = Page(visit.get("/timeline")).text
+    assert text.index("port 9090") < text.index("port 8080")
+    page = visit.get("/review")
+    assert "contradicts" in Page(page).text
+    page = visit.do("/review/replace", kept=newer, gone=older)
+    assert "Nothing contradicts anything" in Page(page).text
+    assert "contradicts" in Page(visit.undo(page) and visit.get("/review")).text
+    session = next(each.strip() for each in Page(visit.get("/timeline")).texts if each.startswith("session:http"))
+    assert "Hand-over" not in Page(visit.get(f"/sessions/{session}")).text
+    for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):
+        visit.get(path)
+    assert "gateway" in Page(visit.get("/health")).text
+
+
+def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("Ilse likes her tea with mint")
+    visit.proposed(memory)
+    page = visit.do("/review/proposal", id=memory)
+    assert "It stays in its project" in Page(page).text
+    assert "Nothing is proposed" in Page(page).text
+    visit.undo(page)
+    page = visit.get("/review")
+    assert "it speaks of the user" in Page(page).text
+    visit.undo(visit.do("/review/proposal", id=memory, accept="1"))
+    assert "Ilse likes her tea" in visit.get("/", scope="project")
+
+
+def test_a_run_of_the_consolidator_is_undone_by_one_click(come: Come) -> None:
+    visit = come()
+    ids = [visit.stored(f"The {name} cellar is locked") for name in ("first", "second", "third")]
+    visit.consolidated(*ids[:2])
+    assert Page(visit.get()).text.count("cellar is locked") == 1
+    page = Page(visit.get("/timeline"))
+    assert "consolidation of 2 memories" in page.text
+    form = next(each for each in page.forms if each.action.endswith("/timeline/undo"))
+    page = Page(visit.do("/timeline/undo", run=form.fields["run"]))
+    assert "The run was undone" in page.text
+    assert not any(each.action.endswith("/timeline/undo") for each in page.forms)
+    assert Page(visit.get()).text.count("cellar is locked") == 3
+
+
+def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be_reviewed(come: Come) -> None:
+    visit = come()
+    code = {"x_remembrancer_toolsets": "code"}
+    source = visit.directory / "gate.py"
+    source.write_text("def open_gate(key):\n    return turn(key) and lift()\n")
+    visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
+    await_page(visit, "/code", r"ready, not watched 1 of 1 .* gate\.py current python [1-9]")
+    memory = visit.stored("`open_gate` in gate.py turns the key first")
+    assert "No memory is about code" in Page(visit.get("/review")).text
+    source.write_text("def shut_gate():\n    drop()\n")
+    assert re.search(r"gate\.py stale python", Page(visit.get("/code")).text)
+    visit.call("index_project", path=str(visit.directory), watch=False, headers=code)
+    await_page(visit, "/review", r"turns the key first gone: gate\.py:1 open_gate")
+    page = visit.do("/several", id=memory, what="forget", back="/review")
+    assert "No memory is about code" in Page(page).text
+    assert "turns the key first" in Page(visit.undo(page)).text
+
+
+def await_page(visit: Visit, path: str, wanted: str) -> str:
+    """The text of a page, as soon as it says that."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not re.search(wanted, text := Page(visit.get(path)).text):
+        assert time.monotonic() < give_up_at, text
+    return text
+
+
+def sessions_of(visit: Visit) -> int:
+    """The sessions that the gateway has by its own word; 0 where it is late with that."""
+    status = json.loads(command("status", "--json", home=visit.door.home).stdout)
+    return int((status["gateway"] or {"sessions": 0})["sessions"])
+
+
+def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(come: Come) -> None:
+    visit = come()
+    with visit.client.stream("GET", f"{visit.base}{visit.project}/live") as stream:
+        events = (line.removeprefix("event: ") for line in stream.iter_lines() if line.startswith("event:"))
+        assert next(events) == "here"
+        visit.stored("The gate opens at seven")
+        assert next(each for each in events if each != "here") == "written"
+        until(lambda: sessions_of(visit) >= 1)  # who looks is there: nothing rests meanwhile
+        own = next(each.name for each in reversed(Tokens(visit.door.home).all()) if each.name.startswith("browser "))
+        Tokens(visit.door.home).revoke(own)
+        visit.stored("The gate closes at ten")
+        assert set(events) <= {"written", "here"}, "and it ends"
+
+
+def test_older_memories_follow_page_by_page_each_once(come: Come) -> None:
+    visit = come()
+    at = "2026-05-01T10:00:00Z"
+    for number in range(60):  # most of them happened at one and the same time
+        visit.stored(f"Gate {number:02} is open", occurred_at=at if number % 10 else f"2026-04-{number // 10 + 1:02}")
+    for order in ("latest", "important"):
+        first = visit.get("/", order=order, scope="project")
+        links = [attributes.get("href", "") for _, attributes in Page(first).elements]
+        more = next(each for each in links if "past=" in each)
+        second = visit.client.get(f"{visit.origin}{more}").text
+        seen = [re.findall(r"Gate (\d\d) is open</a>", page) for page in (first, second)]
+        assert (len(seen[0]), len(seen[1])) == (50, 10)
+        assert len({*seen[0], *seen[1]}) == 60
+
+
+def test_the_graph_of_more_entities_than_one_statement_takes_is_drawn(come: Come) -> None:
+    visit = come()
+    for start in range(0, 1000, 50):
+        entities = [
+            {"name": f"Service {start + place}", "type": "service", "relationship": "about"} for place in range(50)
+        ]
+        visit.stored(f"The services from {start} on are ours", related_entities=entities)
+    again = visit.stored("Service 1 calls Service 2", related_entities=entities[:2])
+    hidden = {"name": "Hidden", "type": "service", "relationship": "about"}
+    visit.stored("My own service", scope="session", related_entities=[hidden])
+    drawn = json.loads(visit.get("/graph.json"))
+    assert len(drawn["nodes"]) == 1000
+    assert {"Service 950", "Service 951"} <= {each["id"] for each in drawn["nodes"][:3]}
+    assert drawn["links"]
+    assert "Service 950" in (page := visit.get("/graph"))
+    assert "Hidden" not in page
+    visit.do(f"/memory/{again}/forget")
+    assert {each["memories"] for each in json.loads(visit.get("/graph.json"))["nodes"]} == {1}
+    around = json.loads(visit.get("/graph.json", entity="Service 950"))
+    assert len(around["nodes"]) > 40
+
+
+def test_a_memory_is_shown_although_the_record_of_what_was_shown_is_damaged(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("We deploy on Tuesdays")
+    visit.call("recall_memories", query="when do we deploy")
+    visit.get("/usage")
+    log = visit.door.home / "shown.db"
+    kept = log.read_bytes()
+    log.write_bytes(b"no database" * 1000)
+    try:
+        for page in (visit.get(f"/memory/{memory}"), visit.get("/usage"), visit.get("/sessions/somebody")):
+            assert "What was shown to whom cannot be read" in Page(page).text
+        assert "We deploy on Tuesdays" in visit.get(f"/memory/{memory}")
+    finally:
+        log.write_bytes(kept)
+
+
+def test_long_texts_of_any_kind_are_shown_at_once(come: Come) -> None:
+    visit = come()
+    for text in ("[" * 50_000, "*a " * 40_000, "|x|y|\n" * 20_000, "[a](" * 20_000, "> " * 9_000, "שלום " * 20_000):
+        memory = visit.stored(text)
+        visit.call("update_memory", memory_id=memory, content="\n".join(["changed", *text.split("\n")[::-1]]))
+        assert "changed" in visit.get(f"/memory/{memory}")
+        assert "changed" in visit.get()  # and nobody has been cut off meanwhile
+
+
+@pytest.mark.parametrize(
+    "wrong", ["%00", "%ff", "..%2f..%2fetc%2fpasswd", "%0d%0aX: 1", "nan", "1e999", "9" * 400, "a" * 5000, "<b>"]
+)
+def test_an_address_that_is_wrong_is_said_to_be(come: Come, wrong: str) -> None:
+    visit = come()
+    visit.stored("The gate opens at seven")
+    fields = ("q", "since", "until", "past", "older", "tag", "kind", "scope", "session", "order", "source", "not")
+    paths = [f"/memory/{wrong}", f"/sessions/{wrong}", f"/timeline?before={wrong}", f"/sessions?before={wrong}"]
+    paths += [f"/graph?entity={wrong}", f"/graph.json?entity={wrong}", f"/code?tree={wrong}", f"/notes?after={wrong}"]
+    paths += [f"/?done={wrong}&undo={wrong}~{wrong}&failed={wrong}", *(f"/?{each}={wrong}" for each in fields)]
+    for path in paths:
+        answer = visit.client.get(f"{visit.base}{visit.project}{path}")
+        assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
+
+
+def test_who_comes_by_another_name_or_with_another_projects_token_finds_a_closed_door(
+    come: Come, tmp_path: Path
+) -> None:
+    visit = come()
+    memory = visit.stored("Kept by the session alone", scope="session")
+    session = visit.call("get_memory_status")["current_session"]["session_id"]
+    assert "Kept by the session" in visit.get("/", session=session)
+    limited = come(token=Tokens(visit.door.home).create("of one", (str(visit.directory),), time.time()))
+    for path in ("/", f"/sessions/{session}", "/timeline", f"/memory/{memory}"):
+        answer = limited.client.get(f"{limited.base}{limited.project}{path}", params={"session": session})
+        assert "Kept by the session" not in answer.text
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    stranger = come(token=Tokens(visit.door.home).create("of another", (str(elsewhere),), time.time()))
+    assert stranger.status("/") == 404
+    own = f"{stranger.base}/p/{project_of(elsewhere).id}"
+    shared = visit.stored("The gate opens at seven")
+    assert stranger.client.get(f"{own}/memory/{shared}").status_code == 404
+    for host in ("evil.example", "127.0.0.1.evil.example", ""):  # a name that somebody has had point here
+        assert visit.client.get(f"{visit.base}{visit.project}/", headers={"Host": host}).status_code == 421
+    for asset in ("..%2fapp.py", "%2e%2e/%2e%2e/app.py", "VENDORED.toml"):
+        assert visit.client.get(f"{visit.base}/assets/x/{asset}").status_code == 404

@@ -1,0 +1,338 @@
+"""Code in a real runtime: indexed in the background, found, followed, and forgotten."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import create_task_group, to_thread
+
+from bench.client import StdioClient
+from tests.runtime import PatientSession, Runtime, command, until
+
+pytestmark = pytest.mark.anyio
+POOL = (
+    "class ConnectionPool:\n    '''Keeps open connections for reuse.'''\n\n    def acquire(self):\n        return 1\n"
+)
+
+
+@asynccontextmanager
+async def code_session(home: Path, directory: Path, *, is_last: bool = True) -> AsyncIterator[StdioClient]:
+    try:
+        async with PatientSession(home, cwd=directory, environ={"REMEMBRANCER_TOOLSETS": "memory,code"}) as client:
+            yield client
+    finally:
+        if is_last:
+            await Runtime(home).down()
+
+
+async def index(client: StdioClient, path: Path | str, **arguments: Any) -> str:
+    """Have a tree indexed, and wait until it is; its id."""
+    tree_id: str = (await client.call("index_project", path=str(path), **arguments))["project_id"]
+
+    async def is_ready() -> bool:
+        return bool((await client.call("get_index_status", project_id=tree_id))["status"] == "ready")
+
+    await until(is_ready)
+    return tree_id
+
+
+async def paths(client: StdioClient, query: str, **arguments: Any) -> list[str]:
+    found = await client.call("search_code", query=query, **arguments)
+    return [each["file_path"] for each in found["results"]]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    root = tmp_path / "shop"
+    (root / "src").mkdir(parents=True)
+    (root / "src" / "pool.py").write_text(POOL)
+    (root / "src" / "use.py").write_text("from pool import ConnectionPool\n\nPOOL = ConnectionPool()\n")
+    (root / "README.md").write_text("# Shop\n")
+    return root
+
+
+async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tree: Path) -> None:
+    async with code_session(home, tree) as client:
+        assert await paths(client, "pool") == []
+        tree_id = await index(client, ".")
+        status = await client.call("get_index_status", project_id=tree_id)
+        assert (status["total_files"], status["indexed_files"], status["path"]) == (3, 3, str(tree))
+        assert status["completed_at"] >= status["started_at"]
+        found = await client.call("search_code", query="ConnectionPool", project_id=tree_id)
+        best = found["results"][0]
+        assert {
+            name: best[name] for name in ("file_path", "start_line", "end_line", "language", "chunk_type", "name")
+        } == {
+            "file_path": "src/pool.py",
+            "start_line": 1,
+            "end_line": 5,
+            "language": "python",
+            "chunk_type": "class",
+            "name": "ConnectionPool",
+        }
+        assert "Keeps open connections" in best["content"]
+
+        (tree / "src" / "pool.py").write_text(POOL.replace("ConnectionPool", "Reservoir"))
+        shutil.move(tree / "src" / "use.py", tree / "src" / "user.py")
+
+        async def has_followed() -> bool:
+            found = await paths(client, "POOL")
+            has_moved = "src/user.py" in found and "src/use.py" not in found
+            return has_moved and await paths(client, "Reservoir") == ["src/pool.py"]
+
+        await until(has_followed)
+        assert [each["project_id"] for each in (await client.call("list_projects"))["projects"]] == [tree_id]
+        await client.call("delete_project", project_id=tree_id)
+        assert (await client.call("list_projects"))["projects"] == []
+        assert await paths(client, "Reservoir") == []
+        refused = await client.call_or_error("get_index_status", project_id=tree_id)
+        assert refused["error"] == "not_found"
+        assert not list(home.glob("projects/*/code/*.db*"))  # noqa: ASYNC240
+
+
+async def test_a_decision_and_the_function_that_it_is_about_are_one_question(home: Path, tree: Path) -> None:
+    async with code_session(home, tree) as client:
+        stored = await client.store("We keep connections in a ConnectionPool because opening one takes 40 ms.")
+        await index(client, tree)
+        answer = await client.call("recall_memories", query="why is there a ConnectionPool", sources=["memory", "code"])
+        assert [each["id"] for each in answer["memories"]] == [stored["memory_id"]]
+        assert [each["file_path"] for each in answer["code"]] == ["src/pool.py", "src/use.py"]
+        alone = await client.call("recall_memories", query="ConnectionPool", sources=["code"], max_tokens=600)
+        assert alone["memories"] == []
+        assert alone["code"][0]["name"] == "ConnectionPool"
+        assert "code" not in await client.call("recall_memories", query="ConnectionPool")
+
+
+def committed(tree: Path) -> str:
+    """Begin a repository, and the short name of its commit."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for arguments in (("init", "-q"), (*who, "commit", "-q", "--allow-empty", "-m", "first")):
+        subprocess.run(["git", "-C", str(tree), *arguments], check=True)
+    return subprocess.check_output(["git", "-C", str(tree), "rev-parse", "HEAD"], text=True)[:9]
+
+
+async def test_a_memory_and_its_code_are_found_by_each_other(home: Path, tree: Path) -> None:
+    why = "Backpressure: a slow relay must not be flooded."
+    async with code_session(home, tree) as client:
+        await index(client, tree)
+        stored = await client.store(why, source={"file": "src/pool.py"})
+        named = await client.store(
+            "`ConnectionPool` is kept small.",
+            related_entities=[{"name": "ConnectionPool", "type": "concept", "relationship": "about"}],
+        )
+
+        async def is_anchored() -> bool:
+            answer = await client.call("recall_memories", query="slow relay flooded")
+            return any("code" in each for each in answer["memories"] if each["id"] == stored["memory_id"])
+
+        await until(is_anchored)
+        answer = await client.call("recall_memories", query="slow relay flooded", sources=["memory", "code"])
+        assert answer["memories"][0]["id"] == stored["memory_id"]
+        first = answer["code"][0]  # which has none of the question's words
+        assert (first["file_path"], first["name"]) == ("src/pool.py", "ConnectionPool")
+        assert {"id": stored["memory_id"]} in first["memories"]
+        found = await client.call("search_code", query="acquire")
+        assert {"id": stored["memory_id"], "content": why} in found["results"][0]["memories"]
+
+        walked = await client.call("search_knowledge_graph", entity="ConnectionPool", depth=2)
+        entities = {each["name"]: each for each in walked["entities"]}
+        assert entities["ConnectionPool"]["type"] == "concept"
+        edges = [(e["type"], e["target"], e["direction"]) for e in entities["ConnectionPool"]["relationships"]]
+        assert ("defined_in", "src/pool.py", "outgoing") in edges
+        assert ("imports", "src/use.py", "incoming") in edges
+        assert ("refers_to", "src/use.py", "incoming") in edges
+        assert not [edge for edge in edges if edge[1] == "ConnectionPool.acquire"]
+        assert entities["src/pool.py"]["place"].endswith("src/pool.py:1")
+        assert "stale" not in entities["src/pool.py"]
+        assert {each["id"] for each in walked["memories"]} == {stored["memory_id"], named["memory_id"]}
+        back = await client.call("search_knowledge_graph", entity="src/use.py", depth=1)
+        assert named["memory_id"] in [each["id"] for each in back["memories"]]
+
+
+async def test_a_recall_says_what_has_become_of_the_code_that_a_memory_is_about(home: Path, tree: Path) -> None:
+    pool, code = tree / "src" / "pool.py", "def opened_at(host):\n    address = parse(host)\n    return dial(address)\n"
+    pool.write_text(POOL + code)
+    head = await to_thread.run_sync(committed, tree)
+    async with code_session(home, tree) as client:
+        await index(client, ".")
+        dialling = await client.store("`opened_at` dials without a retry because the relay has its own.")
+        pooling = await client.store(
+            "Opening connections is slow: hence ConnectionPool.", source={"file": "src/pool.py"}
+        )
+
+        async def said(memory: dict[str, Any], query: str = "connections opened") -> str:
+            answer = await client.call("recall_memories", query=query)
+            of = [each.get("code", "") for each in answer["memories"] if each["id"] == memory["memory_id"]]
+            return str(of[0]) if of else ""
+
+        async def says(memory: dict[str, Any], wanted: str) -> bool:
+            return await said(memory) == wanted
+
+        await until(lambda: says(dialling, "unchanged: src/pool.py:6 opened_at"))
+        await until(lambda: says(pooling, "unchanged: src/pool.py:1 ConnectionPool"))
+        pool.write_text(POOL + code.replace("address)", "address, 3)"))
+        await until(lambda: says(dialling, f"changed since {head}, 33 % of it: src/pool.py:6 opened_at"))
+        (tree / "src" / "dialling.py").write_text(code)
+        pool.write_text("import dialling\n")
+        await until(lambda: says(dialling, "moved from src/pool.py opened_at: src/dialling.py:1 opened_at"))
+        await until(lambda: says(pooling, f"gone since {head}: src/pool.py:1 ConnectionPool"))
+        answer = await client.call("recall_memories", query="connections opened")
+        assert [each["id"] for each in answer["memories"]] == [dialling["memory_id"], pooling["memory_id"]]
+        listed = json.loads(
+            (await to_thread.run_sync(lambda: command("stale", "--json", home=home, directory=tree))).stdout
+        )
+        assert [(each["memory_id"], each["verdict"]) for each in listed["memories"]] == [
+            (pooling["memory_id"], "gone"),
+            (dialling["memory_id"], "moved"),
+        ]
+        text = "`opened_at` lies in a module of its own: connections are opened there."
+        await client.call("update_memory", memory_id=dialling["memory_id"], content=text)
+        await until(lambda: says(dialling, "unchanged: src/dialling.py:1 opened_at"))
+
+
+async def test_code_of_a_project_that_is_moved_is_followed_in_its_new_place(
+    home: Path, tree: Path, tmp_path: Path
+) -> None:
+    new = tmp_path / "deeper" / "market"
+    async with code_session(home, tree, is_last=False) as client:
+        tree_id = await index(client, ".")
+        stored = await client.store("`acquire` of ConnectionPool hands out one connection at a time.")
+
+        async def says(client: StdioClient, wanted: str) -> bool:
+            answer = await client.call("recall_memories", query="hands out one connection")
+            return any(wanted in each.get("code", "") for each in answer["memories"] if each["id"] == memory_id)
+
+        memory_id = stored["memory_id"]
+        await until(lambda: says(client, "unchanged: src/pool.py:4 ConnectionPool.acquire"))
+    new.parent.mkdir()
+    tree.rename(new)  # noqa: ASYNC240
+
+    def move() -> int:
+        return command("projects", "move", str(tree), str(new), home=home).returncode
+
+    async def is_moved() -> bool:  # refused until the session has ended
+        return await to_thread.run_sync(move) == 0
+
+    await until(is_moved)
+    async with code_session(home, new) as client:
+        assert (await client.call("list_projects"))["projects"][0]["path"] == str(new)
+
+        async def is_ready() -> bool:
+            return bool((await client.call("get_index_status", project_id=tree_id))["status"] == "ready")
+
+        await until(is_ready)
+        assert "src/pool.py" in await paths(client, "ConnectionPool")
+        (new / "src" / "pool.py").write_text(POOL.replace("return 1", "return self.free.pop()"))
+        await until(lambda: says(client, "changed"))
+
+        async def is_found() -> bool:
+            return await paths(client, "free pop") == ["src/pool.py"]
+
+        await until(is_found)
+        for environ, directory in (({"REMEMBRANCER_PROJECT": str(new)}, tmp_path), ({}, new)):
+            listed = await to_thread.run_sync(
+                partial(command, "stale", "--json", home=home, directory=directory, variables=environ)
+            )
+            assert [each["memory_id"] for each in json.loads(listed.stdout)["memories"]] == [memory_id]
+
+
+async def test_an_indexer_that_is_killed_goes_on_and_another_project_sees_nothing(
+    home: Path, tree: Path, tmp_path: Path
+) -> None:
+    for number in range(600):
+        (tree / "src" / f"part_{number}.py").write_text(f"def part_{number}():\n    return {number}\n" * 20)
+    runtime = Runtime(home)
+    other = tmp_path / "other"
+    other.mkdir()
+    async with code_session(home, tree) as client:
+        tree_id = (await client.call("index_project", path=str(tree)))["project_id"]
+
+        async def has_begun() -> bool:
+            status = await client.call("get_index_status", project_id=tree_id)
+            return bool(status["status"] != "queued")
+
+        await until(has_begun)
+        runtime.kill("indexer")
+
+        async def is_whole() -> bool:
+            status = await client.call("get_index_status", project_id=tree_id)
+            return bool(status["status"] == "ready" and status["indexed_files"] == 603)
+
+        await until(is_whole)
+        assert (await paths(client, "part_77"))[0] == "src/part_77.py"
+        assert await index(client, tree) == tree_id  # a second session that asks for the same tree shares it
+        async with code_session(home, other, is_last=False) as stranger:
+            assert (await stranger.call("list_projects"))["projects"] == []
+            assert await paths(stranger, "part_77") == []
+            refused = await stranger.call_or_error("get_index_status", project_id=tree_id)
+            assert refused["error"] == "not_found"
+
+
+async def test_two_sessions_share_a_tree_which_one_deletes_while_it_is_indexed_and_the_other_edits(
+    home: Path, tree: Path
+) -> None:
+    for number in range(900):
+        (tree / "src" / f"part_{number}.py").write_text(f"def part_{number}():\n    return {number}\n" * 30)
+    async with code_session(home, tree) as one, code_session(home, tree, is_last=False) as other:
+        ids = []
+
+        async def ask(client: StdioClient) -> None:
+            ids.append((await client.call("index_project", path="."))["project_id"])
+
+        async with create_task_group() as tasks:
+            tasks.start_soon(ask, one)
+            tasks.start_soon(ask, other)
+        assert ids[0] == ids[1]
+        assert len(list(home.glob("projects/*/code/*.db"))) == 1  # noqa: ASYNC240
+
+        async def has_begun() -> bool:
+            return bool((await other.call("get_index_status", project_id=ids[0]))["indexed_files"])
+
+        await until(has_begun)  # and is not done: some hundred files are taken in at once
+        await one.call("delete_project", project_id=ids[0])
+        assert (await other.call("list_projects"))["projects"] == []
+        assert await paths(other, "part_77") == []
+        assert (await other.call_or_error("get_index_status", project_id=ids[0]))["error"] == "not_found"
+        assert not list(home.glob("projects/*/code/*.db*"))  # noqa: ASYNC240
+
+        assert await index(one, ".") == await index(other, ".") == ids[0]
+        assert (await other.call("get_index_status", project_id=ids[0]))["indexed_files"] == 903
+        (tree / "src" / "pool.py").write_text(POOL.replace("ConnectionPool", "Reservoir"))
+
+        async def both_have_followed() -> bool:
+            return all([await paths(client, "Reservoir") == ["src/pool.py"] for client in (one, other)])
+
+        await until(both_have_followed)
+        assert len(list(home.glob("projects/*/code/*.db"))) == 1  # noqa: ASYNC240
+
+
+async def test_an_index_of_another_release_is_made_anew_when_its_tree_is_asked_for(home: Path, tree: Path) -> None:
+    async with code_session(home, tree) as client:
+        tree_id = await index(client, tree)
+        (database,) = home.glob("projects/*/code/*.db")  # noqa: ASYNC240
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA user_version = 4")
+            connection.execute("DELETE FROM postings")
+            connection.commit()
+        assert await index(client, tree) == tree_id
+
+        async def is_found() -> bool:
+            return await paths(client, "reuse") == ["src/pool.py"]
+
+        await until(is_found)
+
+
+async def test_what_is_no_repository_is_refused_with_a_reason(home: Path, tree: Path) -> None:
+    async with code_session(home, tree) as client:
+        for path in ("/", "~", str(tree / "README.md"), "missing"):
+            refused = await client.call_or_error("index_project", path=path)
+            assert (refused["error"], refused["field"]) == ("invalid_input", "path")

@@ -1,0 +1,143 @@
+"""Commands ask the store that runs: this process opens no file of memories, and the answers are those of the files."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.commands import backup, export, projects, queue, runtime_client
+from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.doctor import Examination, check_model, check_records
+from remembrancer.commands.output_files import STAGING
+from remembrancer.commands.runtime_client import ask_status
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import Rejected
+from tests.operations import PROJECT, store_operation
+from tests.patience import PATIENCE_S
+from tests.processes.portable_rig import done, fill, stop
+from tests.processes.runtimes import until
+from tests.processes.test_export import write_lines
+from tests.runtime import Runtime
+
+pytestmark = pytest.mark.usefixtures("without_embedders")
+CONNECT = sqlite3.connect
+
+
+@pytest.fixture
+def said(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[[], bytes]:
+    """The output of the last command."""
+    return lambda: capsysbinary.readouterr().out
+
+
+def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
+    """What each command says of a home, less what is another at each time."""
+    assert projects.main(["--json"]) == 0
+    listed = json.loads(said())["projects"]
+    assert export.main(["-"]) == 0
+    lines = said().splitlines()[1:]
+    archive = home / "answers.tar"
+    assert backup.main([str(archive), "--json"]) == 0
+    made = json.loads(said())
+    archive.unlink()
+    at = Examination(RuntimePaths(home), Surroundings(home, {}, "linux", home), settings=Settings())
+    counts = {each["name"]: (each.get("memories"), each.get("projects")) for each in made["files"]}
+    return {
+        "projects": listed,
+        "lines": lines,
+        "counts": counts,
+        "model": check_model(at),
+        "records": check_records(at).status,
+    }
+
+
+def test_a_running_store_answers_what_its_files_say(
+    home: Path, said: Callable[[], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
+    with closing(QueueFile(home / "queue.db")) as file:
+        file.append([(each, PROJECT.id) for each in refused], now=1.0)
+        file.settle([], [Rejected(each.operation_id, "not_found", "gone") for each in refused], now=2.0)
+    fill(home)
+
+    def connect(database: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        named = str(database)
+        ours = str(home / "user") in named or str(home / "projects") in named or "catalog.db" in named
+        ours |= str(home / "queue.db") in named and "mode=ro" not in named
+        assert not ours, f"a command has opened {named}, which is the store's or the gateway's"
+        opened: sqlite3.Connection = CONNECT(database, *arguments, **options)
+        return opened
+
+    def is_dropped() -> bool:
+        gateway = ask_status(RuntimePaths(home)).gateway
+        return gateway is not None and gateway.queue_rejected == 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite3, "connect", connect)
+        patch.setattr(runtime_client, "ANSWER_S", PATIENCE_S)
+        asked = answers(home, said)
+        # The gateway has a moment for that, and may do it after the command has been told that it is late.
+        until(lambda: queue.main(["drop", refused[0].operation_id]) == 0 or is_dropped())
+        until(is_dropped)
+    said()
+    stop(home)
+    assert answers(home, said) == asked
+    assert asked["records"] == "ok"
+    assert len([line for line in asked["lines"] if json.loads(line)["line"] == "memory"]) == 9
+    assert queue.main(["retry"]) == 0
+    assert said().startswith(b"1 writes are queued again")
+
+
+def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], bytes]) -> None:
+    fill(home)
+    store = Runtime(home).process("store")
+    store.suspend()
+    try:
+        assert projects.main(["--json"]) == 0
+        assert store.status() == psutil.STATUS_STOPPED
+    finally:
+        store.resume()
+    assert {each["id"] for each in json.loads(said())["projects"]} >= {PROJECT.id}
+
+
+def test_an_export_is_whole_when_the_store_that_writes_it_is_killed(home: Path, said: Callable[[], bytes]) -> None:
+    names = [f"memory {number}" for number in range(3000)]
+    done("import", str(write_lines(home / "lines", *names)), home=home)
+    store = Runtime(home).process("store")
+    target = home / "exports" / "export.jsonl"
+    target.parent.mkdir()
+
+    is_over = threading.Event()
+
+    def is_under_way() -> bool:
+        with suppress(FileNotFoundError):
+            return any(path.stat().st_size for path in target.parent.glob(f"{STAGING}*/new"))
+        return False
+
+    def kill() -> None:
+        until(lambda: is_under_way() or is_over.is_set())
+        store.kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    try:
+        assert export.main([str(target)]) == 0
+    finally:
+        is_over.set()
+        killing.join()
+    header, *lines = map(json.loads, target.read_bytes().splitlines())
+    assert header["format"] == "remembrancer-export"
+    assert (
+        lines[-1]["memories"] == len(names) == len({line["memory"]["id"] for line in lines if line["line"] == "memory"})
+    )
+    assert b"3,000 memories" in said()
+    assert list(target.parent.iterdir()) == [target]

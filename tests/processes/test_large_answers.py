@@ -1,0 +1,132 @@
+"""Many large answers at once: no process is taken for one that hangs, and each call has an answer of a bounded size."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.client import StdioClient
+from remembrancer.memory.limits import MAX_ANSWER_BYTES
+from tests.conftest import PATIENT_ENVIRONMENT
+from tests.processes.http_door import http_door
+from tests.runtime import Runtime, Session
+
+MEMORIES = 30
+LETTERS = 195_000
+AT_ONCE = 10
+TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes"}
+
+
+@pytest.fixture(autouse=True)
+def time_enough(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets that a busy machine keeps. Who is stuck in its work is noticed as soon as in every home."""
+    monkeypatch.setenv("REMEMBRANCER_HEARTBEAT_TIMEOUT_S", PATIENT_ENVIRONMENT["REMEMBRANCER_HEARTBEAT_TIMEOUT_S"])
+    for name in ("WRITE_BUDGET_S", "READ_BUDGET_S", "CALL_BUDGET_S", "BRIDGE_BUDGET_S"):
+        monkeypatch.setenv(f"REMEMBRANCER_{name}", "60")
+
+
+def content(number: int) -> str:
+    """A long text of words, another for each number."""
+    sentence = f'Deployment number {number} of the "billing" service went through region {number}.\n'
+    return (sentence * (LETTERS // len(sentence) + 1))[:LETTERS]
+
+
+async def stored(home: Path) -> None:
+    async with Session(home, environ=TOOLSETS) as client:
+        await stored_by(client)
+
+
+async def stored_by(client: StdioClient) -> None:
+    for number in range(MEMORIES):
+        answer = await client.store(content(number), scope="project")
+        assert "error" not in answer, answer
+
+
+@pytest.mark.anyio
+async def test_ten_long_lists_at_once_leave_gateway_and_store_alive_and_have_their_answers(
+    home: Path, runtime: Runtime
+) -> None:
+    await stored(home)
+    before = {role: runtime.pid(role) for role in ("gateway", "store")}
+    async with Session(home, environ=TOOLSETS) as client:
+        answers = await asyncio.gather(*(client.call("list_memories", limit=50) for _ in range(AT_ONCE)))
+    assert {role: runtime.pid(role) for role in before} == before
+    for answer in answers:
+        assert 1 <= len(answer["memories"]) < MEMORIES
+        assert len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES
+        assert f"offset {len(answer['memories'])}" in answer["warnings"][0]["message"]
+
+
+@pytest.mark.anyio
+async def test_pages_by_bytes_give_every_memory_once(home: Path, runtime: Runtime) -> None:
+    seen: list[str] = []
+    async with Session(home, environ=TOOLSETS) as client:
+        await stored_by(client)  # no session ends meanwhile, whose record would move the pages
+        for tool in ("list_memories", "get_valid"):
+            found: list[str] = []
+            while True:
+                page = await client.call(tool, limit=1000, offset=len(found))
+                found += [memory["id"] for memory in page["memories"]]
+                if "warnings" not in page:
+                    break
+                assert page["warnings"][0]["code"] == "answer_cut"
+            assert len(set(found)) == len(found) == MEMORIES
+            seen += found
+    assert len(set(seen)) == MEMORIES
+
+
+@pytest.mark.anyio
+async def test_no_tool_answers_with_more_than_the_limit(home: Path, runtime: Runtime) -> None:
+    await stored(home)
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("recall_memories", {"query": "billing deployment", "limit": 50, "strategy": "keyword"}),
+        ("get_memory_context", {"task_description": "billing deployment"}),
+        ("get_memory_context", {}),
+        ("search_text", {"query": "billing deployment", "limit": 50}),
+        ("search_knowledge_graph", {"limit": 50}),
+    ]
+    async with Session(home, environ=TOOLSETS) as client:
+        for tool, arguments in asked:
+            answers = await asyncio.gather(*(client.call(tool, **arguments) for _ in range(AT_ONCE)))
+            for answer in answers:
+                assert "error" not in answer, answer
+                assert len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES, tool
+    async with Session(home, environ={"REMEMBRANCER_TOOLSETS": "nodes"}) as client:
+        for answer in await asyncio.gather(*(client.call("recall", query="billing", limit=50) for _ in range(AT_ONCE))):
+            assert answer["nodes"]
+            assert len(json.dumps(answer)) < 1.1 * MAX_ANSWER_BYTES
+
+
+def test_long_lists_over_http_leave_gateway_and_store_alive(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    with http_door(home, monkeypatch) as door:
+        door.start()
+        token = door.token("test")
+        for number in range(MEMORIES):
+            stored = door.call(
+                "store_memory", token, number=number + 1, content=content(number), scope="user", type="semantic"
+            )
+            assert "error" not in stored, stored
+        running = Runtime(home)
+        before = {role: running.pid(role) for role in ("gateway", "store")}
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            calls = [
+                threads.submit(
+                    door.call,
+                    "recall_memories",
+                    token,
+                    number=100 + number,
+                    query="billing",
+                    limit=50,
+                    strategy="keyword",
+                )
+                for number in range(AT_ONCE)
+            ]
+            answers = [call.result() for call in calls]
+        assert all(answer["memories"] for answer in answers)
+        assert {role: running.pid(role) for role in before} == before

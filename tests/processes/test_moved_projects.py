@@ -1,0 +1,218 @@
+"""A repository that was moved finds its memories again: recognised, offered, and moved with `projects move`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from remembrancer.actors.gateway import recognition
+from remembrancer.actors.gateway.recognition import first_commit
+from remembrancer.commands import exit_codes
+from remembrancer.config.project import project_of
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.projects import MoveProject, ProjectMoved
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.store_process import store_rig
+from tests.operations import memory_id_of, store_operation
+from tests.patience import PATIENCE_S
+from tests.processes.portable_rig import command
+from tests.processes.test_projects import git
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def only_what_the_test_runs(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No command starts a runtime beside the test's own store, however late that answers; and git has its time."""
+    monkeypatch.setattr(recognition, "GIT_S", PATIENCE_S)
+    with FileLock(RuntimePaths(home).start_lock) as lock:
+        assert lock.try_acquire()
+        yield
+
+
+def repository(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    git("init", at=directory)
+    git("commit", "--allow-empty", "-m", f"first of {directory.name}", at=directory)
+    git("commit", "--allow-empty", "-m", "second", at=directory)
+    return directory
+
+
+async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[bytes]:
+    return await anyio.to_thread.run_sync(lambda: command("projects", "move", *map(str, arguments), home=home))
+
+
+async def found(client: RawClient, query: str) -> set[str]:
+    answer = await client.call("recall_memories", query=query, strategy="keyword")
+    return {memory["content"] for memory in answer["memories"]}
+
+
+async def offers_of(client: RawClient) -> list[str]:
+    """The offers of the first answer that has any: the session's first one waits for git no longer than a moment."""
+    with anyio.fail_after(PATIENCE_S):
+        while not (found := offers(await client.call("get_memory_status"))):
+            pass
+    return found
+
+
+def offers(answer: dict[str, Any]) -> list[str]:
+    return [each["message"] for each in answer.get("warnings", ()) if each["code"] == "project_moved"]
+
+
+async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
+    old, new = repository(tmp_path / "old place"), tmp_path / "deeper" / "new place"
+    tree = tmp_path / "tree"
+    git("worktree", "add", str(tree), at=old)
+    rig = Rig(home, PATIENT)
+    async with store_rig(home), rig.running():
+        async with rig.session(directory=str(old), session="session:one") as client:
+            await client.store("The lantern is lit at dusk")
+            mine = await client.store("I like the lantern to be green", kind="preference")
+            await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="user")
+            await client.say_end()
+        new.parent.mkdir()
+        old.rename(new)
+        async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
+            stored = await client.store("The lantern hangs at the gate")
+            (offer,) = offers(stored) or await offers_of(client)
+            assert f"remembrancer projects move '{old}' '{new}' (" in offer
+            assert not offers(await client.call("get_memory_status")), "once is enough"
+            assert "The lantern is lit at dusk" not in await found(client, "lantern")
+            done = await moving(old, new, "--dry-run", "--json", home=home)
+            told = json.loads(done.stdout)
+            assert (told["memories"] >= 1, told["joined"], told["dry_run"]) == (True, 1, True)
+            assert "The lantern is lit at dusk" not in await found(client, "lantern")
+            done = await moving(old, new, home=home)
+            assert done.returncode == exit_codes.OK, done.stderr
+            assert b" moved from " in done.stdout
+            everything = {
+                "The lantern is lit at dusk",
+                "The lantern hangs at the gate",
+                "I like the lantern to be green",
+            }
+            assert await found(client, "lantern") == everything
+            back = await client.call("promote_memory", memory_id=mine["memory_id"], target_scope="project")
+            assert back["new_scope"] == "project", "what came from the old place came from this one"
+            await client.store("The lantern went out")
+            await client.say_end()
+        git("worktree", "repair", str(tree), at=new)
+        async with rig.session(directory=str(tree), bridge="22" * 16, session="session:three") as client:
+            assert everything < await found(client, "lantern")
+            assert not offers(await client.call("get_memory_status"))
+        listed = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
+        (project,) = json.loads(listed.stdout)["projects"]
+        assert (project["id"], project["path"]) == (project_of(new).id, str(new / ".git"))
+        assert project["sessions"] >= 2
+        done = await moving(old, new, home=home)
+        assert done.returncode == exit_codes.USAGE
+        assert b"nothing is remembered of" in done.stderr
+
+
+async def test_clones_beside_each_other_stay_apart_and_nothing_is_taken_from_who_is_there(
+    home: Path, tmp_path: Path
+) -> None:
+    one, two = repository(tmp_path / "one"), tmp_path / "two"
+    git("clone", "--quiet", str(one), str(two), at=tmp_path)
+    rig = Rig(home, PATIENT)
+    async with store_rig(home), rig.running():
+        async with rig.session(directory=str(one), session="session:one") as client:
+            await client.store("The lantern is lit at dusk")
+            refused = await moving(one, two, "--yes", home=home)
+            assert refused.returncode == exit_codes.REFUSED or b"still works in" in refused.stderr
+            await client.say_end()
+        async with rig.session(directory=str(two), bridge="11" * 16, session="session:two") as client:
+            assert not offers(await client.call("get_memory_status"))
+            assert await found(client, "lantern") == set()
+            done = await moving(one, two, home=home)
+            assert done.returncode == exit_codes.USAGE
+            assert b"is still there" in done.stderr
+            assert b"--yes" in done.stderr
+        for arguments, reason in (
+            ((tmp_path / "three", two), "nothing is remembered of"),
+            ((one, tmp_path / "three"), "is no directory"),
+            ((one, one), "are one project already"),
+            (("p_000000000000", two), "nothing is remembered of"),
+        ):
+            done = await moving(*arguments, home=home)
+            assert done.returncode == exit_codes.USAGE
+            assert reason in done.stderr.decode()
+        shutil.rmtree(one)
+        async with rig.session(directory=str(two), bridge="22" * 16, session="session:three") as client:
+            (offer,) = await offers_of(client)
+            assert str(one) in offer, "another clone, perhaps: said, and not done"
+            assert await found(client, "lantern") == set()
+
+
+async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(home: Path, tmp_path: Path) -> None:
+    """Wherever it dies, to ask again ends the move, and no memory is lost or there twice."""
+    places = [tmp_path / str(number) for number in range(6)]
+    for place in places:
+        place.mkdir()
+    stored: set[str] = set()
+    delays = random.Random(os.environ["TEST_SEED"])
+    async with store_rig(home) as store:
+        for number, (here, there) in enumerate(itertools.pairwise(places)):
+            old, new = project_of(here), project_of(there)
+            for project in (old, new):
+                text = f"fact {number} of {project.path}"
+                operation = store_operation(f"{number} {project.id}", text, project=project)
+                await store.gateway.submit(operation)
+                stored.add(memory_id_of(operation))
+            request = MoveProject(old, new, str(there))
+            moves = asyncio.create_task(store.gateway.ask(request, ProjectMoved))
+            await asyncio.sleep(delays.uniform(0, 0.03))
+            await store.restart()
+            moves.cancel()
+            await asyncio.gather(moves, return_exceptions=True)
+            if RuntimePaths(home).project_database(old.id).exists():
+                await store.gateway.ask(request, ProjectMoved)
+            recalled = await store.gateway.recall("fact", project=new, limit=50, strategy="keyword")
+            assert {memory.id for memory in recalled.memories} == stored
+            assert not RuntimePaths(home).project_database(old.id).exists()
+
+
+async def test_git_is_not_waited_for_and_runs_nothing_of_a_foreign_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = repository(tmp_path / "known")
+    log = await anyio.run_process(["git", "log", "--format=%H"], cwd=known)
+    assert await first_commit(known / ".git") == log.stdout.decode().split()[-1]
+    assert await first_commit(tmp_path) is None
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    git("init", at=empty)
+    assert await first_commit(empty / ".git") is None
+
+    trap = repository(tmp_path / "trap")  # a partial clone that would fetch what is missing, by a program of its own
+    for name, value in (
+        ("core.repositoryformatversion", "1"),
+        ("extensions.partialClone", "origin"),
+        ("remote.origin.url", str(known)),
+        ("remote.origin.promisor", "true"),
+        ("remote.origin.uploadpack", f"touch {tmp_path / 'ran'};"),
+    ):
+        git("config", name, value, at=trap)
+    (trap / ".git" / "HEAD").write_text("0123456789" * 4 + "\n")
+    assert await first_commit(trap / ".git") is None
+    assert not (tmp_path / "ran").exists()
+
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 600\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(recognition, "GIT_S", 0.2)
+    assert await first_commit(known / ".git") is None

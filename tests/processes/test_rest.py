@@ -1,0 +1,82 @@
+"""A runtime that nobody uses for a while: what is large goes, and who comes back is served at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bench.client import StdioClient
+from tests.runtime import Runtime, Session, until
+
+pytestmark = pytest.mark.anyio
+
+HELD_UP = """
+import os, pathlib, sys, time
+
+if "remembrancer.actors.embedder" in sys.orig_argv:
+    while pathlib.Path(os.environ["REMEMBRANCER_HOME"], "hold").exists():
+        time.sleep(0.01)
+if "remembrancer.actors.store" in sys.orig_argv:
+    from remembrancer.actors.store import file_handlers
+
+    file_handlers.ABSENT_S = 0.0
+"""
+"""Run by every Python process that finds it on its path: while a file is there no embedder comes, and a store takes
+each word of sessions for that of somebody who comes back, as after the hours of a real break."""
+LIMIT_BYTES = 120_000_000
+"""What gateway and store may keep of the memory while nobody is there."""
+
+
+def proportional_bytes(pid: int) -> int:
+    """The memory of a process, what it shares with others counted in part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+
+
+async def test_after_a_break_gateway_and_store_are_there_and_answer_by_words_until_meaning_joins(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HELD_UP)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
+    monkeypatch.setenv("REMEMBRANCER_REST_TIMEOUT_S", "1")
+    runtime = Runtime(home)
+    async with StdioClient(home) as client:  # processes that share no memory with this one
+        stored = await client.store("The lantern in the harbour is mended by Ada.", wait_for_embedding=True)
+        assert stored["embedding"] == "ready"
+    before = {role: runtime.pid(role) for role in ("gateway", "store")}
+
+    async def rests() -> bool:
+        status = await runtime.status()
+        return {process["role"] for process in status["processes"]} == {"launcher", "gateway", "store"}
+
+    await until(rests)
+
+    async def is_well() -> bool:
+        return not (await runtime.status())["warnings"]
+
+    await until(is_well)
+    (home / "hold").touch()
+    used = {role: proportional_bytes(pid) for role, pid in before.items()}
+    assert sum(used.values()) < LIMIT_BYTES, used
+    async with Session(home) as client:
+        context = await client.call("get_memory_context", task_description="mend the lantern")
+        found = await client.call("recall_memories", query="who mends the lantern?")
+        assert {role: runtime.pid(role) for role in before} == before
+        assert "mended by Ada" in context["context_block"]
+        assert [memory["id"] for memory in found["memories"]] == [stored["memory_id"]]
+        for answer in (context, found):
+            assert [warning["code"] for warning in answer["warnings"]] == ["embedding_starting"]
+            assert "degraded" not in answer
+
+        (home / "hold").unlink()
+
+        async def joins() -> bool:
+            again = await client.call("recall_memories", query="who repairs the lamp of the harbour?")
+            said = {warning["code"] for warning in again.get("warnings", ())}
+            assert said <= {"embedding_starting", "embedding_failed"}, again
+            return not said
+
+        await until(joins)
+    await runtime.down()

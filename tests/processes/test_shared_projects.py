@@ -1,0 +1,145 @@
+"""Two machines share a project by a real server: one stores, the other finds it, and a server that dies costs time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.commands import exit_codes
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.store_process import store_rig
+from tests.nats_servers import Started
+from tests.patience import PATIENT_JOURNAL
+from tests.ports import free_port
+from tests.postgres_servers import PostgresServer
+from tests.runtime import command, patiently, until
+
+pytestmark = pytest.mark.anyio
+COMPARED = "SELECT id, content, scope, version, created_at, updated_at FROM memories ORDER BY number"
+
+
+async def done(*arguments: str, home: Path, directory: Path | None = None, **environ: str) -> dict[str, Any]:
+    answer = await asyncio.to_thread(patiently, *arguments, "--json", home=home, directory=directory, variables=environ)
+    assert answer.returncode == exit_codes.OK, answer.stderr
+    told: dict[str, Any] = json.loads(answer.stdout)
+    return told
+
+
+async def exchanging(home: Path) -> dict[str, Any]:
+    """A home's status once its store has heard of the server again: it may have taken in all entries before that."""
+    answers: list[dict[str, Any]] = []
+
+    async def is_well() -> bool:
+        answer = await asyncio.to_thread(patiently, "share", "status", "--json", home=home)
+        assert answer.returncode in (exit_codes.OK, exit_codes.DEGRADED), answer.stderr
+        answers.append(json.loads(answer.stdout))
+        return answer.returncode == exit_codes.OK
+
+    await until(is_well)
+    return answers[-1]
+
+
+@contextmanager
+def nats_server(home: Path, directory: Path) -> Iterator[Started]:
+    """A server that the first home has configured."""
+    address = f"127.0.0.1:{free_port()}"
+    configured = command("share", "server-config", "--host", address, "--out", str(directory / "nats"), home=home)
+    assert configured.returncode == exit_codes.OK, configured.stderr
+    with Started(directory / "nats" / "server-1", address) as started:
+        yield started
+
+
+@contextmanager
+def database(home: Path, directory: Path) -> Iterator[PostgresServer]:
+    """A database that the first home uses."""
+    with PostgresServer() as started:
+        begun = patiently("share", "start", "--server", started.url, home=home)
+        assert begun.returncode == exit_codes.OK, begun.stderr
+        yield started
+
+
+@pytest.fixture(params=[nats_server, database], ids=["nats", "database"])
+def server(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[Started | PostgresServer]:
+    with request.param(home, tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def locks() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+async def finds(client: RawClient, *contents: str) -> bool:
+    answer = await client.call("recall_memories", query="lantern", strategy="keyword", limit=20)
+    return set(contents) <= {memory["content"] for memory in answer["memories"]}
+
+
+def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:
+    with closing(sqlite3.connect(RuntimePaths(home).lane_database(lane))) as connection:
+        history = "SELECT * FROM history ORDER BY memory_id, version"
+        return connection.execute(COMPARED).fetchall(), connection.execute(history).fetchall()
+
+
+async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
+    server: Started | PostgresServer, home: Path, tmp_path: Path, locks: ExitStack
+) -> None:
+    desk, laptop, other = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop", tmp_path / "other"
+    for directory in (desk, laptop, other):
+        directory.mkdir(parents=True, mode=0o700)
+    here, there = Rig(home, PATIENT), Rig(other, PATIENT)
+    for up in (home, other):  # as a launcher holds it: else a command may start a runtime beside these stores
+        assert locks.enter_context(FileLock(RuntimePaths(up).runtime_lock)).try_acquire()
+    async with (
+        store_rig(home, constants=PATIENT_JOURNAL),
+        store_rig(other, constants=PATIENT_JOURNAL),
+        here.running(),
+        there.running(),
+        here.session(directory=str(desk), session="session:desk") as at_desk,
+        there.session(directory=str(laptop), bridge="11" * 16, session="session:laptop") as at_laptop,
+    ):
+        await at_desk.store("The lantern burns oil")
+        await at_desk.store("The lantern of this session alone", scope="session")
+        planned = await done("share", "project", "--dry-run", home=home, REMEMBRANCER_PROJECT=str(desk))
+        assert (planned["dry_run"], planned["memories"]) == (True, 1)
+        shared = await done("share", "project", "--yes", "--invite", "laptop", home=home, directory=desk)
+        assert (shared["title"], shared["memories"], shared["left"]) == ("shop", 1, 0)
+        lane = shared["lane"]
+        joined = await done("join", "--here", "--yes", shared["invitation"], home=other, directory=laptop)
+        assert (joined["lane"], joined["member"]) == (lane, "laptop")
+
+        assert await finds(at_laptop, "The lantern burns oil"), "what was there before is there at once"
+        assert not await finds(at_laptop, "The lantern of this session alone")
+        assert await finds(at_desk, "The lantern burns oil", "The lantern of this session alone")
+        await at_laptop.store("The lantern hangs at the gate")
+        await until(lambda: finds(at_desk, "The lantern hangs at the gate"))
+
+        server.end()
+        for client, content in ((at_desk, "The lantern went out"), (at_laptop, "The lantern was lit again")):
+            stored = await client.store(content)
+            assert "queued" in [each["code"] for each in stored["warnings"]]
+        server.start()
+        everything = (
+            "The lantern burns oil",
+            "The lantern hangs at the gate",
+            "The lantern went out",
+            "The lantern was lit again",
+        )
+        await until(lambda: finds(at_desk, *everything))
+        await until(lambda: finds(at_laptop, *everything))
+        assert (await exchanging(home))["lanes"][0]["members"]["laptop"]["unconfirmed"] == 0
+        ours, theirs = rows(home, lane), rows(other, lane)
+        assert ours == theirs
+        assert ([row[1] for row in ours[0]][:2], len(ours[1])) == (list(everything[:2]), 4)
+        left = await done("share", "leave", "--yes", home=other, directory=laptop)
+        assert left == {"left": lane, "memories": 4}
+        assert await finds(at_laptop, *everything), "a copy stays"

@@ -1,0 +1,181 @@
+"""Two machines share their user's own scope by a real server, and both are killed while they move what they have."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes
+from remembrancer.journal.jetstream import Server
+from remembrancer.journal.sealing import Keyring
+from remembrancer.journal.sharing import Membership, Sharing
+from remembrancer.protocol.errors import FileLocked, JournalAway
+from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import GetMemory, MemoryShown
+from remembrancer.protocol.sharing import ProjectShared, ShareProject
+from remembrancer.protocol.writes import ProjectRef, PromoteMemory
+from tests.actors.store_process import StoreRig, store_rig
+from tests.lane_dump import dump_of
+from tests.nats_servers import Started
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
+from tests.patience import PATIENT_JOURNAL, until
+from tests.processes.test_shared_projects import done, nats_server
+
+pytestmark = pytest.mark.anyio
+EACH = 120
+"""Memories of a machine: the store moves 50 at once."""
+TWINS = 20
+"""Of those, the other machine has the text of so many."""
+TAKEN_BACK = 16
+AGAIN_S = 0.1
+"""Between two tries of what the store cannot do yet."""
+READ = "SELECT content FROM memories WHERE scope = ? AND forgotten_at IS NULL"
+
+
+@pytest.fixture
+def server(home: Path, tmp_path: Path) -> Iterator[Started]:
+    with nats_server(home, tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def locks() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def said(*paths: Path, scope: str = "user") -> list[str]:
+    """All that files have of the user (or of another scope), in order."""
+    found = []
+    for path in paths:
+        if path.exists():
+            with closing(sqlite3.connect(path)) as connection:
+                has_memories = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'memories'").fetchone()
+                found += [content for (content,) in connection.execute(READ, (scope,))] if has_memories else []
+    return sorted(found)
+
+
+async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> None:
+    """Kill a store when some of what is its own is in the lane."""
+    file = rig.paths.lane_database(lane)
+    asking = asyncio.create_task(rig.gateway.ask(ShareProject(None, lane), ProjectShared))
+    await until(lambda: its.intersection(said(file)))
+    await rig.store.kill()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await rig.start()
+
+
+async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_killed(
+    server: Started, home: Path, tmp_path: Path, locks: ExitStack
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    for up in (home, other):  # as a launcher holds it: else a command may start a runtime beside these stores
+        assert locks.enter_context(FileLock(RuntimePaths(up).runtime_lock)).try_acquire()
+    desk = Sharing(home)
+    await desk.start([])
+    lane = (await desk.new_lane("user", "desk", is_users=True)).lane
+    texts = {home: [f"I like lantern {n}" for n in range(EACH)]}
+    texts[other] = [f"I like lantern {n}" for n in range(EACH - TWINS, 2 * EACH - TWINS)]
+    async with store_rig(home, constants=PATIENT_JOURNAL) as here, store_rig(other, constants=PATIENT_JOURNAL) as there:
+        for rig, project in ((here, PROJECT), (there, OTHER_PROJECT)):
+            await rig.gateway.submit_batch(
+                *(store_operation(text, text, scope="user", project=project) for text in texts[rig.home])
+            )
+        await killed_while_it_shares(here, lane, set(texts[home]))
+        assert set(said(here.paths.user_database, here.paths.lane_database(lane))) == set(texts[home])
+        assert await here.gateway.found("lantern 7", strategy="keyword"), "what is left is found as well"
+        shared = await done("share", "user", "--yes", "--invite", "laptop", home=home)
+        assert (shared["lane"], shared["left"]) == (lane, 0)
+        assert said(here.paths.user_database) == []
+
+        await asyncio.to_thread(Sharing(other).join, shared["invitation"])
+        await killed_while_it_shares(there, lane, set(texts[other]) - set(texts[home]))
+        joined = await done("join", "--yes", shared["invitation"], home=other)
+        assert (joined["lane"], joined["member"], joined["left"]) == (lane, "laptop", 0)
+        everything = sorted({*texts[home], *texts[other]})
+        await until(lambda: said(here.paths.lane_database(lane)) == everything)
+        assert said(there.paths.lane_database(lane)) == everything
+        assert said(there.paths.user_database) == []
+        await here.gateway.store("I like candles", scope="user")
+        await until(lambda: "I like candles" in said(there.paths.lane_database(lane)))
+        await until(lambda: dump_of(here.paths.lane_database(lane)) == dump_of(there.paths.lane_database(lane)))
+
+        assert await there.gateway.found("candles", strategy="keyword", project=OTHER_PROJECT)
+        without_user = ProjectRef(OTHER_PROJECT.id, OTHER_PROJECT.path, sees_user=False)
+        assert not await there.gateway.found("candles", strategy="keyword", project=without_user)
+        status = await done("share", "status", home=home)
+        assert (status["lanes"][0]["user"], set(status["lanes"][0]["members"])) == (True, {"desk", "laptop"})
+        left = await done("share", "leave", "--user", "--yes", home=other)
+        assert left == {"left": lane, "memories": len(everything) + 1}
+        assert said(there.paths.user_database) == sorted([*everything, "I like candles"])
+
+
+async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_killed(
+    server: Started, home: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir(mode=0o700)
+    desk = Sharing(home)
+    await desk.start([])
+    lane = (await desk.new_lane("user", "desk", is_users=True)).lane
+    texts = [f"we light lantern {n}" for n in range(TAKEN_BACK)]
+    stored = [store_operation(text, text) for text in texts]
+    given = [change_operation(f"give {n}", PromoteMemory(memory_id_of(each), "user")) for n, each in enumerate(stored)]
+    back = [
+        change_operation(f"take {n}", PromoteMemory(memory_id_of(each), "project")) for n, each in enumerate(stored)
+    ]
+    async with store_rig(home, constants=PATIENT_JOURNAL) as here, store_rig(other, constants=PATIENT_JOURNAL) as there:
+        await asyncio.to_thread(Sharing(other).join, await desk.invite(lane, "laptop"))
+        for rig in (here, there):
+            assert await rig.gateway.ask(ShareProject(None, lane), ProjectShared) == ProjectShared(0)
+        lanes = [rig.paths.lane_database(lane) for rig in (here, there)]
+        own = here.paths.project_database(PROJECT.id)
+        await here.gateway.submit_batch(*stored, *given)
+        await until(lambda: said(lanes[1]) == sorted(texts))
+        assert said(own, scope="project") == []
+
+        async def take_back() -> None:
+            """As the gateway does: what has to wait is sent again."""
+            for operation in back:
+                while True:
+                    try:
+                        await here.gateway.submit(operation)
+                    except (JournalAway, FileLocked):
+                        await asyncio.sleep(AGAIN_S)
+                    else:
+                        break
+
+        for taken in (1, TAKEN_BACK // 2):
+            asking = asyncio.create_task(take_back())
+            await until(lambda: len(said(own, scope="project")) >= taken)  # noqa: B023 - awaited
+            await here.store.kill()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            assert set(said(own, scope="project")).union(said(lanes[0])) == set(texts), "none is lost"
+            await here.start()
+        await take_back()
+        assert said(own, scope="project") == sorted(texts)
+        await until(lambda: said(lanes[0]) == said(lanes[1]) == [])
+        await until(lambda: dump_of(lanes[0]) == dump_of(lanes[1]))
+        for operation in stored:
+            shown = await here.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(operation)), MemoryShown)
+            assert [entry.change for entry in shown.memory.history] == ["stored", "promoted", "taken back"]
+
+
+def test_nobody_is_invited_to_what_is_the_user_s_by_chance(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Sharing(home).keep(Membership("l_0123456789ab", "user", "desk", Server(()), Keyring.new(), b"", is_users=True))
+    assert main(["share", "invite", "bob"]) == exit_codes.USAGE
+    assert main(["share", "invite", "bob", "--lane", "l_0123456789ab"]) == exit_codes.USAGE
+    assert "there is no l_0123456789ab" in capsys.readouterr().err
+    assert main(["share", "remove", "bob"]) == exit_codes.USAGE
+    assert main(["share", "invite", "bob", "--user", "--read-only"]) == exit_codes.USAGE
+    assert "--read-only" in capsys.readouterr().err

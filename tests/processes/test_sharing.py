@@ -1,0 +1,306 @@
+"""Sharing over servers that `share server-config` has configured: who is let in, to what, and who is no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+import subprocess
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes
+from remembrancer.journal.contract import START, Mark, NewEntry, Seen
+from remembrancer.journal.sealing import Keyring, Sealed
+from remembrancer.journal.server_config import Address
+from remembrancer.journal.sharing import Membership, Sharing
+from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalRefused, KeyMissing
+from tests.nats_servers import Started, binary
+from tests.patience import PATIENCE_S, PATIENT_JOURNAL
+from tests.ports import free_port
+
+T = TypeVar("T")
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+async def appended(sharing: Sharing, membership: Membership, behind: Mark, *ids: str) -> Mark:
+    journal = sharing.open(membership)
+    try:
+        entries = [NewEntry(each, each.encode()) for each in ids]
+        return await journal.append(membership.lane, entries, behind=behind)
+    finally:
+        await journal.aclose()
+
+
+async def ids_read(sharing: Sharing, membership: Membership, after: Mark = START) -> list[str]:
+    journal = sharing.open(membership)
+    try:
+        page = await journal.read(membership.lane, after=after)
+        assert [entry.body for entry in page.entries] == [entry.id.encode() for entry in page.entries]
+        return [entry.id for entry in page.entries]
+    finally:
+        await journal.aclose()
+
+
+class World:
+    """A server that the command has configured, in a directory, and two homes."""
+
+    def __init__(self, home: Path, directory: Path, host: str) -> None:
+        self.home, self.other = home, directory / "other"
+        self.address = f"{host}:{free_port()}"
+        assert (
+            main(["share", "server-config", "--host", self.address, "--out", str(directory / "nats")]) == exit_codes.OK
+        )
+        self.server = Started(directory / "nats" / "server-1", self.address)
+        self.desk, self.laptop = Sharing(home), Sharing(self.other)
+
+    def begin(self) -> Membership:
+        """A lane of the first home."""
+        run(self.desk.start([]))
+        return run(self.desk.new_lane("shop", "desk"))
+
+    def join(self, lane: str, name: str = "laptop", *, read_only: bool = False) -> Membership:
+        """The second home as a member."""
+        return self.laptop.join(run(self.desk.invite(lane, name, read_only=read_only)))
+
+
+@pytest.fixture(params=["127.0.0.1", "127.0.0.2"], ids=["loopback", "tls"])
+def world(
+    request: pytest.FixtureRequest, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[World]:
+    for name, value in PATIENT_JOURNAL.items():
+        monkeypatch.setattr(name, value)
+    world = World(home, tmp_path, request.param)
+    with world.server:
+        yield world
+
+
+def test_two_machines_share_by_four_commands(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+) -> None:
+    assert main(["share", "start", "--json"]) == exit_codes.OK
+    lane = run(world.desk.new_lane("shop", "desk"))
+    mark = run(appended(world.desk, lane, START, "op-1", "op-2"))
+    invitation = tmp_path / "invitation"
+    assert main(["share", "invite", "laptop", "--out", str(invitation)]) == exit_codes.OK
+    assert stat.S_IMODE(invitation.stat().st_mode) == 0o600
+    assert main(["share", "invite", "laptop"]) == exit_codes.USAGE
+    capsys.readouterr()
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(world.other))
+    assert main(["join", "--json", str(invitation)]) == exit_codes.OK
+    joined = json.loads(capsys.readouterr().out)
+    assert joined == {"lane": lane.lane, "title": "shop", "member": "laptop", "head": 2}
+    there = world.laptop.membership(lane.lane)
+    assert run(ids_read(world.laptop, there)) == ["op-1", "op-2"]
+    run(appended(world.laptop, there, mark, "op-3"))
+    assert run(ids_read(world.desk, lane, mark)) == ["op-3"]
+
+    async def say_seen() -> None:
+        journal = world.laptop.open(there)
+        await journal.notify(lane.lane, "laptop", msgspec.msgpack.encode(Seen(2)))
+        await journal.aclose()
+
+    run(say_seen())
+    assert main(["share", "status", "--json"]) == exit_codes.OK
+    (told,) = json.loads(capsys.readouterr().out)["lanes"]
+    assert (told["head"], told["members"]["laptop"]["behind"]) == (3, 1)
+    files = [path for path in (world.other / "sharing").rglob("*") if path.is_file()]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert "eof_received" not in caplog.text, "an encrypted connection ends without a complaint"
+
+
+def test_a_member_is_let_in_to_its_own_lane_alone(world: World) -> None:
+    lane, other = world.begin(), run(world.desk.new_lane("diary", "desk"))
+    member = world.join(lane.lane)
+    for refused in (
+        ids_read(world.laptop, msgspec.structs.replace(member, lane=other.lane)),
+        appended(world.laptop, msgspec.structs.replace(member, lane=other.lane), START, "op-1"),
+        appended(world.laptop, msgspec.structs.replace(member, server=nobody(member)), START, "op-1"),
+    ):
+        with pytest.raises(JournalRefused):
+            run(refused)
+    assert run(ids_read(world.desk, other)) == []
+
+
+def nobody(member: Membership) -> Any:
+    return msgspec.structs.replace(member.server, user_jwt="", user_seed="")
+
+
+def test_who_may_only_read_appends_nothing(world: World) -> None:
+    lane = world.begin()
+    mark = run(appended(world.desk, lane, START, "op-1"))
+    member = world.join(lane.lane, read_only=True)
+    assert run(ids_read(world.laptop, member)) == ["op-1"]
+    with pytest.raises(JournalRefused):
+        run(appended(world.laptop, member, mark, "op-2"))
+    assert run(ids_read(world.desk, lane)) == ["op-1"]
+
+
+def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_key(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lane, third = world.begin(), Sharing(tmp_path / "third")
+    member, stays = world.join(lane.lane), third.join(run(world.desk.invite(lane.lane, "build")))
+    mark = run(appended(world.desk, lane, START, "op-1"))
+
+    async def removed_while_it_is_connected() -> None:
+        journal = world.laptop.open(member)
+        assert len((await journal.read(lane.lane, after=START)).entries) == 1
+        assert await world.desk.remove(lane.lane, "laptop")
+        refused = False
+        async with asyncio.timeout(PATIENCE_S):
+            while not refused:
+                try:
+                    await journal.read(lane.lane, after=START)
+                except JournalAway:  # the moment in which the server cuts the connection
+                    continue
+                except JournalRefused:
+                    refused = True
+        await journal.aclose()
+
+    run(removed_while_it_is_connected())
+    run(appended(world.desk, world.desk.membership(lane.lane), mark, "op-2"))
+    world.server.again()
+    with pytest.raises(JournalRefused):
+        run(ids_read(world.laptop, member))
+    assert run(ids_read(third, stays)) == ["op-1", "op-2"]
+    assert third.membership(lane.lane).keyring == world.desk.membership(lane.lane).keyring != lane.keyring
+    assert main(["share", "remove", "laptop"]) == exit_codes.USAGE
+    assert "build" in capsys.readouterr().err
+    assert main(["share", "status"]) == exit_codes.OK
+    assert "laptop: takes no part any more" in capsys.readouterr().out
+    again = world.join(lane.lane, "laptop")
+    assert run(ids_read(world.laptop, again)) == ["op-1", "op-2"]
+
+
+def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane, third = world.begin(), Sharing(tmp_path / "third")
+    member, stays = world.join(lane.lane), third.join(run(world.desk.invite(lane.lane, "build")))
+    run(world.desk.invite(lane.lane, "guest"))
+    mark = run(appended(world.desk, lane, START, "op-1"))
+    notify = Sealed.notify
+
+    async def without_an_answer(journal: Sealed, *given: Any) -> None:
+        await notify(journal, *given)
+        raise JournalAway("the journal does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Sealed, "notify", without_an_answer)
+        with pytest.raises(JournalAway):
+            run(world.desk.remove(lane.lane, "guest"))
+
+    async def hear_of_it() -> None:
+        journal = world.laptop.open(member)
+        await journal.notices(lane.lane)
+        await journal.aclose()
+
+    run(hear_of_it())
+    run(appended(world.laptop, world.laptop.membership(lane.lane), mark, "op-2"))
+    invited_meanwhile = run(world.desk.invite(lane.lane, "tablet"))
+    assert run(world.desk.remove(lane.lane, "guest"))
+    assert run(ids_read(third, stays)) == ["op-1", "op-2"]
+    tablet = Sharing(tmp_path / "tablet")
+    assert run(ids_read(tablet, tablet.join(invited_meanwhile))) == ["op-1", "op-2"]
+
+
+def test_a_wrong_key_reads_nothing_and_damages_nothing(world: World) -> None:
+    lane = world.begin()
+    run(appended(world.desk, lane, START, "op-1"))
+    member = msgspec.structs.replace(world.join(lane.lane), keyring=Keyring.new())
+    with pytest.raises(KeyMissing, match="position 1"):
+        run(ids_read(world.laptop, member))
+
+
+def test_a_server_with_another_operator_is_no_server_of_ours(world: World, tmp_path: Path) -> None:
+    world.begin()
+    stranger = Sharing(tmp_path / "stranger")
+    host, port = world.address.split(":")
+    stranger.configure([Address(host, int(port))])
+    with pytest.raises((JournalRefused, JournalAway)):
+        run(stranger.start([]))
+
+
+def test_what_is_no_invitation_is_refused_in_words(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    lane = world.begin()
+    line = run(world.desk.invite(lane.lane, "laptop"))
+    for wrong in ("remembrancer-join:", line[:-40], line[:60] + "A" + line[61:], "remembrancer-join:é"):
+        with pytest.raises(InvalidInput):
+            world.laptop.join(wrong)
+        assert main(["join", wrong]) == exit_codes.USAGE
+    assert main(["join", str(world.home / "none")]) == exit_codes.FILE_UNUSABLE
+    capsys.readouterr()
+    world.laptop.join(line[:70] + "\n  " + line[70:] + "\n")
+    with pytest.raises(InvalidInput, match="one machine"):
+        world.laptop.join(run(world.desk.invite(lane.lane, "other")))
+
+
+def test_a_status_says_which_server_does_not_answer(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.begin()
+    world.server.end()
+    capsys.readouterr()
+    assert main(["share", "status"]) == exit_codes.DEGRADED
+    assert "not reachable" in capsys.readouterr().out
+
+
+def test_three_servers_are_one_journal_and_one_that_was_away_learns_who_was_removed(home: Path, tmp_path: Path) -> None:
+    host, ports = "127.0.0.2", [free_port() for _ in range(3)]
+    hosts = [argument for port in ports for argument in ("--host", f"{host}:{port}")]
+    assert main(["share", "server-config", *hosts, "--out", str(tmp_path / "nats")]) == exit_codes.OK
+    directories = [tmp_path / "nats" / f"server-{number}" for number in (1, 2, 3)]
+    for directory in directories:
+        subprocess.run([binary(), "-c", "server.conf", "-t"], cwd=directory, check=True, capture_output=True)
+    sharing = Sharing(home)
+    servers = [Started(directory, f"{host}:{port}") for directory, port in zip(directories, ports, strict=True)]
+    with servers[0], servers[1], servers[2]:
+        run(patiently(lambda: sharing.start([])))
+        lane = run(patiently(lambda: sharing.new_lane("shop", "desk")))
+        run(patiently(lambda: appended(sharing, lane, START, "op-1")))
+        servers[0].end()
+        assert run(patiently(lambda: ids_read(sharing, lane))) == ["op-1"]
+        guest = Sharing(tmp_path / "guest").join(run(sharing.invite(lane.lane, "guest")))
+        run(patiently(lambda: sharing.remove(lane.lane, "guest")))
+        servers[0].start()
+        url = next(url for url in guest.server.urls if url.endswith(f":{ports[0]}"))
+        alone = msgspec.structs.replace(guest, server=msgspec.structs.replace(guest.server, urls=(url,)))
+        run(until_refused(sharing, alone))
+
+
+async def patiently(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What comes of it once servers that elect a leader have done so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                return await work()
+            except JournalAway:
+                await asyncio.sleep(0.1)
+
+
+async def until_refused(sharing: Sharing, membership: Membership) -> None:
+    """Return when the server lets that member in no more. Raises `TimeoutError`."""
+    journal = sharing.open(membership)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    await journal.head(membership.lane)
+                except JournalAway:
+                    pass
+                except JournalRefused:
+                    return
+                await asyncio.sleep(0.1)
+    finally:
+        await journal.aclose()

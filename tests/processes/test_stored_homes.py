@@ -1,0 +1,329 @@
+"""The homes of all releases, each made by that release (`python -m release home`), are opened by this one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import textwrap
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.client import StdioClient
+from release.home import (
+    ABOUT_CODE,
+    CODE,
+    HOMES,
+    LANE,
+    MERGED,
+    NOT_PROPOSED,
+    PROJECT,
+    PROMPTED,
+    PROPOSED,
+    QUEUED,
+    RUN,
+    SHARED,
+    TOGETHER_NOW,
+    TREE,
+    lay_tree,
+    move_trees,
+    unpack_home,
+)
+from remembrancer import __version__
+from remembrancer.actors.gateway import shown_log, write_queue
+from remembrancer.actors.migrations import Schema, copy_of, releases_in, version_in, version_of
+from remembrancer.actors.store.records import catalog
+from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.shared_lane import SharedLane
+from remembrancer.commands.runtime_client import connected_store
+from remembrancer.config.project import project_of
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.protocol.code import ListStale, StaleListed
+from remembrancer.protocol.paths import RuntimePaths
+from tests.runtime import Runtime, Session, command, patiently, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_embedders")]
+
+STORED = sorted(path.stem for path in HOMES.glob("*.jsonl"))
+RELEASES = [name for name in STORED if not name.endswith((SHARED, CODE))]
+NEXT = version_in("99.0.0")
+LATER = """
+    # What the processes of an invented later release import first: a step for every kind of file.
+    from remembrancer.actors.gateway import shown_log, write_queue
+    from remembrancer.actors.migrations import Step
+    from remembrancer.actors.store.records import catalog, schema
+
+    SLOW = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT max(i) FROM n"
+    schema.RECORDS.steps += (
+        Step("99.0.0", f"ALTER TABLE memories ADD COLUMN colour; UPDATE memories SET colour = ({SLOW});"),
+    )
+    for each in (catalog.SCHEMA, write_queue.SCHEMA, shown_log.SCHEMA):
+        each.steps += (Step("99.0.0", "CREATE TABLE later (x);"),)
+"""
+
+
+@pytest.fixture(params=RELEASES)
+def release(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A release whose home has been put into `home`."""
+    unpack_home(request.param, home)
+    monkeypatch.setenv("REMEMBRANCER_PROJECT", PROJECT)
+    monkeypatch.setenv("REMEMBRANCER_CONSOLIDATOR", "false")
+    given: str = request.param
+    return given
+
+
+def exported_lines(path: Path) -> dict[str, dict[str, Any]]:
+    """The memories of an export, by id."""
+    lines = map(json.loads, path.read_text().splitlines()[1:])
+    return {line["memory"]["id"]: line for line in lines if line["line"] == "memory"}
+
+
+def lacking(before: Any, after: Any) -> list[str]:
+    """Everything of an exported line that another one has not, or has otherwise."""
+    if isinstance(before, dict):
+        found = [f"{name}{rest}" for name in before for rest in lacking(before[name], (after or {}).get(name))]
+    elif isinstance(before, list):
+        found = [f"[{n}]{rest}" for n, each in enumerate(before) for rest in lacking(each, (after[n:] or [None])[0])]
+    else:
+        found = [] if before == after else [f": {before} and not {after}"]
+    return found
+
+
+def exported_again(home: Path, path: Path) -> dict[str, dict[str, Any]]:
+    done = patiently("export", str(path), home=home)
+    assert done.returncode == 0, done.stderr
+    return exported_lines(path)
+
+
+async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, release: str, tmp_path: Path) -> None:
+    before = exported_lines(HOMES / f"{release}.jsonl")
+    async with Session(home) as client:
+
+        async def is_drained() -> bool:
+            return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
+
+        async def is_taken_in() -> bool:
+            return PROMPTED in str(rows(RuntimePaths(home).project_database(project_of(Path(PROJECT)).id), "turns"))
+
+        await until(is_drained)
+        await until(is_taken_in)
+        for memory_id, line in before.items():
+            is_sessions = line["memory"]["scope"] == "session"
+            shown = await client.call_or_error("get_memory", memory_id=memory_id)
+            assert shown.get("content") == (None if is_sessions else line["memory"]["content"])
+        after = exported_again(home, tmp_path / "again.jsonl")
+        assert {memory_id: lacking(line, after.get(memory_id)) for memory_id, line in before.items()} == {
+            memory_id: [] for memory_id in before
+        }
+        found = await client.call("recall_memories", query=QUEUED, strategy="keyword")
+        assert QUEUED in [memory["content"] for memory in found["memories"]]
+        lamp, boat = (
+            next(each for each in before if before[each]["memory"]["content"].startswith(words))
+            for words in ("We chose SQLite", "The pilot boat leaves at seven")
+        )
+        new = await client.store("The lighthouse is painted white.", supersedes=lamp)
+        assert (await client.call("update_memory", memory_id=boat, content="It leaves at eight."))["version"] == 3
+        assert (await client.call("restore_memory", memory_id=boat, version=1))["version"] == 4
+        assert (await client.call("forget_memory", memory_id=new["memory_id"]))["status"] == "forgotten"
+    queue = patiently("queue", home=home)
+    assert "was too" in queue.stdout, queue.stdout + queue.stderr
+    listed = command("shown", boat, home=home)
+    assert "pilot boat" in listed.stdout, listed.stdout + listed.stderr
+    assert databases_with("boat leaves at seven", home)
+    erased = patiently("erase", boat, "--yes", home=home)
+    assert erased.returncode == 0, erased.stdout + erased.stderr
+    assert databases_with("boat leaves at seven", home) == []
+    assert set(releases_in(home).values()) == {__version__}
+    assert schemas_of(home) == schemas_of_new_files(tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if name.endswith(SHARED)])
+async def test_the_shared_home_of_each_release_keeps_its_lane_its_runs_and_its_proposals(
+    home: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpack_home(name, home)
+    for variable, value in {"PROJECT": PROJECT, "CONSOLIDATOR": "false", "TOOLSETS": "memory,admin"}.items():
+        monkeypatch.setenv(f"REMEMBRANCER_{variable}", value)
+    async with Session(home) as client:
+        found = await client.call("recall_memories", query="crews moor quay", strategy="keyword")
+        (shared,) = (each for each in found["memories"] if each["content"] == TOGETHER_NOW)
+        assert any("exchanged" in each["message"] for each in found["warnings"]), "without a journal it can be read"
+        told = await client.call("get_memory", memory_id=shared["id"])
+        assert told["version"] == 2
+        refused = await client.call_or_error("update_memory", memory_id=shared["id"], content="They moor nowhere.")
+        assert "error" in refused or refused["status"] == "queued"
+        proposals = (await client.call("get_memory_status"))["proposals"]
+        assert [(each["content"], "refused_at" in each) for each in proposals if PROPOSED in each["content"]] == [
+            (PROPOSED, False)
+        ]
+        assert NOT_PROPOSED not in [each["content"] for each in proposals if "refused_at" not in each]
+        assert MERGED not in str(await client.call("recall_memories", query=MERGED, strategy="keyword"))
+        await client.call("reflect_and_consolidate", undo=RUN)
+        assert MERGED in str(await client.call("recall_memories", query=MERGED, strategy="keyword"))
+    await Runtime(home).down()
+    assert releases_in(home)[f"lanes/{LANE}.db"] == __version__
+    assert schema_in(home / f"lanes/{LANE}.db") == schema_of_new_lane(tmp_path / "lane.db")
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if name.endswith(CODE)])
+async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_it(
+    home: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unpack_home(name, home)
+    tree = tmp_path / "harbour"
+    tree.mkdir()
+    lay_tree(tree)
+    (tree / "lamp.py").write_text(TREE["lamp.py"].replace("18", "6"))
+    move_trees(home, PROJECT, str(tree))
+    settings = {"PROJECT": PROJECT, "CONSOLIDATOR": "false", "TOOLSETS": "memory,files,code", "WORKSPACE": str(tree)}
+    for variable, value in settings.items():
+        monkeypatch.setenv(f"REMEMBRANCER_{variable}", value)
+    async with Session(home, cwd=tree) as client:
+
+        async def is_indexed() -> bool:
+            (listed,) = (await client.call("list_projects"))["projects"]
+            return bool(listed["status"] == "ready")
+
+        async def is_stale() -> bool:
+            async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home)}) as ask:
+                found = await ask(ListStale(project_of(Path(PROJECT))), StaleListed)
+            return [(each.content, each.verdict) for each in found.memories] == [(ABOUT_CODE, "changed")]
+
+        async def knows_notes() -> bool:
+            notes = await client.call("memory_search", query="where does the tide table hang")
+            return [each["path"] for each in notes["results"]] == ["memory/tides.md"]
+
+        await until(is_indexed)
+        await until(is_stale)
+        found = await client.call("search_code", query="light_lamp")
+        assert [each["file_path"] for each in found["results"]] == ["lamp.py"]
+        await until(knows_notes)  # of a workspace that is elsewhere now
+
+
+async def test_a_backup_of_an_older_home_is_brought_forward_when_it_is_restored(
+    home: Path, release: str, tmp_path: Path
+) -> None:
+    archive, before = tmp_path / "backup.tar", exported_lines(HOMES / f"{release}.jsonl")
+    for arguments in (("backup", str(archive)), ("restore", str(archive), "--yes")):
+        done = patiently(*arguments, home=home)
+        assert done.returncode == 0, done.stderr
+    async with Session(home) as client:
+        await client.store("The sluice is new.")
+    assert before.keys() <= exported_again(home, tmp_path / "again.jsonl").keys()
+    assert version_of(home / "user/memory.db") == RECORDS.latest
+
+
+@pytest.mark.parametrize("name", [name for name in STORED if not name.endswith(CODE)])
+async def test_the_export_of_each_release_is_taken_in(home: Path, name: str, tmp_path: Path) -> None:
+    exported = HOMES / f"{name}.jsonl"
+    done = await asyncio.to_thread(patiently, "import", str(exported), home=home)
+    assert done.returncode == 0, done.stderr
+    before, after = exported_lines(exported), exported_again(home, tmp_path / "again.jsonl")
+    assert {each: before[each]["memory"]["content"] for each in before} == {
+        each: after[each]["memory"]["content"] for each in before
+    }
+
+
+async def test_a_later_release_brings_every_file_forward_though_two_start_it_and_its_store_is_killed(
+    home: Path, release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "sitecustomize.py").write_text(textwrap.dedent(LATER))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "later"))
+    paths = RuntimePaths(home)
+    records = paths.project_database(project_of(Path(PROJECT)).id)
+    async with StdioClient(home) as first, StdioClient(home) as second:
+
+        async def is_being_migrated() -> bool:
+            return copy_of(records, release).exists() and version_of(records) < NEXT
+
+        asking = asyncio.create_task(first.call_or_error("recall_memories", query="Kestrel", strategy="keyword"))
+        await until(is_being_migrated)
+        Runtime(home).kill("store")
+
+        async def is_there() -> bool:
+            return version_of(records) == NEXT and version_of(paths.user_database) == NEXT
+
+        await asking
+        await second.store("A later release can write.")
+        await until(is_there)
+        found = await second.call("recall_memories", query="Kestrel tows later release", strategy="keyword")
+        contents = {memory["content"] for memory in found["memories"]}
+        assert {"The Kestrel tows at night.", "A later release can write."} <= contents
+    await Runtime(home).down()
+    monkeypatch.delenv("PYTHONPATH")
+    copies = copies_in(home, release)
+    assert {path.name.partition(".release")[0] for path in copies} == {
+        *("memory.db", "catalog.db", "queue.db", "shown.db")
+    }
+    done = command("search", "Kestrel", home=home)
+    assert "newer release (99.0.0" in done.stderr + done.stdout
+    for copy in copies:
+        copy.replace(copy.with_name(copy.name.removesuffix(f".release-{release}")))
+    assert "The Kestrel tows at night." in command("search", "Kestrel", home=home).stdout
+
+
+async def test_a_home_of_before_the_first_release_is_refused_as_older(home: Path, release: str) -> None:
+    with closing(sqlite3.connect(home / "user/memory.db")) as connection:
+        connection.execute("PRAGMA user_version = 57")
+    async with Session(home) as client:
+        refused = await client.call_or_error("store_memory", content="x", scope="user")
+        assert refused["error"] == "schema_too_old"
+        assert "older than release 0.2.0" in refused["message"]
+        assert "error" not in await client.store("the project goes on")
+    assert "older than 0.2.0" in command("doctor", home=home).stdout
+
+
+def copies_in(home: Path, release: str) -> list[Path]:
+    return list(home.rglob(f"*.release-{release}"))
+
+
+def databases_with(words: str, home: Path) -> list[Path]:
+    """The files of a home, their logs and their copies of a former release in which a text is to be read."""
+    return [path for path in home.rglob("*.db*") if words.encode() in path.read_bytes()]
+
+
+def rows(path: Path, table: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(f"SELECT * FROM {table}").fetchall()
+
+
+FILES: dict[str, Schema] = {
+    "user/memory.db": RECORDS,
+    "catalog.db": catalog.SCHEMA,
+    "queue.db": write_queue.SCHEMA,
+    "shown.db": shown_log.SCHEMA,
+}
+
+
+def schema_in(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        found = connection.execute("SELECT type, name, tbl_name FROM sqlite_schema ORDER BY 1, 2").fetchall()
+        tables = [name for kind, name, _ in found if kind == "table"]
+        columns = [sorted(connection.execute(f"SELECT name, type FROM pragma_table_info('{name}')")) for name in tables]
+    return [found, columns]
+
+
+def schema_of_new_lane(path: Path) -> list[Any]:
+    with closing(SharedLane(path, LANE, time.time, InProcessJournal(InProcessServer()), "ada", asyncio.run)):
+        return schema_in(path)
+
+
+def schemas_of(home: Path) -> dict[str, list[Any]]:
+    return {name: schema_in(home / name) for name in FILES}
+
+
+def schemas_of_new_files(directory: Path) -> dict[str, list[Any]]:
+    """Those of files that are made now: what was released and brought forward has to be the same."""
+    found = {}
+    for name, schema in FILES.items():
+        made = directory / name.replace("/", "-")
+        with closing(sqlite3.connect(made, isolation_level=None)) as connection:
+            schema.migrate(connection, made)
+        found[name] = schema_in(made)
+    return found

@@ -1,0 +1,117 @@
+"""The bundle for desktop clients: what it starts, and what its checks find."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from release.__main__ import IN_THE_WHEEL, ROOT, WITH_VERSION, Server, build_bundle, check, main, make_server
+from release.bundle_main import command
+from release.names import PLACEHOLDERS, PUBLISHED, placeholders
+from remembrancer import __version__
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    path = tmp_path / f"remembrancer-{__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as packed:
+        for name in IN_THE_WHEEL:
+            packed.writestr(name, "")
+        for name in WITH_VERSION:
+            packed.writestr(name, f'{{"version": "{__version__}"}}')
+    return path
+
+
+def build(wheel: Path) -> tuple[Path, Path]:
+    bundle = build_bundle(wheel, wheel.with_suffix(".mcpb"))
+    server = wheel.with_name("server.json")
+    server.write_bytes(msgspec.json.encode(make_server(bundle)))
+    return bundle, server
+
+
+def test_what_is_built_has_no_fault_and_names_the_hash_of_the_bundle(wheel: Path) -> None:
+    bundle, server = build(wheel)
+    assert check(wheel, bundle, server) == []
+    entry = msgspec.json.decode(server.read_bytes(), type=Server)
+    hashes = [package.file_sha256 for package in entry.packages]
+    assert hashes == [None, hashlib.sha256(bundle.read_bytes()).hexdigest()]
+    assert bundle.read_bytes() == build(wheel)[0].read_bytes(), "one wheel makes one bundle"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fault"),
+    [
+        (b'"version":"0', b'"version":"^0', "$.packages"),
+        (b"durable, undoable.", b"durable, undoable" + b"." * 80, "$.description"),
+        (b"io.github.remembrancer/remembrancer", b"remembrancer", "$.name"),
+        (b'"title"', b'"tytle"', "tytle"),
+    ],
+)
+def test_an_entry_that_the_registry_would_refuse_is_a_fault(
+    wheel: Path, before: bytes, after: bytes, fault: str
+) -> None:
+    bundle, server = build(wheel)
+    assert before in server.read_bytes()
+    server.write_bytes(server.read_bytes().replace(before, after))
+    (found,) = check(wheel, bundle, server)
+    assert fault in found
+
+
+def test_another_bundle_and_a_wheel_without_the_plugin_are_faults(wheel: Path) -> None:
+    bundle, server = build(wheel)
+    with zipfile.ZipFile(bundle, "a") as packed:
+        packed.writestr("more", "x")
+    with zipfile.ZipFile(wheel, "w"):
+        pass
+    found = check(wheel, bundle, server)
+    assert "its hash is not that" in found[0]
+    assert any("plugin.json" in line for line in found[1:])
+
+
+def test_a_wheel_whose_plugin_is_of_another_release_is_a_fault(wheel: Path) -> None:
+    bundle, server = build(wheel)
+    with zipfile.ZipFile(wheel, "w") as packed:
+        for name in (*IN_THE_WHEEL, *WITH_VERSION):
+            packed.writestr(name, '{"version": "0.1.0"}')
+    assert check(wheel, bundle, server) == [
+        f"{name} in {wheel.name} does not say that it is of {__version__}" for name in WITH_VERSION
+    ]
+
+
+def test_the_bundle_starts_what_is_installed_or_else_its_wheel_by_uv(tmp_path: Path) -> None:
+    places = tmp_path / "bin"
+    places.mkdir()
+    assert command(tmp_path, str(places)) is None
+    uv = places / "uv"
+    uv.write_text("#!/bin/sh\n")
+    uv.chmod(0o755)
+    assert command(tmp_path, str(places)) is None, "it has no wheel"
+    wheel = tmp_path / "remembrancer-1.whl"
+    wheel.touch()
+    assert command(tmp_path, str(places)) == [str(uv), "tool", "run", "--from", str(wheel), "remembrancer", "mcp"]
+    installed = places / "remembrancer"
+    installed.write_text("#!/bin/sh\n")
+    installed.chmod(0o755)
+    assert command(tmp_path, str(places)) == [str(installed), "mcp"]
+
+
+def test_nothing_is_published_with_a_name_that_stands_for_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = placeholders(ROOT)
+    files = {line.partition(":")[0] for line in found}
+    assert {"README.md", "LICENSE", "release/names.py", ".claude-plugin/marketplace.json"} <= files
+    assert main(["check"]) == 1
+    assert capsys.readouterr().out.splitlines()[:-1] == found
+
+    for name in PUBLISHED:
+        if (ROOT / name).is_file():
+            text = (ROOT / name).read_text()
+            for each in PLACEHOLDERS:
+                text = text.replace(each, "Ada")
+            (tmp_path / name).write_text(text)
+    assert placeholders(tmp_path) == []

@@ -1,0 +1,191 @@
+"""Code is cut at functions, methods and types, in every language that has a grammar and in some way in all others."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.code.chunks import MOST_CHARACTERS, MOST_LINES, Chunk, chunks_of, cut_by_lines, parsed
+from remembrancer.code.languages import language_of, parser_of
+from remembrancer.code.symbols import symbols_of
+
+LONG_BODY = "\n".join(f"        step_{number}()" for number in range(60))
+PYTHON = f'''import os
+
+LIMIT = 3
+
+
+class Pool(Base):
+    """Keeps connections."""
+
+    size = 1
+
+    def acquire(self, timeout: float) -> Connection:
+        """Waits for one."""
+{LONG_BODY}
+
+    # Comes back.
+    @traced
+    def release(self):
+        return None
+
+
+async def connect(
+    host: str,
+) -> Pool:
+    pass
+'''
+SAMPLES = {
+    "javascript": ("View.prototype.lookup = function lookup(name) {};", "method", "View.prototype.lookup"),
+    "typescript": ("/** Doc. */\nexport const parse = (text: string) => text;", "function", "parse"),
+    "tsx": ("export const Button = () => <a/>;", "function", "Button"),
+    "go": ("package a\n\nfunc (b *Box) Open(x int) error {\n\treturn nil\n}", "method", "Box.Open"),
+    "rust": ("/// Doc\n#[derive(Debug)]\npub struct Pool<T> { x: T }", "struct", "Pool"),
+    "java": ("@Anno\npublic class Box<T> extends X {}", "class", "Box"),
+    "c": ("static int *open_box(struct box *b) {\n  return 0;\n}", "function", "open_box"),
+    "cpp": ("int Box::close(int a) { return a; }", "method", "Box.close"),
+    "c_sharp": ("public interface I { }", "interface", "I"),
+    "ruby": ("class Box < X\n  def open(a)\n  end\nend", "class", "Box"),
+    "php": ("<?php\nfunction top() {}", "function", "top"),
+    "bash": ("open_box() {\n  echo a\n}", "function", "open_box"),
+    "scala": ("trait Shape {\n  def area: Double\n}", "interface", "Shape"),
+    "kotlin": ("fun top(a: Int): Int = a", "function", "top"),
+    "swift": ("protocol P { func a() }", "interface", "P"),
+    "lua": ("function M.open(a)\n  return a\nend", "method", "M.open"),
+    "haskell": ("module A where\n\ndata T = X | Y", "type", "T"),
+    "elixir": ("defmodule A.B do\n  def open(a) do\n    a\n  end\nend", "module", "A.B"),
+    "zig": ("pub fn open(a: i32) i32 {\n    return a;\n}", "function", "open"),
+}
+
+MORE_NAMES = {
+    "go": (
+        "package a\n\ntype (\n\t// Doc.\n\tConn struct{ fd int }\n\tDialer interface {\n\t\tDial(a string)\n\t}\n"
+        "\tHandler func(c Conn)\n)",
+        {"Conn": "struct", "Dialer": "interface", "Dialer.Dial": "method", "Handler": "type"},
+    ),
+    "cpp": (
+        "template <class T>\nT* Pool<T>::get(int n) {\n  return 0;\n}\nbool operator<(A a, B b) { return true; }",
+        {"Pool.get": "method", "operator<": "function"},
+    ),
+    "c": ("typedef int (*on_close)(struct conn *c);", {"on_close": "type"}),
+    "kotlin": (
+        "@Service\nclass Pool {\n    fun take() = 1\n    companion object {\n        fun of(n: Int) = 2\n    }\n}\n"
+        "const val MOST = 5",
+        {"Pool": "class", "Pool.take": "method", "Pool.of": "method", "MOST": "method"},
+    ),
+    "swift": ("struct P {\n    typealias Done = () -> Void\n}", {"P": "class", "P.Done": "type"}),
+    "ruby": (
+        "module Net\n  class Pool\n    class << self\n      def shared\n      end\n    end\n  end\nend",
+        {"Net": "module", "Net.Pool": "class", "Net.Pool.shared": "method"},
+    ),
+    "typescript": (
+        "class Box {\n  n = 1;\n  onClick = (e: Event) => {\n    this.n = 2;\n  };\n}",
+        {"Box": "class", "Box.onClick": "method"},
+    ),
+    "javascript": (
+        "module.exports = function createApp() {};\nclass Box {\n  #hide() {}\n}",
+        {"createApp": "function", "Box": "class", "Box.hide": "method"},
+    ),
+    "lua": (
+        "function M:close()\nend\nM.run = function(a)\n  return a\nend",
+        {"M.close": "method", "M.run": "method"},
+    ),
+    "elixir": (
+        "defmodule A do\n  defmodule B do\n    def go, do: 1\n  end\nend",
+        {"A": "module", "A.B": "module", "A.B.go": "method"},
+    ),
+    "zig": (
+        "pub const Pool = struct {\n    n: u32,\n    pub fn take(self: *Pool) u32 {\n        return 1;\n    }\n};",
+        {"Pool": "struct", "Pool.take": "method"},
+    ),
+}
+COMMENTS = {
+    "ruby": ("module Net\n  # Keeps them.\n  class Pool\n  end\nend", "Net.Pool", "class Pool"),
+    "elixir": (
+        'defmodule A do\n  @doc "Keeps them."\n  @spec go(a) :: b\n  def go(1), do: 2\n  def go(2), do: 3\nend',
+        "A.go",
+        "def go(2)",
+    ),
+    "haskell": (
+        "module A where\n\nx = 1\n\n-- | Keeps them.\ngo :: Int -> Int\ngo 1 = 2\ngo n = 3",
+        "go",
+        "go n = 3",
+    ),
+}
+
+
+def cut(text: str, language: str) -> list[Chunk]:
+    return chunks_of(parsed(text, language), text)
+
+
+def test_a_class_is_cut_into_its_members_under_the_path_of_their_names() -> None:
+    named = {chunk.name: chunk for chunk in cut(PYTHON, "python") if chunk.kind != "block"}
+    assert list(named) == ["Pool", "Pool.acquire", "Pool.release", "connect"]
+    assert (named["Pool"].kind, named["Pool"].start_line, named["Pool"].signature) == ("class", 6, "class Pool(Base)")
+    assert "Keeps connections" in named["Pool"].head
+    assert named["Pool.acquire"].signature == "def acquire(self, timeout: float) -> Connection"
+    assert "Waits for one" in named["Pool.acquire"].head
+    assert named["Pool.release"].text.lstrip().startswith("# Comes back.")
+    assert named["connect"].signature == "async def connect( host: str, ) -> Pool"
+
+
+@pytest.mark.parametrize("language", SAMPLES)
+def test_a_definition_of_each_language_has_its_kind_and_its_name(language: str) -> None:
+    text, kind, name = SAMPLES[language]
+    assert parser_of(language) is not None
+    assert (kind, name) in [(chunk.kind, chunk.name) for chunk in cut(text, language)]
+
+
+@pytest.mark.parametrize("language", MORE_NAMES)
+def test_every_definition_of_a_language_is_a_symbol_under_the_path_of_its_names(language: str) -> None:
+    text, names = MORE_NAMES[language]
+    symbols = symbols_of(parsed(text, language), text)
+    assert {symbol.name: symbol.kind for symbol in symbols if symbol.name} == names
+
+
+@pytest.mark.parametrize("language", COMMENTS)
+def test_a_definition_has_the_comment_before_it_and_all_its_parts_in_one_chunk(language: str) -> None:
+    text, name, within = COMMENTS[language]
+    (chunk,) = [chunk for chunk in cut(text, language) if chunk.name == name and chunk.kind != "block"]
+    assert "Keeps them." in chunk.head
+    assert within in chunk.text
+
+
+def test_broken_code_yields_what_can_be_read() -> None:
+    text = "class Broken(:\n  def z(self):\n    return (\n\ndef after():\n    pass\n"
+    assert "after" in [chunk.name.rpartition(".")[2] for chunk in cut(text, "python")]
+
+
+def test_a_long_function_makes_several_chunks_of_one_name() -> None:
+    text = "def long():\n" + "\n".join(f"    step({number})" for number in range(3 * MOST_LINES))
+    chunks = cut(text, "python")
+    assert len(chunks) == 4
+    assert {chunk.name for chunk in chunks} == {"long"}
+    assert [chunk.start_line for chunk in chunks] == [1, *(chunk.end_line + 1 for chunk in chunks[:-1])]
+
+
+def test_what_has_no_grammar_is_cut_at_blank_lines_before_definitions() -> None:
+    text = "library a;\n\nimport 'b';\n\nclass Box {\n  int x;\n\n  int open() => 1;\n}\n\nvoid main() {\n}\n"
+    assert language_of("lib/box.dart") == "dart"
+    assert parser_of("dart") is None
+    assert [(chunk.name, chunk.start_line) for chunk in cut(text, "dart") if chunk.name] == [("Box", 5)]
+
+
+@given(
+    st.text(alphabet="abc{}()\n\t :=#'\"defclassé漢", max_size=600), st.sampled_from(["python", "typescript", "dart"])
+)
+def test_no_line_with_a_name_in_it_is_lost_or_found_twice(text: str, language: str) -> None:
+    chunks = cut(text, language)
+    lines = text.split("\n")
+    found = [line for chunk in chunks for line in range(chunk.start_line, chunk.end_line + 1)]
+    assert len(found) == len(set(found))
+    assert all(line in set(found) for line, content in enumerate(lines, 1) if any(map(str.isalnum, content)))
+    assert all(chunk.text == "\n".join(lines[chunk.start_line - 1 : chunk.end_line]) for chunk in chunks)
+
+
+@given(st.lists(st.text(alphabet="ab c", max_size=40), max_size=300))
+def test_no_chunk_is_longer_than_allowed(lines: list[str]) -> None:
+    for chunk in cut_by_lines("\n".join(lines)):
+        assert chunk.end_line - chunk.start_line < MOST_LINES
+        assert len(chunk.text) <= MOST_CHARACTERS

@@ -1,0 +1,64 @@
+"""Names are found by their parts, and words by their stems."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from remembrancer.code.symbols import NAME, names_within
+from remembrancer.code.words import names_in, question_words, stem, terms_in, terms_of, words_in
+
+
+@pytest.mark.parametrize(
+    "word", ["getHTTPResponse", "get_http_response", "GetHttpResponse", "GET_HTTP_RESPONSE", "getHttpResponses"]
+)
+def test_a_name_is_found_by_its_parts_however_they_are_joined(word: str) -> None:
+    assert {stem("get"), stem("http"), stem("response")} <= set(terms_of(word))
+
+
+def test_a_name_is_found_as_a_whole_too() -> None:
+    assert "gethttpresponse" in terms_of("getHttpResponse")
+    assert "_private_name".strip("_") in terms_of("_private_name")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("validates", "validation"), ("routes", "routing"), ("dependencies", "depends"), ("serialize", "serialization")],
+)
+def test_forms_of_a_word_meet(one: str, other: str) -> None:
+    assert stem(one) == stem(other)
+
+
+def test_short_words_keep_what_tells_them_apart() -> None:
+    assert len({stem(word) for word in ("use", "used", "user", "class", "bus", "this")}) >= 5
+
+
+def test_names_in_other_scripts_are_found_whole_and_by_pairs() -> None:
+    assert "größe" in terms_of("größe")
+    assert {"接続", "続管"} <= set(terms_of("接続管理"))
+    assert list(terms_in("данные = данные + 1")).count("данные") == 2
+
+
+def test_a_question_names_code_by_capitals_underscores_dots_and_calls() -> None:
+    assert names_in("how ClientSession releases snake_case to Pool.acquire") == [
+        *("ClientSession", "snake_case", "Pool.acquire"),
+    ]
+    assert names_in("how .refine and use() work") == ["refine", "use"]
+    assert names_in("how does dependency injection work") == []
+    assert names_in("Depends") == ["Depends"]
+    assert names_in("std::vec::Vec") == ["std.vec.Vec"]
+
+
+def test_words_that_say_nothing_are_not_looked_for_unless_there_are_no_others() -> None:
+    assert question_words("how does the pool work") == ["pool", "work"]
+    assert question_words("this") == ["this"]
+
+
+@given(st.text(st.sampled_from("aZé_9٣名 \n\x1c.-$")))
+@example("".join(map(chr, range(128))))
+def test_words_and_names_in_plain_letters_are_those_of_every_script(text: str) -> None:
+    assert words_in(text) == re.findall(r"\w+", text)
+    assert names_within(text) == set(NAME.findall(text))

@@ -1,0 +1,52 @@
+"""The first search of a shell on a cold memory: it waits for the model a moment, and says when it did without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from remembrancer.commands import exit_codes, shell
+
+FOUND = {
+    "id": "memory:01M7YP99BXTF0BZR1D8J8GC5MJ",
+    "content": "We deploy on Tuesdays",
+    "kind": "fact",
+    "scope": "project",
+}
+STARTING = {"code": "embedding_starting", "message": "Words were searched; meaning joins in a moment."}
+
+
+class ColdMemory:
+    """Answers by words alone, so often; then by meaning too."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.calls = 0
+
+    def call(self, _tool: str, **_arguments: Any) -> dict[str, Any]:
+        self.calls += 1
+        warnings = [STARTING] if self.calls <= self.times else []
+        memory = {**FOUND, "created_at": "2026-02-20T10:00:00Z", "relevance_score": 0.9, "importance": 0.5}
+        return {"memories": [memory], "warnings": warnings}
+
+
+@pytest.mark.parametrize(("times", "says"), [(10**9, True), (2, False)])
+def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_come(
+    times: int, says: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    memory = ColdMemory(times)
+
+    @contextmanager
+    def connected(*_: object) -> Iterator[ColdMemory]:
+        yield memory
+
+    monkeypatch.setattr(shell, "connected", connected)
+    monkeypatch.setattr(shell, "MEANING_S", 0.3 if says else 60.0)
+    assert shell.run("search", ["when", "do", "we", "deploy"]) == exit_codes.OK
+    said = capsys.readouterr()
+    assert "We deploy on Tuesdays" in said.out
+    assert (STARTING["message"] in said.err) == says
+    assert memory.calls > 2

@@ -1,0 +1,82 @@
+"""Names that a text has, and what only looks like one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from remembrancer.memory.found_names import MOST, READ, found_names
+
+
+def certain(text: str, *, is_entity: bool = False) -> list[str]:
+    return [each.name for each in found_names(text, is_entity=is_entity) if each.is_certain]
+
+
+def possible(text: str) -> list[str]:
+    return [each.name for each in found_names(text) if not each.is_certain]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("The fix for DSP-842 is in src/pool/retry.py, see also INC-311.", ["DSP-842", "src/pool/retry.py", "INC-311"]),
+        ("AuthService calls refresh_token().", ["AuthService", "refresh_token()"]),
+        ("In `app.settings` is the poolSize.", ["app.settings", "poolSize"]),
+        ("`.tool-versions` and ./cmd/replay read DATABASE_URL.", [".tool-versions", "./cmd/replay", "DATABASE_URL"]),
+        ("We call the release “Night Owl” from now on.", ["Night Owl"]),
+        ("PostgreSQL has session.timeout.ms in db/main.sql", ["PostgreSQL", "session.timeout.ms", "db/main.sql"]),
+    ],
+)  # fmt: skip
+def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
+    assert certain(text) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is UTF-8, hashed by SHA-256, and/or 24/7 at 60 kWh or 3 GHz, e.g. in client/server mode.",
+        "See https://example.com/src/app.py or write to ops@example.com.",
+        "Use `--no-verify`, `x = 1`, `42` and `a b`; the tables are fct_/dim_ and in snake_case.",
+        "We agreed: “Thanks, looks good to me”. On Monday, 3 June, all was well.",
+    ],
+)
+def test_what_only_looks_like_a_name_is_none(text: str) -> None:
+    assert certain(text) == []
+
+
+def test_a_capital_letter_makes_a_possible_name_within_a_sentence_alone() -> None:
+    text = (
+        "Deploys are Renske's on Monday. Nobody else does them, says Sander Mol: Kafka runs in Venlo. The venlo depot."
+    )
+    assert possible(text) == ["Renske", "Sander Mol"], "Venlo is written in small letters too"
+    assert possible("- Fix the build\n- Restart Nomad") == ["Nomad"]
+    assert possible("Der Dienst schreibt die Rechnung nicht in den Speicher und die Datenbank ist auch nicht da.") == []
+
+
+def test_a_memory_about_an_entity_begins_with_its_name() -> None:
+    assert certain("billing relay: copies the outbox to the broker", is_entity=True) == ["billing relay"]
+    assert certain("billing relay: copies the outbox to the broker") == []
+
+
+def test_each_spelling_counts_once_and_a_text_names_so_many_at_the_most() -> None:
+    assert certain("auth_service, AuthService and authService") == ["auth_service"]
+    assert len(found_names(" ".join(f"name_{number}" for number in range(100)))) == MOST
+
+
+@pytest.mark.parametrize("piece", ["x", "a-", "x_", "[("])
+def test_data_without_blanks_costs_hardly_more_than_prose(piece: str) -> None:
+    """A pattern that is tried holds up every thread of the store: its loop answered nothing for seconds once."""
+
+    def cost_s(text: str) -> float:
+        began = time.thread_time()
+        found_names(text, is_entity=True)
+        return time.thread_time() - began
+
+    prose, data = ((each * READ)[:READ] for each in ("The gate of Harbour Street opens at seven. ", piece))
+    assert min(cost_s(data) for _ in range(3)) <= 5 * min(cost_s(prose) for _ in range(3))
+
+
+def test_names_before_and_after_data_are_found() -> None:
+    text = f"pool_size is kept in {'QUJD' * 500}, as src/app.py says."
+    assert [each.name for each in found_names(text)] == ["pool_size", "src/app.py"]

@@ -1,0 +1,80 @@
+"""`remembrancer maintain` says what was done, also where something of it was refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from remembrancer.commands import exit_codes, maintain
+from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
+from remembrancer.protocol.home import KnownProject, ProjectsDescribed
+from remembrancer.protocol.paths import RuntimePaths
+
+LANE = "l_0123456789ab"
+SHOP, YARD = "p_0123456789ab", "p_ba9876543210"
+
+
+@pytest.fixture
+def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, RemembrancerError]:
+    """The refusals of a store, by the id of the project or the lane. Of two projects the first shares a lane."""
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(tmp_path))
+    lanes = RuntimePaths(tmp_path).lanes
+    lanes.mkdir()
+    (lanes / "projects.json").write_text(json.dumps({SHOP: LANE}))
+    known = [
+        KnownProject(each, f"/work/{name}", None, None, None, 1, 0, 0) for each, name in ((SHOP, "a"), (YARD, "b"))
+    ]
+    described = ProjectsDescribed(tuple(known), has_user=True)
+    refusals: dict[str, RemembrancerError] = {}
+
+    async def answer(request: Maintain, _kind: type[Maintained], *, answer_s: float) -> Maintained:
+        place = "user" if request.project is None else request.project.id
+        if place in refusals:
+            raise refusals[place]
+        return Maintained("project", 12)
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Callable[..., Awaitable[Maintained]]]:
+        yield answer
+
+    monkeypatch.setattr(maintain, "ask_home", lambda *_: described)
+    monkeypatch.setattr(maintain, "connected_store", connected)
+    return refusals
+
+
+def test_what_is_shared_and_refused_keeps_nothing_else_from_being_done_and_reported(
+    refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused[LANE] = ConsolidatorUnavailable("another machine is at work there")
+    assert maintain.main(["--all"]) == exit_codes.REFUSED
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:3] == ["/work/a: 12 examined", "/work/b: 12 examined", "the user: 12 examined"]
+    assert err == "remembrancer maintain: another machine is at work there\n"
+    assert maintain.main(["--all", "--json"]) == exit_codes.REFUSED
+    places = json.loads(capsys.readouterr().out)["places"]
+    assert [place["shared"] for place in places] == [False, False, False]
+
+
+def test_what_was_done_before_a_refusal_is_reported(
+    refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused[YARD] = ConsolidatorUnavailable("there is no consolidator")
+    assert maintain.main(["--all"]) == exit_codes.REFUSED
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:2] == ["/work/a: 12 examined", "/work/a, what is shared: 12 examined"]
+    assert "the user" not in out
+    assert err == "remembrancer maintain: there is no consolidator\n"
+
+
+def test_an_error_with_an_exit_status_of_its_own_is_said_behind_what_was_done(
+    refused: dict[str, RemembrancerError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused[LANE] = InvalidInput("nobody shares that")
+    with pytest.raises(InvalidInput):
+        maintain.main(["--all"])
+    assert "/work/b: 12 examined" in capsys.readouterr().out

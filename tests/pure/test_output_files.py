@@ -1,0 +1,35 @@
+"""Files that a command makes for a person: what a killed one left is cleared away."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remembrancer.commands import output_files
+from remembrancer.commands.output_files import new_directory
+
+
+def test_what_a_killed_backup_left_is_removed_by_the_next_one_and_what_a_living_one_has_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from remembrancer.commands.output_files import new_directory\n"
+        "with new_directory(Path(sys.argv[1])) as made:\n"
+        "    (made / 'part').write_text('x'); print(made, flush=True); time.sleep(60)"
+    )
+    target = tmp_path / "backup.tar"
+    with subprocess.Popen([sys.executable, "-c", program, target], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        left = Path(other.stdout.readline().strip())
+        monkeypatch.setattr(output_files, "YOUNG_S", 0.0)
+        with new_directory(target):
+            assert left.is_dir()
+        other.send_signal(signal.SIGKILL)
+    with new_directory(target) as mine:
+        assert not left.exists()
+        assert list(tmp_path.iterdir()) == [mine]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,134 @@
+"""Seals: who has the key reads what was sealed, in its place alone, and nobody else reads or changes anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.journal.contract import START, Mark, NewEntry
+from remembrancer.journal.in_process import InProcessJournal, InProcessServer
+from remembrancer.journal.sealing import (
+    SEAL_BYTES,
+    SEGMENT_BYTES,
+    Keyring,
+    Sealed,
+    seal,
+    seal_file,
+    sealed_size,
+    unseal,
+    unseal_file,
+)
+from remembrancer.protocol.errors import EntryDamaged, KeyMissing
+
+KEYS = Keyring.new()
+
+
+@given(plain=st.binary(max_size=200), place=st.lists(st.text(max_size=5), max_size=3))
+def test_a_seal_opens_to_the_same_bytes_and_tells_nothing(plain: bytes, place: list[str]) -> None:
+    sealed = seal(KEYS, plain, *place)
+    assert unseal(KEYS, sealed, *place) == plain
+    assert len(sealed) == len(plain) + SEAL_BYTES
+    assert len(plain) < 4 or plain not in sealed
+    assert seal(KEYS, plain, *place) != sealed
+
+
+@given(plain=st.binary(max_size=50), at=st.integers(min_value=0), bit=st.integers(0, 7))
+def test_no_bit_of_a_seal_can_be_changed(plain: bytes, at: int, bit: int) -> None:
+    sealed = bytearray(seal(KEYS, plain, "entry", "lane", "id"))
+    sealed[at % len(sealed)] ^= 1 << bit
+    with pytest.raises((EntryDamaged, KeyMissing)):
+        unseal(KEYS, bytes(sealed), "entry", "lane", "id")
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [("entry", "other", "id"), ("entry", "lane", "other"), ("entry", "lanei", "d"), ("notice", "lane", "id")],
+)
+def test_a_seal_opens_in_its_own_place_alone(elsewhere: tuple[str, ...]) -> None:
+    with pytest.raises(EntryDamaged):
+        unseal(KEYS, seal(KEYS, b"body", "entry", "lane", "id"), *elsewhere)
+
+
+def test_a_key_that_is_missing_is_told_from_damage() -> None:
+    newer = Keyring.new(KEYS)
+    assert unseal(newer, seal(KEYS, b"body")) == b"body"
+    with pytest.raises(KeyMissing):
+        unseal(KEYS, seal(newer, b"body"))
+    for damaged in (b"", seal(KEYS, b"body")[: SEAL_BYTES - 1], b"plain text that was never sealed by anybody"):
+        with pytest.raises(EntryDamaged):
+            unseal(KEYS, damaged)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    size=st.sampled_from([0, 1, SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + 1, 2 * SEGMENT_BYTES]),
+    at=st.integers(min_value=0),
+)
+def test_a_sealed_file_is_whole_or_refused(tmp_path: Path, size: int, at: int) -> None:
+    plain, sealed, back = tmp_path / "plain", tmp_path / "sealed", tmp_path / "back"
+    for path in (plain, sealed, back):
+        path.unlink(missing_ok=True)
+    plain.write_bytes(bytes(each % 251 for each in range(size)))
+    seal_file(KEYS, plain, sealed, "lane", "7")
+    content = sealed.read_bytes()
+    assert len(content) == sealed_size(size)
+    unseal_file(KEYS, sealed, back, "lane", "7")
+    assert back.read_bytes() == plain.read_bytes()
+    back.unlink()
+    changed = bytearray(content)
+    changed[at % len(content)] ^= 1
+    segments = [content[: -SEGMENT_BYTES - 16], content[:-1], content + content[-16:], bytes(changed)]
+    for wrong in segments:
+        sealed.write_bytes(wrong)
+        with pytest.raises((EntryDamaged, KeyMissing)):
+            unseal_file(KEYS, sealed, back, "lane", "7")
+        assert not back.exists()
+    sealed.write_bytes(content)
+    with pytest.raises(EntryDamaged):
+        unseal_file(KEYS, sealed, back, "lane", "8")
+
+
+@pytest.mark.anyio
+async def test_the_server_sees_nothing_of_what_is_said() -> None:
+    server = InProcessServer()
+    journal = Sealed(InProcessJournal(server), KEYS)
+    mark = await journal.append("shop", [NewEntry("op-1", b"the secret")], behind=await journal.create("shop"))
+    await journal.notify("shop", "desk", b"the secret")
+    stored = server.lanes["shop"]
+    assert all(b"secret" not in body for body in (stored.entries[1].body, stored.notices["desk"][0]))
+    assert (await journal.read("shop", after=START)).mark == mark
+
+
+@pytest.mark.anyio
+async def test_a_damaged_entry_stops_a_reader_behind_the_good_ones() -> None:
+    server = InProcessServer()
+    journal, vandal = Sealed(InProcessJournal(server), KEYS), InProcessJournal(server)
+    begin = await journal.create("shop")
+    good = await journal.append("shop", [NewEntry("op-1", b"good")], behind=begin)
+    stolen = server.lanes["shop"].entries[1].body
+    await vandal.append("shop", [NewEntry("op-2", stolen)], behind=good)
+    page = await journal.read("shop", after=begin)
+    assert ([entry.id for entry in page.entries], page.mark, page.is_last) == (["op-1"], good, False)
+    with pytest.raises(EntryDamaged, match="position 2"):
+        await journal.read("shop", after=page.mark)
+
+
+@pytest.mark.anyio
+async def test_members_are_brought_new_keys_and_who_was_removed_is_not() -> None:
+    server, kept = InProcessServer(), list[Keyring]()
+    owner = Sealed(InProcessJournal(server), KEYS)
+    stays = Sealed(InProcessJournal(server), KEYS, member="desk", secret=b"d" * 32, on_keys=kept.append)
+    removed = Sealed(InProcessJournal(server), KEYS, member="laptop", secret=b"l" * 32)
+    mark: Mark = await owner.append("shop", [NewEntry("op-1", b"before")], behind=await owner.create("shop"))
+    newer = Keyring.new(KEYS)
+    await owner.hand_keys("shop", newer, {"desk": b"d" * 32})
+    await owner.append("shop", [NewEntry("op-2", b"after")], behind=mark)
+    page = await stays.read("shop", after=START)
+    assert [entry.body for entry in page.entries] == [b"before", b"after"]
+    assert kept == [newer]
+    assert await stays.notices("shop") == {}
+    with pytest.raises(KeyMissing, match="invitation"):
+        await removed.read("shop", after=mark)
