@@ -128,3 +128,25 @@ async def test_a_promotion_that_was_begun_before_the_lane_had_a_memory_of_that_i
     assert isinstance(again, Applied)
     assert again.replayed
     assert not there.records("session").unfinished(Move)
+
+
+async def test_what_was_promoted_while_the_lane_was_left_comes_back_with_the_history_of_the_lane_alone(
+    hosts: list[Host],
+) -> None:
+    here, there = hosts
+    await there.share()
+    lantern = await there.store("lantern", "the lantern burns oil")
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    assert isinstance(await there.change("gas", UpdateMemory(lantern, content="the lantern burns gas")), Applied)
+    assert isinstance(await there.change("promote", PromoteMemory(lantern, "user")), Applied)
+    await here.share()
+    await until(lambda: here.finds("project", "lantern"))
+    assert isinstance(await here.change("wax", UpdateMemory(lantern, content="the lantern burns wax")), Applied)
+    await there.share()
+    await until(lambda: there.finds("project", "wax"))
+    await there.ask(LeaveLane(OTHER_PROJECT))
+    histories = {memory.id: memory.history for memory in there.records("project").belongings().memories}
+    assert [(entry.version, entry.record.content) for entry in histories[lantern]] == [
+        (1, "the lantern burns oil"),
+        (2, "the lantern burns wax"),
+    ]

@@ -315,8 +315,7 @@ class DictEdits:
             case Delete():
                 self._delete(edit.memory_id)
                 if edit.with_history:
-                    history = tables.history.get(edit.memory_id, ())
-                    tables.history[edit.memory_id] = tuple(each for each in history if each.record.scope == "session")
+                    self._drop_history(edit.memory_id)
             case EraseTraces():
                 return self._erase_traces(edit.memory_id)
             case RecordEvents():
@@ -354,6 +353,8 @@ class DictEdits:
         tables.memories[memory.id] = Stored(
             tables.last_number, kept, words_of_fields(kept), memory.accessed_in[:SESSIONS_KEPT]
         )
+        if edit.comes_whole:
+            self._drop_history(memory.id)
         for entry in memory.history:
             self._add_entry(memory.id, entry)
         if edit.comes_whole:
@@ -365,6 +366,10 @@ class DictEdits:
                     )
                     del tables.awaited[source, target, relation]
         self.to_embed.append(tables.last_number)
+
+    def _drop_history(self, memory_id: str) -> None:
+        history = self._tables.history.get(memory_id, ())
+        self._tables.history[memory_id] = tuple(each for each in history if each.record.scope == "session")
 
     def _revise(self, edit: Revise) -> None:
         before, after, at = edit.before, edit.entry.record, edit.entry.changed_at

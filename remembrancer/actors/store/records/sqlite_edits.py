@@ -365,7 +365,7 @@ class SqliteEdits:
             case Delete():
                 self._delete(edit.memory_id)
                 if edit.with_history:
-                    self.execute("DELETE FROM history WHERE memory_id = ? AND owner IS NULL", (edit.memory_id,))
+                    self._drop_history(edit.memory_id)
             case EraseTraces():
                 return self._erase_traces(edit.memory_id)
             case RecordEvents():
@@ -429,11 +429,16 @@ class SqliteEdits:
             self._execute_many("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
         self._add_tags(number, memory.tags)
         self._link_entities(number, memory.related_entities, edit.at, {})
+        if edit.comes_whole:
+            self._drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
+            self._link_awaited(number, memory)
         for entry in memory.history:
             self._add_entry(memory.id, memory.created_at, entry)
-        if edit.comes_whole:
-            self._link_awaited(number, memory)
         self.to_embed.append(number)
+
+    def _drop_history(self, memory_id: str) -> None:
+        """Delete the history of a memory, but for what it was in its session."""
+        self.execute("DELETE FROM history WHERE memory_id = ? AND owner IS NULL", (memory_id,))
 
     def _link_awaited(self, number: int, memory: PortableMemory) -> None:
         """Make the links of a memory, and those to it that waited for it, so far as both ends are here."""
