@@ -327,9 +327,9 @@ async def test_behind_a_pooler_entries_are_seen_without_notifications(
 ) -> None:
     """A pooler that gives each transaction another connection of the server."""
     monkeypatch.setattr(postgres, "POLL_S", 10 * PATIENCE_S)
-    owner = PostgresJournal(server.url)
-    await owner.create(LANE)
     with pooler(server) as port:
+        owner = PostgresJournal(server.url)
+        await owner.create(LANE)
         roles, journals = [], []
         for name in ("desk", "laptop"):
             role, url = await owner.let_in(LANE, name, read_only=False)
