@@ -27,9 +27,11 @@ from remembrancer.protocol.consolidation import (
     NearFound,
     NoJob,
     NotePresence,
+    ProjectsRead,
     PromoteJob,
     ReadEntityEdges,
     ReadMemories,
+    ReadProjects,
     ReadSession,
     Reflect,
     Reflected,
@@ -409,6 +411,16 @@ async def test_the_consolidator_reads_what_there_is(rig: StoreRig) -> None:
         assert (await consolidator.ask(ReadEntityEdges(PROJECT), EntityEdges)).edges == ()
         session = await consolidator.ask(ReadSession(PROJECT, SESSION), SessionRead)
         assert session.entry is not None
+
+
+async def test_the_list_of_projects_which_the_browser_waits_for_does_not_step_aside_for_clients(home: Path) -> None:
+    long = dict.fromkeys(("BURST_S", "ASIDE_S"), 100 * PATIENCE_S)
+    constants = {f"remembrancer.actors.store.requests.{name}": value for name, value in long.items()}
+    async with store_rig(home, constants=constants) as rig, Consolidator(rig.home) as consolidator:
+        await rig.gateway.store("The cache lives in Redis")
+        await rig.gateway.recall("cache")
+        others = await consolidator.ask(ReadProjects(OTHER_PROJECT), ProjectsRead)
+        assert [project.id for project in others.projects] == [PROJECT.id]
 
 
 async def test_to_read_of_a_project_without_a_file_makes_none(rig: StoreRig) -> None:

@@ -307,12 +307,12 @@ class JobHandlers:
     # --- What the consolidator reads. It steps aside while clients are being served.
 
     async def _answer_question(self, request: MaterialRequest) -> MaterialAnswer:
+        if isinstance(request, ReadProjects):  # which a page of the memory browser waits for, too
+            known = [project for project in self._files.catalog.projects() if project.id != request.project.id]
+            return ProjectsRead(tuple(each for each in known if self._files.exists(each)))
         await self._gate.step_aside()
         if self._draining:
             raise MemoryUnavailable("the store is stopping")
-        if isinstance(request, ReadProjects):
-            known = [project for project in self._files.catalog.projects() if project.id != request.project.id]
-            return ProjectsRead(tuple(each for each in known if self._files.exists(each)))
         records = await self._records_of(request.project)
         identity = self._scheduler.identity
         if isinstance(request, FindNear):
