@@ -172,7 +172,7 @@ class Planner:
                 continue
             if not self.known.summed_up_in(hidden_id):
                 reason = "what stood for it does not say it any more"
-                yield make_active(hidden, RELEASED, reason, max(self.at, hidden.updated_at))
+                yield make_active(hidden, RELEASED, reason, self.at)
 
     def link(self, source: str, target: str, relation: str) -> Link | None:
         """The link from one memory to another."""
@@ -230,7 +230,9 @@ class Planner:
 
 
 def make_active(memory: Memory, change: str, reason: str, at: float) -> Revise:
-    """The version in which an archived or consolidated memory is active again. It belongs to no operation."""
+    """The version in which an archived or consolidated memory is active again, no older than the one before it. It
+    belongs to no operation."""
     after = msgspec.structs.replace(memory.now, status="active")
     details = {"reason": reason, "fields": ("status",)}
-    return Revise(memory, HistoryEntry(memory.version + 1, change, at, "", "", after, details), ("status",))
+    entry = HistoryEntry(memory.version + 1, change, max(at, memory.updated_at), "", "", after, details)
+    return Revise(memory, entry, ("status",))

@@ -37,6 +37,14 @@ def numbers(records: Records, *memory_ids: str) -> list[int]:
     return [number for number in found if number is not None]
 
 
+def test_what_is_revived_by_a_clock_that_is_behind_has_no_version_older_than_the_one_before(records: Records) -> None:
+    archived_at = shown(records, ONE).updated_at
+    records.touch(numbers(records, ONE), archived_at - 600)
+    one = shown(records, ONE)
+    assert (one.status, one.version, one.updated_at) == ("active", 3, archived_at)
+    assert [entry.changed_at for entry in one.history[-2:]] == [archived_at, archived_at]
+
+
 @pytest.mark.needs("background")
 def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(records: Records) -> None:
     records.touch(numbers(records, ONE, ONE), 5e9, OTHER_SESSION)
