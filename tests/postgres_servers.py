@@ -186,7 +186,7 @@ class PostgresServer:
         return (self.directory / "log").read_text()
 
     def _processes(self) -> list[psutil.Process]:
-        if self.process is None:
+        if self.process is None or self.process.poll() is not None:
             return []
         whole = psutil.Process(self.process.pid)
         return [whole, *whole.children()]
@@ -212,6 +212,7 @@ class PostgresServer:
 
     def kill(self) -> None:
         """End all its processes as a crash of the machine would."""
+        self.pause()  # or one could be begun meanwhile that lives on, with whose memory no other server starts
         processes = self._processes()
         for process in processes:
             with suppress(psutil.NoSuchProcess):  # some come and go
