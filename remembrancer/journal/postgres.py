@@ -77,6 +77,8 @@ _NOT_ADMITTED: Final = re.compile(
 )
 _NOT_TRUSTED: Final = re.compile(r"certificate verify failed|does not match host name")
 _VERSION: Final = re.compile(r"version (\d+)")
+_IS_KNOWN: Final = f"obj_description('remembrancer'::regnamespace, 'pg_namespace') = 'version {SCHEMA_VERSION}'"
+"""The tables may have become others since the connection was made: then entries are neither appended nor read."""
 _ABOUT: Final = """
     SELECT pg_get_userbyid(n.nspowner), obj_description(n.oid, 'pg_namespace'),
            EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'lanes'), pg_backend_pid()
@@ -86,7 +88,7 @@ OLDER: Final = (
     "the tables of the journal are of an earlier release: on the machine that decides over what is shared, install "
     "today's and run 'remembrancer share start'"
 )
-_READ: Final = """
+_READ: Final = f"""
     SELECT l.identity, l.head, l.first, m.id, e.position, e.id, e.body, e.at
     FROM remembrancer.lanes l
     LEFT JOIN remembrancer.entries m ON m.lane = l.lane AND m.position = %(after)s
@@ -97,8 +99,13 @@ _READ: Final = """
                   WHERE lane = l.lane AND position > %(after)s ORDER BY position LIMIT %(limit)s) asked
         ) sized WHERE bytes_before IS NULL OR bytes_before < %(bytes)s
     ) e ON true
-    WHERE l.lane = %(lane)s ORDER BY e.position
-"""
+    WHERE l.lane = %(lane)s AND {_IS_KNOWN} ORDER BY e.position
+"""  # noqa: S608 - our own
+_NOT_THERE: Final = (
+    psycopg.errors.UndefinedTable,
+    psycopg.errors.UndefinedFunction,
+    psycopg.errors.InvalidSchemaName,
+)
 
 
 class _OtherSchema(Exception):
@@ -206,7 +213,7 @@ class PostgresJournal:
         check_entries(entries, seal_bytes=self._seal_bytes)
         asked = (behind.journal, behind.position, behind.entry_id)
         new = ([entry.id for entry in entries], [entry.body for entry in entries])
-        append = "SELECT * FROM remembrancer.append(%s, %s, %s, %s, %s::text[], %s::bytea[])"
+        append = f"SELECT * FROM remembrancer.append(%s, %s, %s, %s, %s::text[], %s::bytea[]) WHERE {_IS_KNOWN}"  # noqa: S608 - our own
         deadline = asyncio.get_running_loop().time() + self._resolve_s
         while True:
             try:
@@ -399,7 +406,11 @@ class PostgresJournal:
             raise JournalChanged.missing()
 
     async def _missing(self, lane: str) -> RemembrancerError:
-        """The error for a lane that this host finds nothing of: there is none, or it is none of its own (any more)."""
+        """The error for a lane that this host finds nothing of: there is none, or it is none of its own (any more).
+
+        Raises `JournalAway` if the tables are not those of this release any more.
+        """
+        self._note_schema(await self._ask(_ABOUT, any_schema=True))
         ((may,),) = await self._ask("SELECT remembrancer.may(%s, false)", (lane,))
         return (
             JournalChanged.missing() if may else JournalRefused("this host is no member (any more) of what is shared")
@@ -412,14 +423,32 @@ class PostgresJournal:
         any, unless it is about them (`any_schema`)."""
         async with self._one_at_a_time, self._errors():
             connection = await self._connected()
-            if not any_schema and self._schema not in (0, SCHEMA_VERSION):
-                await self._let_go()  # they may be others when it is tried again
-                raise _OtherSchema(_newer(self._schema) if self._schema > SCHEMA_VERSION else OLDER)
+            if not any_schema:
+                await self._check_schema()
             self._hear_no_more()
-            rows = await self._in_time(connection, query, asked)
+            try:
+                rows = await self._in_time(connection, query, asked)
+            except _NOT_THERE:
+                self._note_schema(await self._in_time(connection, _ABOUT, ()))
+                if not any_schema:
+                    await self._check_schema()
+                raise
             self._heard = connection.fileno()
             asyncio.get_running_loop().add_reader(self._heard, self._on_readable, connection)
             return rows
+
+    async def _check_schema(self) -> None:
+        """Raises `_OtherSchema`."""
+        if self._schema not in (0, SCHEMA_VERSION):
+            await self._let_go()  # they may be others when it is tried again
+            raise _OtherSchema(_newer(self._schema) if self._schema > SCHEMA_VERSION else OLDER)
+
+    def _note_schema(self, about: Sequence[Sequence[Any]]) -> int:
+        """Note the version of the tables, of the answer to `_ABOUT`; the process of the server that has answered."""
+        ((_, said, there, pid),) = about
+        version = _VERSION.fullmatch(said or "")
+        self._schema = int(version[1]) if version else int(there)
+        return int(pid)
 
     async def _in_time(self, connection: psycopg.AsyncConnection[Any], query: Any, asked: Any) -> list[Sequence[Any]]:
         asking = asyncio.create_task(_rows(connection, query, asked))
@@ -456,12 +485,10 @@ class PostgresJournal:
         try:
             if connection.info.server_version < OLDEST_SERVER:
                 raise JournalRefused("the server is an older PostgreSQL: 14 or newer is needed")
-            ((_, said, there, pid),) = await self._in_time(connection, _ABOUT, ())
+            pid = self._note_schema(await self._in_time(connection, _ABOUT, ()))
         except BaseException:
             await connection.close()
             raise
-        version = _VERSION.fullmatch(said or "")
-        self._schema = int(version[1]) if version else int(there)
         self._is_pooled = pid != connection.info.backend_pid
         connection.add_notify_handler(lambda notify: self._hint(notify.channel))
         self._connection = connection
@@ -510,12 +537,7 @@ class PostgresJournal:
             yield
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedObject) as error:  # of a dropped role
             raise JournalRefused(f"the server of the journal does not let this host do this: {_said(error)}") from error
-        except (
-            psycopg.errors.UndefinedTable,
-            psycopg.errors.UndefinedFunction,
-            psycopg.errors.InvalidSchemaName,
-            psycopg.errors.ForeignKeyViolation,
-        ) as error:
+        except (*_NOT_THERE, psycopg.errors.ForeignKeyViolation) as error:
             raise JournalChanged.missing() from error
         except _OtherSchema as error:  # what is written meanwhile waits
             raise JournalAway(str(error)) from error

@@ -322,6 +322,37 @@ async def test_tables_of_a_newer_release_are_left_alone_until_this_one_is_newer_
         assert await ids(journal) == ["op-1"]
 
 
+@pytest.mark.parametrize(
+    ("question", "is_renamed"),
+    [("append", False), ("append", True), ("read", False), ("read", True), ("head", True)],
+)
+async def test_tables_that_become_newer_while_a_host_is_connected_are_left_alone_as_well(
+    server: PostgresServer, question: str, *, is_renamed: bool
+) -> None:
+    def changed(old: str, new: str, version: int) -> str:
+        renamed = (
+            f"ALTER FUNCTION remembrancer.append{old} RENAME TO append{new}; "
+            f"ALTER TABLE remembrancer.lanes{old} RENAME TO lanes{new}; "
+        )
+        return f"{renamed if is_renamed else ''}COMMENT ON SCHEMA remembrancer IS 'version {version}'"
+
+    async with connected(server.url, resolve_s=PATIENCE_S) as journal:
+        mark = await journal.append(LANE, numbered(1, 1), behind=await journal.create(LANE))
+        ask: dict[str, Callable[[], Awaitable[object]]] = {
+            "append": lambda: journal.append(LANE, numbered(2, 2), behind=mark),
+            "read": lambda: journal.read(LANE, after=mark),
+            "head": lambda: journal.head(LANE),
+        }
+        execute(server, changed("", "_new", SCHEMA_VERSION + 1))
+        with pytest.raises(JournalAway, match=f"newer release .version {SCHEMA_VERSION + 1};"):
+            await ask[question]()
+        with pytest.raises(JournalAway, match="newer release"):
+            await journal.lease(LANE, "lease", "host", 1.0)
+        execute(server, changed("_new", "", SCHEMA_VERSION))
+        assert await ids(journal) == ["op-1"]
+        assert (await journal.append(LANE, numbered(2, 2), behind=mark)).position == 2
+
+
 async def test_behind_a_pooler_entries_are_seen_without_notifications(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
