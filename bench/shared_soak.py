@@ -966,7 +966,9 @@ class World:
             known, name = memory_id_of(operation.change), operation.operation_id
             count = versions[known or "", name] or own[known or "", name]
             if reply is None:
-                if name in places:
+                # What was applied without an answer and then erased is refused when it is asked for again; a host that
+                # had left may have brought its copy back, under an id apart.
+                if name in places and (known not in erased or known in places[name]):
                     self._soak.fault(f"{name} was refused, and has changed {known}")
             elif not applied[name] and erased.isdisjoint((known, getattr(reply.result, "memory_id", None))):
                 # With a memory the answers about it are erased, by whichever id it was asked for.

@@ -296,15 +296,26 @@ def _lacks_meaning(answer: Answer) -> bool:
     return any(warning["code"] == "embedding_starting" for warning in answer.get("warnings", ()))
 
 
+def _await_model(client: Session) -> None:
+    """Wait a moment until a worker has the model. The question is not repeated meanwhile: each answer is a use of
+    what it shows."""
+    give_up_at = time.monotonic() + MEANING_S
+    while time.monotonic() < give_up_at:
+        time.sleep(LOOK_S)  # nobody tells when the model is loaded
+        embedding = client.call("get_memory_status").get("embedding", {})
+        if embedding.get("workers") or embedding.get("error"):
+            return
+
+
 def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: str | None) -> int:
     """Ask each place, and show what was found together."""
     memories: list[Answer] = []
     warnings: dict[str, str] = {}
     for place in places_of(asked):
         with connected(place, asked) as client:
-            answer, give_up_at = client.call(tool, **arguments), time.monotonic() + MEANING_S
-            while _lacks_meaning(answer) and time.monotonic() < give_up_at:
-                time.sleep(LOOK_S)  # nobody tells when the model is loaded
+            answer = client.call(tool, **arguments)
+            if _lacks_meaning(answer):
+                _await_model(client)
                 answer = client.call(tool, **arguments)
         warnings |= {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
         name = {"project": place.name} if place.name else {}
@@ -322,7 +333,10 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
         return exit_codes.OK
     _warn(warnings)
     if not memories:
-        print("Nothing was found." if tool == "recall_memories" else "Nothing is remembered here.", file=sys.stderr)
+        print(
+            "Nothing was found." if tool == "recall_memories" else "Nothing of the kind is remembered here.",
+            file=sys.stderr,
+        )
         return exit_codes.OK
     out = Terminal(soft_wrap=False)
     if not out.is_terminal:  # for grep and cut
@@ -430,7 +444,9 @@ def edited(text: str) -> str:
         InvalidInput: there is no terminal, or the editor fails.
     """
     if not sys.stdin.isatty():
-        raise InvalidInput("there is no terminal for an editor: give the text on the command line, or - for the input")
+        raise InvalidInput(
+            "there is no terminal for an editor: give the text (add TEXT, edit ID --content TEXT), or - for the input"
+        )
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="remembrancer-") as directory:
         file = Path(directory) / "memory.md"
@@ -534,7 +550,7 @@ def graph(asked: argparse.Namespace) -> int:
         answer = client.call("search_knowledge_graph", limit=asked.number, **arguments)
     shown = table("entity", "type", "memories", "is related with", overflow="fold")
     for each in answer["entities"]:
-        edges = [f"{edge['type']} {edge['target']}{_validity(edge)}" for edge in each["relationships"]]
+        edges = [_relation(edge) for edge in each["relationships"]]
         shown.add_row(*map(escape, (each["name"], each["type"], str(each["memory_count"]), "; ".join(edges))))
     if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
@@ -634,6 +650,12 @@ def _plain(value: Any) -> str:
 
 def _day(memory: Answer) -> str:
     return str(memory.get("occurred_at") or memory["created_at"])[:10]
+
+
+def _relation(edge: Answer) -> str:
+    """A relation as the entity of its row has it; an arrow back says that it comes from the other one."""
+    back = "← " if edge.get("direction") == "incoming" else ""
+    return f"{edge['type']} {back}{edge['target']}{_validity(edge)}"
 
 
 def _validity(edge: Answer) -> str:

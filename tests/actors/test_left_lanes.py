@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
 from remembrancer.memory.edits import Move
 from remembrancer.memory.moves import begin_move
 from remembrancer.protocol.errors import JournalAway
-from remembrancer.protocol.sharing import LaneLeft, LeaveLane
-from remembrancer.protocol.writes import Applied, PromoteMemory, UpdateMemory
-from tests.actors.test_shared_lanes import Host
+from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
+from remembrancer.protocol.writes import Applied, PromoteMemory, TagMemory, UpdateMemory
+from tests.actors.test_shared_lanes import LANE, Host
 from tests.actors.test_shared_lanes import hosts as hosts
-from tests.operations import OTHER_PROJECT, change_operation
+from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +65,28 @@ async def test_what_the_lane_has_applied_is_answered_after_leaving_and_not_appli
     kept = there.records("project").portable(lantern, None)
     assert kept is not None
     assert [entry.version for entry in kept.history] == [1, 2]
+
+
+@pytest.mark.parametrize("scope", ["project", "user"])
+async def test_what_was_stored_while_a_lane_was_left_is_not_stored_again_when_it_is_joined(
+    hosts: list[Host], scope: Literal["project", "user"]
+) -> None:
+    _, there = hosts
+    there.is_users = scope == "user"
+    await there.files.project(OTHER_PROJECT)
+    storing = store_operation("lantern", "it burns oil", project=OTHER_PROJECT, scope=scope, tags=("old",))
+    lantern, first = memory_id_of(storing), await there.submit(storing)
+    assert isinstance(await there.change("tag", TagMemory(lantern, ("new",), ("old",))), Applied)
+    await there.ask(ShareProject(None if scope == "user" else OTHER_PROJECT, LANE))
+    again = await there.submit(storing)
+    assert isinstance(first, Applied)
+    assert isinstance(again, Applied)
+    assert (again.result, again.replayed) == (first.result, True)
+    lane = there.records(scope)
+    kept = lane.portable(lantern, None)
+    assert lane.is_shared
+    assert kept is not None
+    assert ([entry.change for entry in kept.history], kept.tags) == (["stored", "tagged"], ("new",))
 
 
 async def test_a_history_goes_along_and_does_not_meet_another_when_the_lane_is_left_again(hosts: list[Host]) -> None:

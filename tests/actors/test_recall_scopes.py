@@ -335,6 +335,22 @@ async def test_a_session_s_own_history_has_no_hand_over_of_another_session(files
     assert theirs in [memory.id for section in gathered.sections for memory in section.memories]
 
 
+async def test_a_task_begins_with_the_latest_open_end_though_a_session_that_left_none_ended_later(files: Files) -> None:
+    record: dict[str, Any] = {"kind": SESSION_RECORD, "tags": (HANDOVER,)}
+    text = "Where the session stopped. Open: the wick is still to be cut"
+    left = files.store(text, summary="the wick is still to be cut", occurred_at=NOW - 9, **record)
+    counted = files.store("The session of noon. Stored: 1 fact.", occurred_at=NOW - 5, **record)
+
+    async def handed_over(task: str) -> list[str]:
+        gathered = await Gathering(
+            GatherContext(PROJECT, SESSION, task=task), files.view(), _vector, files.threads, NOW
+        ).gathered()
+        return [each.id for section in gathered.sections for each in section.memories if HANDOVER in each.tags]
+
+    assert await handed_over("the lantern") == [left]
+    assert await handed_over("") == [counted, left]
+
+
 async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_not_the_same(files: Files) -> None:
     weak = files.store("Log messages of the lantern are written in English.", importance=0.0)
     strong = files.store("All log messages of the lantern are written in English.", importance=1.0)

@@ -170,3 +170,24 @@ def test_what_is_done_in_a_shell_begins_no_session_that_would_be_ended_and_hande
     records.apply([store_operation("in a session", "the port is 5434")])
     assert [session.session_id for session in work_of(records).sessions] == [SESSION]
     factory.close()
+
+
+def test_another_file_s_memory_of_the_same_id_stays_whole_when_one_is_erased(tmp_path: Path) -> None:
+    here, there = SqliteFactory(tmp_path / "here"), SqliteFactory(tmp_path / "there")
+    source, other = here.open(), there.open()
+    stored = store_operation("secret", SECRET)
+    memory_id = memory_id_of(stored)
+    source.apply([stored, change_operation("t", TagMemory(memory_id, add=("vault",)))])
+    portable = source.portable(memory_id, SESSION)
+    assert portable is not None
+    other.apply([change_operation("import", ImportMemory(portable))])
+    before = other.portable(memory_id, SESSION)
+    assert before is not None
+    assert [entry.change for entry in before.history] == ["stored", "tagged"]
+    result_of(source, "e", EraseMemory(memory_id))
+    assert source.scrub(memory_id)
+    assert not other.scrub(memory_id)
+    assert other.portable(memory_id, SESSION) == before
+    assert not other.is_erased(memory_id)
+    here.close()
+    there.close()

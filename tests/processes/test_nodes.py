@@ -135,6 +135,7 @@ async def test_a_fact_is_asked_for_then_and_now_and_an_export_carries_it(runtime
         found = [each["content"] for each in (await call("recall", query="what is the cache now"))["memories"]]
         assert ("The cache is Valkey" in found, "The cache is Redis" in found) == (True, False)
     assert b"uses Cache (until 2024-05-05)" in done("graph", "App", home=home)
+    assert "uses ← App (until 2024-05-05)".encode() in done("graph", "Cache", home=home), "App uses it"
     assert b"its licence" in done("show", old["memory_id"], home=home)
     (line,) = [each["memory"] for each in exported(home) if each.get("memory", {}).get("id") == old["memory_id"]]
     assert (line["invalid_reason"], line["metadata"], "valid_from" in line) == ("its licence", {"page": 3}, True)

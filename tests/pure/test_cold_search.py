@@ -20,15 +20,20 @@ STARTING = {"code": "embedding_starting", "message": "Words were searched; meani
 
 
 class ColdMemory:
-    """Answers by words alone, so often; then by meaning too."""
+    """Has no worker with a model so many times that it is looked at; until then it answers by words alone."""
 
     def __init__(self, times: int) -> None:
         self.times = times
-        self.calls = 0
+        self.looks = 0
+        self.questions = 0
 
-    def call(self, _tool: str, **_arguments: Any) -> dict[str, Any]:
-        self.calls += 1
-        warnings = [STARTING] if self.calls <= self.times else []
+    def call(self, tool: str, **_arguments: Any) -> dict[str, Any]:
+        is_cold = self.looks <= self.times
+        if tool == "get_memory_status":
+            self.looks += 1
+            return {"embedding": {"workers": int(self.looks > self.times)}}
+        self.questions += 1
+        warnings = [STARTING] if is_cold else []
         memory = {**FOUND, "created_at": "2026-02-20T10:00:00Z", "relevance_score": 0.9, "importance": 0.5}
         return {"memories": [memory], "warnings": warnings}
 
@@ -49,4 +54,5 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
     said = capsys.readouterr()
     assert "We deploy on Tuesdays" in said.out
     assert (STARTING["message"] in said.err) == says
-    assert memory.calls > 2
+    assert memory.looks > 2
+    assert memory.questions == 2, "each answer is a use of what it shows"

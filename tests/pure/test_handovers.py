@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from remembrancer.memory.handovers import (
@@ -16,6 +18,7 @@ from remembrancer.memory.handovers import (
     session_record,
 )
 from remembrancer.protocol.kinds import KINDS, SESSION_RECORD
+from remembrancer.toolsets.memory import INSTRUCTIONS
 
 ENDED = 1_700_000_000.0
 
@@ -92,6 +95,14 @@ def record(
     made = session_record(SessionDeeds(ENDED, stored, kept, prompts, calls, files or []))
     assert made is not None
     return made
+
+
+def test_an_open_end_written_as_the_instructions_say_is_one() -> None:
+    """What a session keeps to itself is quoted nowhere, so that they may not send open ends there."""
+    project, session = INSTRUCTIONS.split("(scope project)")[1].split("(scope session)")[0].split("), ")
+    (said,) = re.findall(r'open ends as well \("([^"]+)"', project)
+    assert is_open_end(said)
+    assert "open" not in session
 
 
 def test_a_record_says_the_open_ends_and_counts_the_rest_without_its_words() -> None:

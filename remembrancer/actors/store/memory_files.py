@@ -661,10 +661,12 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
     own, user = lanes.get("session"), lanes["user"]
     match operation.change:
         case StoreMemory(scope=scope):
-            return lanes.get(scope, user)
-        case ApplyRun(place=place) | UndoRun(place=place):
+            return _once(lanes, lanes.get(scope, user), operation)
+        case ApplyRun(place="user") | UndoRun(place="user"):
+            return _once(lanes, user, operation)
+        case ApplyRun() | UndoRun():
             no_project = NotFound(f"the project {operation.project.id} has no memories")
-            return user if place == "user" else own or files.shared_lane(operation.project.id) or no_project
+            return own or files.shared_lane(operation.project.id) or no_project
         case StartSession(session_id=session_id) | EndSession(session_id=session_id) if own is None:
             # A project gets its file with its first memory: nothing is to be remembered of a session before that.
             return Applied(operation.operation_id, SessionResult(session_id, "active"))
@@ -681,9 +683,16 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
         case EraseMemory():
             return next((lane for lane in lanes.values() if _is_erased(lane, memory_id)), own or user)
         case ImportMemory(memory=memory):
-            return lanes.get(memory.scope, user)
+            return _once(lanes, lanes.get(memory.scope, user), operation)
         case _:
             return unknown_memory(memory_id)
+
+
+def _once(lanes: Lanes, found: Records, operation: Operation) -> Records | Applied:
+    """The lane for what an operation makes; or the answer, if the file beside a shared lane has applied it, while this
+    host had not joined."""
+    earlier = applied_elsewhere(lanes, found, operation.operation_id) if found.is_shared else None
+    return found if earlier is None else earlier
 
 
 SHARED: Final = (

@@ -564,7 +564,8 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         `NoteWrite`s."""
 
     def scrub(self, memory_id: str) -> bool:
-        """Take out what is left of an erased memory, also from the file's own log; whether anything was."""
+        """Take out what is left of an erased memory, also from the file's own log; whether anything was. One of that
+        id that is here stays as it is."""
 
     def texts_of(self, memory_id: str, session_id: str) -> tuple[str, ...]:
         """All that a memory has said in its versions, for a session that may see it; else nothing."""

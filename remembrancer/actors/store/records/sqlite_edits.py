@@ -237,7 +237,12 @@ class SqliteEdits:
             self.apply(make_active(memory, REVIVED, "it was used again", at))
 
     def scrub(self, memory_id: str, at: float) -> bool:
-        """Delete what is left of an erased memory; whether it was erased here, or anything was left."""
+        """Delete what is left of an erased memory; whether it was erased here, or anything was left.
+
+        A memory of that id that is here stays as it is: another file has erased its own.
+        """
+        if self._query("SELECT 1 FROM memories WHERE id = ?", (memory_id,)):
+            return False
         is_erased = bool(self.rows(Erased, "memory_id", memory_id))
         found = bool(self.apply(EraseTraces(memory_id)))
         if found and not is_erased:

@@ -21,7 +21,7 @@ from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import has_ended, recency
-from remembrancer.memory.handovers import HANDOVER
+from remembrancer.memory.handovers import HANDOVER, is_session_record
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import Kind, Status
@@ -203,10 +203,11 @@ class Gathering:
         others = await self._top(("session",), ("semantic", "procedural"), order="latest")
         if "project_context" not in self._request.sections:  # it is this session's own that is asked for
             return Finds(events.memories + others.memories, more=others.more)
-        left = await self._top(("project",), (), order="latest", tags=(HANDOVER,))
-        return Finds(
-            events.memories + others.memories + left.memories[: 1 if self._task else HANDOVERS], more=others.more
-        )
+        found = await self._top(("project",), (), order="latest", tags=(HANDOVER,))
+        left = found.memories[:HANDOVERS]
+        if self._task:  # one will do: the latest that says what is open, or else the latest
+            left = sorted(left, key=lambda each: is_session_record(each.kind) and not each.summary)[:1]
+        return Finds(events.memories + others.memories + left, more=others.more)
 
     async def _recall(
         self,
