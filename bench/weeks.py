@@ -4,8 +4,8 @@
 
 FILE is an invented week (`bench/data_forms.py`). Each session of the file is a stdio session that ends when the next
 one begins; what is `about_user` has the scope `user`. When the consolidator has dealt with all sessions, each question
-is one `recall_memories` in its project, a session for those that follow each other in a project. Four baselines answer
-over the same texts with the same model.
+is one `recall_memories` in its project, a session for those that follow each other in a project; and, at the end, the
+task of a `get_memory_context`. Four baselines answer over the same texts with the same model.
 
 With `--untold` what is about the user is stored in its project like everything else: then the promotions say how much
 of it is proposed to go to the user, and what goes there by itself.
@@ -54,6 +54,7 @@ PACKED: Final = 350
 """Characters of a baseline's passage, at the most, where a sentence is not longer."""
 BINS: Final = 10
 OURS: Final = "remembrancer"
+CONTEXT: Final = "its context for the question as a task"
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
@@ -204,7 +205,13 @@ async def play(week: Week, *, untold: bool = False) -> Played:
                     answers.append((asked, [_shown(each, ids) for each in given["memories"]]))
         await settle(running, directories.values())
         promotions = await promotions_of(running, week, directories, ids)
-    return Played({OURS: answers}, leaks_of(week, answers), promotions)
+        contexts: list[Answered] = []
+        for project, questions in itertools.groupby(week.asked, lambda each: each.project):
+            async with session_in(running, directories[project]) as client:
+                for asked in questions:
+                    given = await client.call("get_memory_context", task_description=asked.text, detail=True)
+                    contexts.append((asked, [Shown(frozenset(ids.get(each, ()))) for each in given["memory_ids"]]))
+    return Played({OURS: answers, CONTEXT: contexts}, leaks_of(week, [*answers, *contexts]), promotions)
 
 
 def session_in(running: Runtime, directory: Path, **environ: str) -> StdioClient:

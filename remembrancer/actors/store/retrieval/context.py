@@ -56,6 +56,10 @@ UTMOST: Final = 0.85
 MOST_STANDING: Final = 5
 STOOD_FOR: Final[tuple[Status, ...]] = ("consolidated", "promoted")
 """The statuses of a memory that a summary or a broader memory says as well."""
+TOLD: Final = 10
+LEAST: Final = 0.02
+"""The memories of a search that bear on a task: the first so many, and others that are so likely. With 210 questions of
+three weeks as tasks a context has 18 memories instead of 24, more of each, and 204 answers of 210 instead of 201."""
 LEAST_MEMORIES: Final = 20
 """A section has so many however long they are, so that a few long ones do not keep all others away."""
 LOADED_AT_ONCE: Final = 64
@@ -232,7 +236,12 @@ class Gathering:
         answer, _ = await recall(request, view, self._vector_of_task, self._threads, self._now, self._weights)
         self._notices.extend(notice for notice in answer.notices if notice not in self._notices)
         useful = [memory for memory in answer.memories if self._is_useful(memory.status, memory.valid_until)]
+        if self._task and "project" in scopes:  # what is so of the user bears on tasks that do not name it
+            useful = [*useful[:TOLD], *filter(self._bears_on_task, useful[TOLD:])]
         return Finds(useful, more=answer.total_matched > len(answer.memories))
+
+    def _bears_on_task(self, memory: RecalledMemory) -> bool:
+        return memory.scores.relevance >= LEAST or self._files.are_named_in(memory.content)
 
     def _is_useful(self, status: Status, valid_until: float | None) -> bool:
         """True if a memory has a place in a context at all."""
