@@ -25,15 +25,17 @@ from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavail
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command, start_runtime
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, pause_s
 
 
 async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> None:
     """Ask again and again until `condition` holds, as a client has to. Fails the test when patience ends."""
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
+    deadline = began + timeout_s
     while not await condition():
         assert time.monotonic() < deadline, f"{condition.__name__} did not come about within {timeout_s:.0f} s"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pause_s(began, 0.05))
+        began = time.monotonic()
 
 
 def command(
