@@ -17,14 +17,14 @@ from typing import Any
 
 import psutil
 
-from bench.client import StdioClient
+from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask_status, is_up
 from remembrancer.commands.status import find_problems, report
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
-from tests.forked import run_command, start_runtime
+from tests.forked import run_command, start_bridge, start_runtime
 from tests.patience import PATIENCE_S, pause_s
 
 
@@ -194,8 +194,16 @@ class Runtime:
         return found
 
 
-class Session(StdioClient):
-    """A session of a client whose runtime, where none is up, is forked."""
+class ColdSession(StdioClient):
+    """A session of a client whose bridge is forked, and the runtime that this starts where none is up."""
+
+    async def start(self) -> None:
+        self.process = await start_bridge(self._environ, self._cwd, LINE_LIMIT_BYTES)  # type: ignore[assignment]
+        self._reader = asyncio.create_task(self._read())
+
+
+class Session(ColdSession):
+    """As its base; a runtime is up before it begins."""
 
     async def start(self) -> None:
         await asyncio.to_thread(start_runtime, self._environ)

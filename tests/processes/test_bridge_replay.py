@@ -21,7 +21,15 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge, bridge_that_leaves_late, gateway, until
+from tests.processes.bridge_rig import (
+    HANDSHAKE,
+    BridgeClient,
+    bridge,
+    bridge_that_leaves_late,
+    forked_bridge,
+    gateway,
+    until,
+)
 from tests.processes.portable_rig import stop
 from tests.processes.runtimes import until as until_there
 
@@ -122,7 +130,7 @@ def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_sw
 def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
     lock = FileLock(RuntimePaths(home).start_lock)
     assert lock.try_acquire()  # somebody else is starting one, and is slow
-    with bridge() as client:
+    with forked_bridge() as client:
         assert client.initialize()["result"]["serverInfo"]["name"] == "remembrancer"
         assert "store_memory" in [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
         lock.release()
@@ -181,7 +189,7 @@ def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> 
 
 def test_a_deployment_mode_without_its_server_is_the_reason_and_mending_it_is_enough(home: Path) -> None:
     (home / "config.toml").write_text('deployment_mode = "remote"\n')
-    with bridge() as client:
+    with forked_bridge() as client:
         client.initialize()
         error = client.request("ping")["error"]
         assert "the mode remote needs the address of a Chroma server" in error["message"]

@@ -89,6 +89,7 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
     said = {"type": "assistant", "message": {"content": [{"type": "text", "text": "It is green."}]}}
     transcript.write_text(json.dumps(said) + "\n")
     tool: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "tool_use_id": "toolu_1"}
+    start(home)
     hook("SessionStart", project, source="startup")
     hook("UserPromptSubmit", project, prompt="Run the tests")
     hook("PreToolUse", project, **tool)
