@@ -135,7 +135,7 @@ def _clean_output() -> None:
 def _unknown(name: str, commands: list[str]) -> str:
     import difflib  # for who has mistyped alone
 
-    near = difflib.get_close_matches(name, [*commands, *MEANT], n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, [*commands, *MEANT], n=1, cutoff=0.6)
     listed = f"known are {', '.join(commands)}"
     hint = f"did you mean {MEANT.get(near[0], near[0])}? ({listed})" if near else listed
     return f"unknown command {name[:60]!a}: {hint}"

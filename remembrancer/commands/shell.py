@@ -30,7 +30,7 @@ from remembrancer.commands.runtime_client import directory_here, paths_here
 from remembrancer.commands.terminal import Terminal, table
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
-from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES
+from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.toolsets.memory.answers import iso
 
@@ -82,7 +82,8 @@ class Session:
         except OSError as error:
             raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
         if "error" in answer:
-            raise from_failure(Failure(answer["error"], answer["message"], answer["retry_possible"]))
+            message = answer["message"].replace("pass allow_secrets: true", "say --allow-secrets")
+            raise from_failure(Failure(answer["error"], message, answer["retry_possible"]))
         return answer
 
     def close(self) -> None:
@@ -192,9 +193,10 @@ _WRITTEN: Final = (
     _option("--summary", metavar="TEXT", help="a line that stands for a long text"),
     _option("--allow-secrets", action="store_true", help="also what looks like a credential"),
 )
+_LISTED: Final = (*KINDS, SESSION_RECORD)
 _FILTERS: Final = (
     _NUMBER,
-    _option("--kind", action="append", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),
+    _option("--kind", action="append", choices=_LISTED, metavar="KIND", help=", ".join(_LISTED)),
     _option("--type", action="append", choices=MEMORY_TYPES, metavar="TYPE", help=", ".join(MEMORY_TYPES)),
     _option("--tag", action="append", metavar="TAG", help="any of these"),
     _option("--scope", action="append", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES)),
@@ -276,10 +278,11 @@ def search(asked: argparse.Namespace) -> int:
 
 @_command("list", *_FILTERS, _option("--important", action="store_true", help="the most important first"))
 def list_(asked: argparse.Namespace) -> int:
-    """List memories, newest first."""
+    """List memories, newest first; records of sessions only with --kind session_record."""
     order = "important" if asked.important else "latest"
     arguments = {"order": order, "limit": asked.number, "after": asked.since, "before": asked.until}
-    return _show_found(asked, "list_memories", arguments | _filters(asked), "importance" if asked.important else None)
+    arguments |= _filters(asked) | {"kind": asked.kind or KINDS}
+    return _show_found(asked, "list_memories", arguments, "importance" if asked.important else None)
 
 
 def _filters(asked: argparse.Namespace) -> Answer:
@@ -341,18 +344,15 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
     out = Terminal(soft_wrap=False)
     if not out.is_terminal:  # for grep and cut
         for each in memories:
-            print(
-                "\t".join(
-                    (each["id"][SHORT:], _day(each), each["scope"], _kind(each), " ".join(each["content"].split()))
-                )
-            )
+            text = " ".join(each["content"].split())
+            print("\t".join((each["id"][SHORT:], _day(each), each["scope"], _kind(each), text, " ".join(_marks(each)))))
         return exit_codes.OK
     is_narrow = out.width < NARROW
     shown = table() if is_narrow else table("id", "when", "scope", "kind", no_wrap=True)
     shown.show_header = not is_narrow
     shown.add_column("memory", ratio=1)
     for each in memories:
-        marks = "[red]forgotten[/red] " if each.get("forgotten") else ""
+        marks = "".join(f"[{_COLOURS.get(mark, 'dim')}]{mark}[/] " for mark in _marks(each))
         marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in each.get("tags", ()))
         scope = f"{each['scope']} {each['project']}" if "project" in each else each["scope"]
         text = each.get("summary") or each["content"]
@@ -646,6 +646,16 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items())
     return json.dumps(value)
+
+
+_COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
+
+
+def _marks(memory: Answer) -> list[str]:
+    """The marks of a memory in a list: that it is forgotten or over, and how surely it answers."""
+    marks = ["forgotten"] if memory.get("forgotten") else []
+    marks += ["expired"] if memory.get("expired") else []
+    return [*marks, memory["answers"]] if "answers" in memory else marks
 
 
 def _day(memory: Answer) -> str:

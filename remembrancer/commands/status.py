@@ -328,7 +328,7 @@ def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
     if status.indexer is not None:
         indexer = status.indexer
         trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
-        lines.append(f"indexer     {indexer.files} files in {indexer.workspaces} workspaces{trouble}")
+        lines.append(f"indexer     {indexer.files} files of notes in {indexer.workspaces} working trees{trouble}")
     return lines
 
 

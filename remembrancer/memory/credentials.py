@@ -161,8 +161,10 @@ _OWN: Final = tuple(
         ("AWS access key", "abia acca akia asia a3t", r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}\b"),
         (
             "AWS secret key",
-            "accesskey access_key",
-            rf"(?i:secret_?access_?key){_ASSIGNED}(?P<secret>[A-Za-z0-9+/]{{40}})(?:[^A-Za-z0-9+/=]|$)",
+            "accesskey access_key aws",
+            rf"(?i:secret_?access_?key{_ASSIGNED}"
+            rf"|\baws[ _-]secret(?:[ _-]access)?(?:[ _-]key)?(?:{_ASSIGNED}|[ \t](?:is[ \t])?))"
+            r"(?P<secret>[A-Za-z0-9+/]{40})(?:[^A-Za-z0-9+/=]|$)",
         ),
         (
             "Azure key",

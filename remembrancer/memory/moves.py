@@ -29,7 +29,7 @@ from remembrancer.memory.edits import (
 from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import kind_of_type
+from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
 from remembrancer.protocol.runs import ChainLink, LogPromotion, NotePattern, ProposeMemory
 from remembrancer.protocol.writes import (
     ImportedResult,
@@ -166,6 +166,8 @@ def begin_move(planner: Planner) -> Edits[PortableMemory]:
     else:
         check_remembered(memory.id, memory.now)
         check_broader(memory.now.scope, change.target_scope)
+        if memory.now.kind == SESSION_RECORD:
+            raise InvalidInput(f"{memory.id} is the record of a session in its project", field="memory_id")
     if planner.row(MoveRow, operation.operation_id) is None:
         yield Put(MoveRow(operation.operation_id, encode_operation(operation), planner.at))
     portable = planner.known.portable(memory.id)

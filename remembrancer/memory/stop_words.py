@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 from typing import Final
 
 ENGLISH: Final = "en"
@@ -89,6 +90,7 @@ _SCRIPTS: Final = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=8)  # a text that is stored is looked at several times
 def language_of(text: str) -> str | None:
     """The language that a text seems to be in: of several sorts of letters by these, else by its small words.
 

@@ -12,10 +12,24 @@ import anyio
 import pytest
 
 from remembrancer.actors.store import committer as committer_module
-from remembrancer.actors.store.committer import MAX_GROUP, MAX_GROUPS_IN_A_ROW, MAX_WAITING, Committer
+from remembrancer.actors.store.committer import (
+    MAX_GROUP,
+    MAX_GROUPS_IN_A_ROW,
+    MAX_WAITING,
+    Committer,
+    Complete,
+    as_they_are,
+)
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.protocol.errors import FileLocked, InternalError, InvalidInput, MemoryUnavailable, QueueFull
+from remembrancer.protocol.errors import (
+    FileLocked,
+    InternalError,
+    InvalidInput,
+    MemoryUnavailable,
+    QueueFull,
+    RecordsUnusable,
+)
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, memory_id_of, store_operation
 from tests.patience import PATIENCE_S, until
@@ -40,8 +54,10 @@ class WatchedRecords(SqliteRecords):
 
 
 @asynccontextmanager
-async def writing(path: Path, *names: str) -> AsyncIterator[tuple[Committer, list[WatchedRecords]]]:
-    committer = Committer()
+async def writing(
+    path: Path, *names: str, complete: Complete = as_they_are
+) -> AsyncIterator[tuple[Committer, list[WatchedRecords]]]:
+    committer = Committer(complete)
     files = [WatchedRecords(path / name / "memory.db", name) for name in names or (NAME,)]
     try:
         yield committer, files
@@ -85,6 +101,16 @@ async def test_operations_that_wait_together_are_committed_together_and_in_order
         assert records.groups == [[f"op{n}" for n in range(20)]]
         assert [each.reply.operation_id for [each] in outcomes if isinstance(each.reply, Applied)] == records.groups[0]
         assert [each.to_embed for [each] in outcomes] == list(range(1, 21))
+
+
+async def test_what_is_committed_is_answered_though_nothing_more_can_be_said_of_it(tmp_path: Path) -> None:
+    def complete(target: object, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+        raise RecordsUnusable(f"{operations[0].operation_id} cannot be looked at")
+
+    async with writing(tmp_path, complete=complete) as (committer, [records]):
+        (outcome,) = await committer.submit(records, [store_operation("op", "text")])
+        assert isinstance(outcome.reply, Applied)
+        assert await committer.run(NAME, lambda: "ran") == "ran", "the thread goes on"
 
 
 async def test_a_group_has_its_limit_and_a_submission_is_never_split(tmp_path: Path) -> None:

@@ -8,14 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from remembrancer.actors.store.readers import READ_THREADS, Readers, at_latest
+from remembrancer.actors.store.readers import READ_THREADS, Readers
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT
@@ -102,18 +101,3 @@ def test_threads_that_end_leave_no_open_file(home: Path) -> None:
         for _ in range(20):
             reads()
         assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-async def test_what_is_read_is_taken_when_it_is_there_and_left_when_its_time_is_over() -> None:
-    soon, late = Future[str](), Future[str]()
-    taken: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
-    at_latest(soon, PATIENCE_S, lambda: taken.put_nowait(("soon", soon.done())))
-    threading.Thread(target=soon.set_result, args=("found",)).start()
-    at_latest(late, 0.0, lambda: taken.put_nowait(("late", late.done())))
-    with anyio.fail_after(PATIENCE_S):
-        assert sorted([await taken.get(), await taken.get()]) == [("late", False), ("soon", True)]
-    late.set_result("found")
-    over = asyncio.Event()
-    asyncio.get_running_loop().call_soon(over.set)  # behind what the second result would have called
-    await over.wait()
-    assert taken.empty(), "each is taken once"

@@ -984,12 +984,11 @@ class MemoryRecords:
         return {number: places for number, places in found.items() if places}
 
     @_whole
-    def with_rare(self, phrases: Sequence[Phrase], filters: Filters, most: int) -> tuple[int, list[list[int]]]:
+    def with_rare(self, phrases: Sequence[Phrase], most: int) -> tuple[int, list[list[int]]]:
         kept = self.tables.memories.values()
-        passing = [each for each in kept if passes(each, filters)]
-        found = [[each.number for each in passing if self._has(each, [phrase])] for phrase in phrases]
+        found = [[each.number for each in kept if self._has(each, [phrase])] for phrase in phrases]
         total = sum(not each.memory.now.forgotten for each in kept)
-        return total, [numbers if len(numbers) <= most else [] for numbers in found]
+        return total, [numbers for numbers in found if 0 < len(numbers) <= most]
 
     @_whole
     def keyword_hits(

@@ -312,6 +312,25 @@ def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(file
     assert move.source.counts(None).total == 1
 
 
+def test_the_record_of_a_session_stays_in_its_project(files: Files) -> None:
+    move = files.open()
+    record = PortableMemory(
+        id=memory_id_of(store_operation("record", "x")),
+        content="The session repaired the lantern.",
+        type="episodic",
+        kind="session_record",
+        scope="project",
+        session_id=SESSION,
+        created_at=1.0,
+        updated_at=1.0,
+    )
+    move.source.apply([change_operation("import", ImportMemory(record))])
+    (outcome,) = move.apply([promotion(record.id, "promoted")])
+    assert isinstance(outcome.reply, InvalidInput)
+    assert "record of a session" in outcome.reply.message
+    assert move.source.number_of(record.id) is not None
+
+
 def test_a_user_file_without_room_leaves_the_memory_where_it_is_and_a_later_try_moves_it(files: Files) -> None:
     move = files.open(user_limit_bytes=1)
     before = before_the_move(move)

@@ -98,6 +98,18 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "no memory with the id" in shell("show", memory_id[:-3] + "ZZZ", status=exit_codes.FAILED)
 
 
+def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shell: Shell) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    assert shell("search", "on which day do we deploy").rstrip().rpartition("\t")[2] in ("likely", "perhaps")
+    assert shell("search", "purple elephants").rstrip().rpartition("\t")[2] in ("hardly", "")
+    shell("forget", memory_id)
+    assert shell("list", "--forgotten").rstrip().endswith("\tforgotten")
+    assert shell("list", "--kind", "session_record") == shell("search", "deploy", "--kind", "session_record") == ""
+    refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
+    assert "--allow-secrets" in refused
+    assert "allow_secrets" not in refused
+
+
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
     memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
     shell("add", "the vault is in the cellar")

@@ -68,6 +68,8 @@ CREDENTIALS = {
     "aws secret": "aws_secret_access_key = " + some(40, LETTERS + "/+"),
     "aws secret, quoted": 'AWS_SECRET_ACCESS_KEY="' + some(40, LETTERS + "/+") + '"',
     "aws secret, in json": '"SecretAccessKey": "' + some(40, LETTERS + "/+") + '"',
+    "aws secret, in words": "the aws secret access key is " + some(40, LETTERS + "/+"),
+    "aws secret, behind its name": "aws secret " + some(40, LETTERS + "/+"),
     "bearer": "Authorization: Bearer " + some(20),
     "bearer, in a command": "curl -H 'authorization: bearer " + some(43) + "' host",
     "basic": "Authorization: Basic " + base64.b64encode(b"app:" + some(9).encode()).decode(),

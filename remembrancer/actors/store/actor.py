@@ -25,6 +25,7 @@ from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.near_memories import name_near
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.readers import Readers
@@ -105,7 +106,7 @@ class StoreActor(Actor):
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
-        self._committer = Committer()
+        self._committer = Committer(name_near)
         limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
         self._lanes = SharedLanes(
             paths, self._committer, time.time, limit_bytes=limit_bytes, session_limit=session_limit
@@ -174,7 +175,6 @@ class StoreActor(Actor):
             self._index,
             self._scheduler,
             self._gate,
-            self._readers,
             lambda name: self._jobs.finder.mark(name),
         )
         self._jobs = JobHandlers(

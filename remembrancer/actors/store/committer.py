@@ -47,14 +47,25 @@ class Appliable(Protocol):
 
 
 Done = Callable[[list[Outcome]], None]
+Complete = Callable[[Appliable, Sequence[Operation], list[Outcome]], list[Outcome]]
 Submission = tuple[Appliable, tuple[Operation, ...], Done, Trace]
 
 
-class Committer:
-    """Use inside a running event loop: what was submitted is answered there. Only `close` is for another thread."""
+def as_they_are(_: Appliable, __: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+    """The outcomes, with nothing added to them."""
+    return outcomes
 
-    def __init__(self) -> None:
+
+class Committer:
+    """Use inside a running event loop: what was submitted is answered there. Only `close` is for another thread.
+
+    `complete` is given what was committed together, on the thread that did it, and returns the outcomes with what else
+    an answer says.
+    """
+
+    def __init__(self, complete: Complete = as_they_are) -> None:
         self._loop = asyncio.get_running_loop()
+        self._complete = complete
         self._writers: dict[str, _Writer] = {}
         self._closing = False
 
@@ -137,7 +148,7 @@ class Committer:
     def _writer_of(self, name: str) -> _Writer:
         writer = self._writers.get(name)
         if writer is None:
-            writer = self._writers[name] = _Writer(name, self._loop)
+            writer = self._writers[name] = _Writer(name, self._loop, self._complete)
         return writer
 
 
@@ -145,9 +156,10 @@ class _Writer:
     """The operations that wait for one file, and the thread that writes it, which is there while there is something to
     write."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete) -> None:
         self._name = name
         self._loop = loop
+        self._complete = complete
         self.operations: deque[Submission] = deque()
         self.work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self.submitted = 0
@@ -230,6 +242,10 @@ class _Writer:
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
         self.commits += 1
         committed = time.monotonic()
+        try:
+            outcomes = self._complete(group[0][0], together, outcomes)
+        except Exception:
+            logger.exception("what was committed is answered without what else there is to say")
         results: list[tuple[Callable[[Any], None], Any]] = []
         for _, operations, done, trace in group:
             trace.mark("turn came", began)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
-from collections import Counter
-from collections.abc import Mapping
-from itertools import chain
-from typing import Final
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, cast
 
+import msgspec
+
+from remembrancer.actors.store.committer import Appliable
+from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import (
     Filters,
     MemoryRecord,
+    Outcome,
     PassageFilter,
     Records,
 )
@@ -20,17 +26,19 @@ from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex
 from remembrancer.memory.handovers import HANDOVER
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.writes import NearMemory
+from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory
 
 NAMED: Final = 3
 FIRST_WORDS: Final = 12
+TOGETHER: Final = 2
+"""Operations that are committed together, beside which others are looked for: nobody reads what is near an import."""
 READ: Final = 2000
 """Characters of a text whose words are looked for."""
 WORDS: Final = 32
 """Words of it that are looked for, the longest of them: names are long."""
-ROWS: Final = 200
+ROWS: Final = 60
 """Memories that may have a word which tells anything."""
-LOOKED_AT: Final = 12
+LOOKED_AT: Final = 8
 """Hits that are looked at, since some are not to be named."""
 LENGTH: Final = 0.6
 """The share by which words tell less in a memory of the usual length, and the longer it is."""
@@ -43,25 +51,42 @@ PASSAGES: Final = 24
 """Passages that are looked at: several may be of one memory."""
 
 
+def name_near(target: Appliable, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+    """The outcomes of operations that were committed together, those of new memories with what is near each.
+
+    From the thread of the file: what it has just written is in its memory.
+    """
+    if len(operations) > TOGETHER or isinstance(target, Move):
+        return outcomes
+    named = list(outcomes)
+    for place, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
+        change = operation.change
+        if isinstance(change, StoreMemory) and isinstance(outcome.reply, Applied):
+            found = near_by_words(cast(Records, target), change.content, operation.session_id)
+            near = tuple(each for each in found if each.memory_id != change.supersedes)
+            named[place] = replace(outcome, reply=msgspec.structs.replace(outcome.reply, near=near))
+    return named
+
+
 def near_by_words(records: Records, content: str, session_id: str) -> tuple[NearMemory, ...]:
     """The memories of a file that share telling words with a text, best first: of what a session sees and is valid.
 
     They are scored much as by BM25, in one question: FTS5's own would count the rows of each word once more.
     """
     phrases = sorted(dict.fromkeys(phrases_of(content[:READ])), key=lambda each: -len(each.words))[:WORDS]
-    scores: dict[int, float] = {}
-    total, having = records.with_rare(phrases, Filters(session_id), ROWS)
+    scores: defaultdict[int, float] = defaultdict(float)
+    total, having = records.with_rare(phrases, ROWS)
     for numbers in having:
         telling = _telling(len(numbers), total)
         for number in numbers:
-            scores[number] = scores.get(number, 0.0) + telling
-    first = sorted(scores, key=scores.__getitem__, reverse=True)[:LOOKED_AT]
-    shared = Counter(chain.from_iterable(having))
-    best = [number for number in first if shared[number] >= min(SHARED, len(phrases))]
-    found = _nameable(records.load(best, None), content)  # those that the session sees: their links are not wanted
+            scores[number] += telling
+    first = heapq.nlargest(LOOKED_AT, scores, scores.__getitem__)
+    best = [number for number in first if sum(number in each for each in having) >= min(SHARED, len(phrases))]
+    seen = list(records.ranking_facts(best, Filters(session_id)))
+    found = _nameable(records.load(seen, None), content)  # without links, which are not wanted
     usual = sum(len(each.content) for each in found.values()) / max(1, len(found))
     rank = {number: scores[number] / (1 + LENGTH * len(each.content) / usual) for number, each in found.items()}
-    near = sorted(rank, key=lambda each: -rank[each])[:NAMED]
+    near = heapq.nlargest(NAMED, rank, rank.__getitem__)
     return tuple(_named(found[each]) for each in near if rank[each] >= SHARE_OF_BEST * rank[near[0]])
 
 

@@ -7,8 +7,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Final, TypeVar
 
 READ_THREADS: Final = 2
 """Of each project. Each has its own cache of pages, and Python runs one of them at a time."""
@@ -54,19 +54,3 @@ class Readers:
             all_there = threading.Barrier(READ_THREADS)
             for waiting in [threads.submit(all_there.wait) for _ in range(READ_THREADS)]:
                 waiting.result()
-
-
-def at_latest(reading: Future[Any], timeout_s: float, then: Callable[[], None]) -> None:
-    """Call `then` on this event loop once: when that is done, and after `timeout_s` seconds if it is not."""
-    loop = asyncio.get_running_loop()
-    is_called = False
-
-    def call() -> None:
-        nonlocal is_called
-        timer.cancel()
-        if not is_called:
-            is_called = True
-            then()
-
-    timer = loop.call_later(timeout_s, call)
-    reading.add_done_callback(lambda _: loop.call_soon_threadsafe(call))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -25,11 +23,9 @@ from remembrancer.actors.store.memory_files import (
     target_of,
 )
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.near_memories import near_by_words
 from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.readers import Readers, at_latest
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
@@ -42,23 +38,16 @@ from remembrancer.protocol.writes import (
     BatchApplied,
     EraseMemory,
     ImportSessions,
-    NearMemory,
     Operation,
     Rejected,
     RestoredResult,
     SessionsImported,
     StoredResult,
-    StoreMemory,
     Submit,
     SubmitBatch,
     UpdatedResult,
     memory_id_of,
 )
-
-NEAR_S: Final = 0.001
-"""The time that an acknowledgement waits, once it could be given, for what is near the memory."""
-LOOKING: Final = 2
-"""Memories beside which others are looked for at once: where more are stored, as by an import, nobody reads that."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +55,7 @@ logger = logging.getLogger(__name__)
 class WriteHandlers:
     """Carries out writes; what they change is embedded anew, and not found any more by what it was.
 
-    `on_commit` is told the name of each file that something was committed to. `readers` are the threads that read.
+    `on_commit` is told the name of each file that something was committed to.
     """
 
     def __init__(
@@ -76,7 +65,6 @@ class WriteHandlers:
         index: IndexManager,
         scheduler: EmbeddingScheduler,
         gate: LoadGate,
-        readers: Readers,
         on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
@@ -84,9 +72,6 @@ class WriteHandlers:
         self._index = index
         self._scheduler = scheduler
         self._gate = gate
-        self._readers = readers
-        self._looking: defaultdict[str, list[Future[tuple[NearMemory, ...]]]] = defaultdict(list)
-        """By file."""
         self._on_commit = on_commit
         self._writing: set[asyncio.Future[list[Outcome]]] = set()
         """Notes."""
@@ -238,14 +223,6 @@ class WriteHandlers:
             answer(target)
             return
 
-        change = operation.change
-        if (
-            isinstance(change, StoreMemory)
-            and not isinstance(target, (NoteFiles, Move))
-            and not self._is_looking(target.name)
-        ):
-            answer = self._naming_near(target, change, operation.session_id, answer)
-
         def done(outcomes: list[Outcome]) -> None:
             (reply,) = self._follow_up(target, [operation], outcomes)
             elsewhere = self._moved_from(target, operation, reply)
@@ -264,36 +241,6 @@ class WriteHandlers:
             self._committer.commit(target, [operation], done)
         except RemembrancerError as error:
             answer(error)
-
-    def _naming_near(
-        self, target: Records, change: StoreMemory, session_id: str, answer: Callable[[Answer], None]
-    ) -> Callable[[Answer], None]:
-        """Have memories that are near a new one looked for while it is committed. Returns the function that answers: it
-        names those that were found in time."""
-        # The reader's own future: one that is done when the commit is wakes nobody.
-        looking = self._readers.of(target.name).submit(near_by_words, target, change.content, session_id)
-        looking.add_done_callback(_note_failure)
-        self._looking[target.name].append(looking)
-
-        def answer_naming(reply: Applied) -> None:
-            found = looking.result() if looking.done() and looking.exception() is None else ()
-            near = tuple(each for each in found if each.memory_id != change.supersedes)
-            answer(msgspec.structs.replace(reply, near=near) if near else reply)
-
-        def answer_in_time(reply: Answer) -> None:
-            if not isinstance(reply, Applied):
-                answer(reply)
-            elif looking.done():
-                answer_naming(reply)
-            else:
-                at_latest(looking, NEAR_S, partial(answer_naming, reply))
-
-        return answer_in_time
-
-    def _is_looking(self, name: str) -> bool:
-        """True if `LOOKING` memories of that file are beside which others are looked for."""
-        self._looking[name] = [each for each in self._looking[name] if not each.done()]
-        return len(self._looking[name]) >= LOOKING
 
     def _moved_from(self, target: Target, operation: Operation, reply: Answer) -> Target | None:
         """The lane to try next: the memory was moved between the look for it and the commit. None: it was not."""
@@ -349,9 +296,3 @@ def _memory_of(operation: Operation) -> tuple[str, str]:
     """The memory that an operation is about, as the project and the id: the same id in two projects may be two
     memories, and is never a way from one into the other."""
     return operation.project.id, memory_id_of(operation.change) or operation.operation_id
-
-
-def _note_failure(looking: Future[tuple[NearMemory, ...]]) -> None:
-    error = looking.exception()
-    if error is not None:
-        logger.warning("what is near a memory was not found", extra={"reason": repr(error)})

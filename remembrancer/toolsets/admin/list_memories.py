@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.errors import MemoryUnavailable
-from remembrancer.protocol.kinds import GivenKind
+from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
 from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of
@@ -23,7 +23,7 @@ class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     offset: Offset | UnsetType = UNSET
     scope: list[Scope] | UnsetType = UNSET
     type: list[MemoryType] | UnsetType = UNSET
-    kind: list[GivenKind] | UnsetType = UNSET
+    kind: list[Kind] | UnsetType = UNSET
     domain: list[str] | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     min_importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET

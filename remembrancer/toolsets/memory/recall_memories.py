@@ -17,7 +17,7 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.kinds import SESSION_RECORD, Kind
 from remembrancer.protocol.reads import Filters, Notice, ProfileName, Recall, Recalled, Strategy
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
@@ -164,7 +164,10 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
 
 def _kinds(kinds: list[str]) -> tuple[Kind, ...]:
     """The kinds asked for, each once. The schema does not list them a second time: every session pays for it."""
-    return tuple(dict.fromkeys(clean_kind(kind, field=f"kind[{place}]") for place, kind in enumerate(kinds)))
+    return tuple(
+        SESSION_RECORD if kind == SESSION_RECORD else clean_kind(kind, field=f"kind[{place}]")
+        for place, kind in enumerate(dict.fromkeys(kinds))
+    )
 
 
 def _utc_offset_s(moment: str | UnsetType) -> float | None:

@@ -503,9 +503,9 @@ BrowsedRows = ActivityRead | SessionsListed | TurnsRead | PairRows | UsageRows |
 class Records(SearchedTexts, BackgroundRecords, Protocol):
     """One file of records."""
 
-    def with_rare(self, phrases: Sequence[Phrase], filters: Filters, most: int) -> tuple[int, list[list[int]]]:
-        """The number of all memories that are not forgotten, and for each phrase those that have it and pass the
-        filters; none where they are more than `most`."""
+    def with_rare(self, phrases: Sequence[Phrase], most: int) -> tuple[int, list[list[int]]]:
+        """The number of all memories that are not forgotten, and for each phrase that `most` memories have at most, and
+        one at least, those that have it, whosever they are."""
 
     @property
     def graph(self) -> GraphRecords:

@@ -95,6 +95,8 @@ class SqliteSearch(SqliteWords):
     """The part of `Records` that finds memories and shows lists of them."""
 
     _file: SqliteFile
+    _common: set[Phrase]
+    """Phrases that many memories have, as `with_rare` has found: it need not ask for them again."""
 
     def keyword_hits(
         self,
@@ -150,16 +152,18 @@ class SqliteSearch(SqliteWords):
             any(there for sort, _, there in rows if sort == "graph"),
         )
 
-    def with_rare(self, phrases: Sequence[Phrase], filters: Filters, most: int) -> tuple[int, list[list[int]]]:
-        passing = _passing(filters)
+    def with_rare(self, phrases: Sequence[Phrase], most: int) -> tuple[int, list[list[int]]]:
+        asked = [each for each in phrases if each not in self._common]
         # One row for each phrase: for each that is read, Python's lock would change hands.
-        part = f"""SELECT group_concat(rowid) FROM (SELECT memories_text.rowid FROM memories_text {passing.join}
-                   WHERE memories_text MATCH ? AND {passing.condition} LIMIT ?)"""  # noqa: S608 - fixed clauses
-        asked = [each for phrase in phrases for each in (expression_of([phrase]), *passing.arguments, most + 1)]
+        part = "SELECT group_concat(rowid) FROM (SELECT rowid FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
+        arguments = [each for phrase in asked for each in (expression_of([phrase]), most + 1)]
         total = "SELECT coalesce(sum(count), 0) FROM tallies WHERE NOT forgotten"
-        ((count,), *rows) = self._file.read(" UNION ALL ".join([total, *[part] * len(phrases)]), asked)
-        found = [list(map(int, numbers.split(","))) if numbers else [] for (numbers,) in rows]
-        return count, [numbers if len(numbers) <= most else [] for numbers in found]
+        ((count,), *rows) = self._file.read(" UNION ALL ".join([total, *[part] * len(asked)]), arguments)
+        found = {
+            each: list(map(int, numbers.split(","))) for each, (numbers,) in zip(asked, rows, strict=True) if numbers
+        }
+        self._common.update(each for each, numbers in found.items() if len(numbers) > most)
+        return count, [found[each] for each in asked if each in found and each not in self._common]
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         if isinstance(filters, FindNear):
