@@ -317,10 +317,10 @@ def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) ->
     )
 
 
-def run_bridge() -> None:
+def run_bridge(*arguments: str) -> None:
     """Run `remembrancer mcp`."""
     sys.stdout = os.fdopen(1, "w", closefd=False)
-    _main("mcp")
+    _main("mcp", *arguments)
 
 
 def _main(*arguments: str) -> None:

@@ -47,16 +47,16 @@ class BridgeClient:
 
     process: subprocess.Popen[bytes] | ForkedProcess
 
-    def __init__(self, *, leave_s: float | None = None, is_forked: bool = False, **environ: str) -> None:
+    def __init__(self, *arguments: str, leave_s: float | None = None, is_forked: bool = False, **environ: str) -> None:
         if is_forked:
             source, sink = os.pipe()
-            self.process = ForkedProcess(run_bridge, environ={**os.environ, **environ}, stdout=sink)
+            self.process = ForkedProcess(run_bridge, *arguments, environ={**os.environ, **environ}, stdout=sink)
             os.close(sink)
             self._output: IO[bytes] = os.fdopen(source, "rb", buffering=0)
         else:
             program = ["-m", "remembrancer", "mcp"] if leave_s is None else ["-c", PATIENT_TO_LEAVE, str(leave_s)]
             self.process = subprocess.Popen(
-                [sys.executable, *program],
+                [sys.executable, *program, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
