@@ -19,8 +19,10 @@ import psutil
 
 from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask_status, is_up
+from remembrancer.commands.runtime_client import ask, ask_status, is_up, wait_down
+from remembrancer.commands.runtime_commands import STOP_LIMIT_S
 from remembrancer.commands.status import find_problems, report
+from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
@@ -67,6 +69,16 @@ def patiently(
         time.sleep(0.1)
 
 
+def stop_runtime(home: Path) -> None:
+    """Stop the runtime of a home, if one is up, as `remembrancer down` does, though on a busy machine not at once."""
+    paths, give_up_at = RuntimePaths(home), time.monotonic() + PATIENCE_S
+    while is_up(paths):
+        assert time.monotonic() < give_up_at, f"the runtime of {home} does not end"
+        with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):
+            ask(paths, AskDown("the test has ended"))
+        wait_down(paths, STOP_LIMIT_S)
+
+
 class Runtime:
     """The runtime of one home, whoever started it."""
 
@@ -101,16 +113,8 @@ class Runtime:
         return await self.is_ready() and status["write_queue"]["depth"] == 0 and status["embedding"]["pending"] == 0
 
     async def down(self) -> None:
-        """`remembrancer down`, which has to succeed, though on a busy machine not at once."""
-        done = await asyncio.to_thread(command, "down", home=self.home)
-        if done.returncode == exit_codes.NO_ANSWER and is_up(RuntimePaths(self.home)):
-            done = await asyncio.to_thread(command, "down", home=self.home)
-        assert done.returncode in (exit_codes.OK, exit_codes.NO_ANSWER, exit_codes.NOT_RUNNING), done.stderr
-
-        async def is_down() -> bool:
-            return not is_up(RuntimePaths(self.home))
-
-        await until(is_down)
+        """Stop it."""
+        await asyncio.to_thread(stop_runtime, self.home)
 
     def recorded(self) -> list[tuple[str, int]]:
         """Role and process id of what the launcher runs now; it is asked again while it does not answer."""

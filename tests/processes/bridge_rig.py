@@ -144,14 +144,18 @@ class BridgeClient:
 @contextmanager
 def bridge(**environ: str) -> Iterator[BridgeClient]:
     """Its requests wait long for their answers, unless `environ` says otherwise."""
-    with _closed(BridgeClient(leave_s=None, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})) as client:
+    with _closed(
+        BridgeClient(leave_s=None, is_forked=False, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
+    ) as client:
         yield client
 
 
 @contextmanager
 def forked_bridge(**environ: str) -> Iterator[BridgeClient]:
     """As `bridge`, for what is not about the start of a process: it is forked, and the runtime that it starts."""
-    with _closed(BridgeClient(is_forked=True, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})) as client:
+    with _closed(
+        BridgeClient(leave_s=None, is_forked=True, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
+    ) as client:
         yield client
 
 

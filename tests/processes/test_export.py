@@ -27,10 +27,10 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, stop, store
+from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
-from tests.runtime import Runtime
+from tests.runtime import Runtime, stop_runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -80,7 +80,7 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     assert (again["imported"], again["present"]) == (0, 9)
     assert exported(second) == after
 
-    stop(second)
+    stop_runtime(second)
     assert exported(second) == after, "an export needs no runtime"
     ask(second, store("new", "Something new."), REMEMBRANCER_EMBEDDERS="1")
     until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
@@ -121,7 +121,7 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
 
     nothing = write_lines(home / "bad", "four")
     nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
-    stop(home)
+    stop_runtime(home)
     report = json.loads(command("import", str(nothing), "--json", home=home).stdout)
     assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (0, 1, 3)
     assert not is_up(RuntimePaths(home)), "a file of which nothing is left starts nothing"
@@ -205,7 +205,7 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
     assert full.returncode == exit_codes.REFUSED
     assert b"database_limit_bytes" in full.stderr
     assert b"were imported before" in full.stderr
-    stop(home)
+    stop_runtime(home)
     report = json.loads(done("import", str(file), "--json", home=home))
     assert report["imported"] > 0
     assert report["imported"] + report["present"] == len(names)

@@ -16,8 +16,7 @@ import pytest
 
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes
-from tests.processes.portable_rig import stop
-from tests.runtime import Runtime, command, until
+from tests.runtime import Runtime, command, stop_runtime, until
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
@@ -64,7 +63,7 @@ def shell(home: Path, tmp_path: Path) -> Iterator[Shell]:
     (tmp_path / "app").mkdir()
     (tmp_path / "other").mkdir()
     yield Shell(home, tmp_path / "app")
-    stop(home)
+    stop_runtime(home)
 
 
 def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: Shell, tmp_path: Path) -> None:
