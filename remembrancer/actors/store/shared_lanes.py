@@ -566,6 +566,7 @@ class SharedLanes:
                 await opened.snapshots.say_left()
             except RemembrancerError as error:  # then the others expect it back for some days
                 logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
+            await self.give_back_lease(name)
             del self._open[name]
             await self._committer.run(name, lane.close)
             await opened.journal.aclose()
