@@ -136,6 +136,14 @@ def test_the_page_of_the_architecture_begins_with_where_things_are() -> None:
     assert len(page.split()) <= 2000
 
 
+def test_every_path_of_the_page_of_the_architecture_is_where_it_says() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("\n## The data")[0]
+    bases = (ROOT, ROOT / "remembrancer", ROOT / "remembrancer" / "actors" / "store")
+    named = re.findall(r"`([\w/]+(?:/|\.py|\.json))`", page)
+    assert {"commands/", "memory/chunks.py", "records/schema.py"} <= set(named)
+    assert [path for path in named if not any((base / path).exists() for base in bases)] == []
+
+
 def test_every_option_that_a_page_gives_a_command_is_one_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     given: dict[tuple[str, ...], set[str]] = {}
     for page in pages():
