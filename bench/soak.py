@@ -566,11 +566,11 @@ async def check_what_is_left(home: Path, soak: Soak) -> None:
     """After the runtime was stopped: its processes and files."""
 
     def left() -> list[str]:
-        mine = psutil.process_iter(["environ", "cmdline", "status"])
+        mine = psutil.process_iter(["environ", "cwd", "cmdline", "status"])
         return [
             " ".join(each.info["cmdline"] or ())
             for each in mine
-            if (each.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(home)
+            if str(home) in ((each.info["environ"] or {}).get("REMEMBRANCER_HOME"), each.info["cwd"])
             and each.info["status"] != psutil.STATUS_ZOMBIE
         ]
 

@@ -3,6 +3,7 @@ imported everything once. For what is not about the start of a process: imports 
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import gc
 import importlib
@@ -13,6 +14,7 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -44,7 +46,7 @@ _server.set_forkserver_preload(["tests.preloaded"])
 
 class ForkedProcess:
     """A child that runs `target(*arguments)`; with this process's umask, and by default with its environment and
-    directory as they are now.
+    directory as they are now. What it prints goes where this process's output goes, or into the pipe `stdout`.
 
     As `subprocess.Popen` in what it has. `/proc` shows the environment that the server began with, which names no home.
     """
@@ -55,23 +57,31 @@ class ForkedProcess:
         *arguments: object,
         environ: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        stdout: int | None = None,
     ) -> None:
         with mock.patch.dict(os.environ, BEFORE_TESTS, clear=True):  # the server outlives the test that starts it
             multiprocessing.forkserver.ensure_running()
         source, sink = os.pipe()
-        with os.fdopen(source, "rb", buffering=0) as reader:
-            self.stdin = os.fdopen(sink, "wb", buffering=0)
-            passed = multiprocessing.connection.Connection(os.dup(reader.fileno()), writable=False)
-            os.umask(umask := os.umask(0o077))
-            self._process = _server.Process(
-                target=_become,
-                args=(passed, umask, dict(environ or os.environ), str(directory or Path.cwd()), target, arguments),
-                daemon=True,
-            )
-            self._process.start()
-            passed.close()
+        self.stdin = os.fdopen(sink, "wb", buffering=0)
+        passed = [multiprocessing.connection.Connection(source, writable=False)]
+        if stdout is not None:
+            passed.append(multiprocessing.connection.Connection(os.dup(stdout), readable=False))
+        os.umask(umask := os.umask(0o077))
+        self._process = _server.Process(
+            target=_become,
+            args=(passed, umask, dict(environ or os.environ), str(directory or Path.cwd()), target, arguments),
+            daemon=True,
+        )
+        self._process.start()
+        for each in passed:
+            each.close()
         assert self._process.pid is not None
         self.pid: int = self._process.pid
+
+    @property
+    def sentinel(self) -> int:
+        """A descriptor that can be read once it is gone."""
+        return self._process.sentinel
 
     def poll(self) -> int | None:
         """Its exit status (negative: the signal); None while it runs."""
@@ -107,6 +117,44 @@ def start_command(*arguments: str, environ: Mapping[str, str], printed: Path) ->
     process = ForkedProcess(_command, arguments, printed, printed, Path(os.devnull), environ=environ)
     process.stdin.close()
     return process
+
+
+async def start_bridge(environ: Mapping[str, str], directory: Path, limit_bytes: int) -> ForkedBridge:
+    """Start `remembrancer mcp`, whose runtimes are forked as well. A line of its output has so many bytes at most."""
+    loop = asyncio.get_running_loop()
+    source, sink = os.pipe()
+    process = await asyncio.to_thread(ForkedProcess, run_bridge, environ=environ, directory=directory, stdout=sink)
+    os.close(sink)
+    reader = asyncio.StreamReader(limit_bytes)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0))
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, process.stdin)
+    return ForkedBridge(process, asyncio.StreamWriter(transport, protocol, None, loop), reader)
+
+
+class ForkedBridge:
+    """As `asyncio.subprocess.Process` in what it has."""
+
+    def __init__(self, process: ForkedProcess, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
+        self._process = process
+        self.stdin = stdin
+        self.stdout = stdout
+        self.pid = process.pid
+        self.kill = process.kill
+        self.send_signal = process.send_signal
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        gone = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._process.sentinel, gone.set)
+        try:
+            await gone.wait()
+        finally:
+            loop.remove_reader(self._process.sentinel)
+        return self._process.wait()
 
 
 def run_command(
@@ -199,6 +247,11 @@ def forking() -> AbstractContextManager[object]:
 
 
 def _run_module(module: str, *arguments: str) -> None:
+    """As `python -P -m`, with what the path customizes in every interpreter."""
+    sys.orig_argv = [sys.executable, "-P", "-m", module, *arguments]
+    for directory in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        if (customized := Path(directory) / "sitecustomize.py").exists():
+            runpy.run_path(str(customized))
     package, _, name = module.rpartition(".")
     if module == "remembrancer":
         _main(*arguments)
@@ -220,7 +273,7 @@ def run_actor(role: Role, constants: Mapping[str, float] | None = None) -> None:
 
 
 def _become(
-    given: multiprocessing.connection.Connection,
+    given: list[multiprocessing.connection.Connection],
     umask: int,
     environ: dict[str, str],
     directory: str,
@@ -228,8 +281,9 @@ def _become(
     arguments: tuple[object, ...],
 ) -> None:
     """In the child: what a process that was started anew would have, then its work."""
-    os.dup2(given.fileno(), 0)
-    given.close()
+    for number, each in enumerate(given):
+        os.dup2(each.fileno(), number)
+        each.close()
     os.umask(umask)
     _live(environ, directory, target, *arguments)
 
@@ -261,6 +315,12 @@ def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) ->
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
     )
+
+
+def run_bridge(*arguments: str) -> None:
+    """Run `remembrancer mcp`."""
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    _main("mcp", *arguments)
 
 
 def _main(*arguments: str) -> None:

@@ -8,6 +8,7 @@ test is about stands in that test. `TEST_PATIENCE=3` makes all that stand here t
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -31,5 +32,13 @@ PATIENT_JOURNAL: Final = dict.fromkeys(
 async def until(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     """Return when `condition()` is true. Raises `TimeoutError` after `timeout_s`."""
     with anyio.fail_after(timeout_s):
-        while not condition():  # noqa: ASYNC110 - what is asked about has no event
-            await anyio.sleep(0.005)
+        began = time.monotonic()
+        while not condition():  # what is asked about has no event
+            await anyio.sleep(pause_s(began, 0.005))
+            began = time.monotonic()
+
+
+def pause_s(asked_at: float, least_s: float) -> float:
+    """The time until a question that was put at `asked_at`, and is answered now, is put again: it takes a third of the
+    processor at most, which those need who bring about what is waited for."""
+    return max(least_s, 2 * (time.monotonic() - asked_at))

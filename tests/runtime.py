@@ -17,23 +17,27 @@ from typing import Any
 
 import psutil
 
-from bench.client import StdioClient
+from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask_status, is_up
+from remembrancer.commands.runtime_client import ask, ask_status, is_up, wait_down
+from remembrancer.commands.runtime_commands import STOP_LIMIT_S
 from remembrancer.commands.status import find_problems, report
+from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
-from tests.forked import run_command, start_runtime
-from tests.patience import PATIENCE_S
+from tests.forked import run_command, start_bridge, start_runtime
+from tests.patience import PATIENCE_S, pause_s
 
 
 async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> None:
     """Ask again and again until `condition` holds, as a client has to. Fails the test when patience ends."""
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
+    deadline = began + timeout_s
     while not await condition():
         assert time.monotonic() < deadline, f"{condition.__name__} did not come about within {timeout_s:.0f} s"
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(pause_s(began, 0.05))
+        began = time.monotonic()
 
 
 def command(
@@ -63,6 +67,16 @@ def patiently(
         if done.returncode != exit_codes.NO_ANSWER or time.monotonic() > give_up_at:
             return done
         time.sleep(0.1)
+
+
+def stop_runtime(home: Path) -> None:
+    """Stop the runtime of a home, if one is up, as `remembrancer down` does, though on a busy machine not at once."""
+    paths, give_up_at = RuntimePaths(home), time.monotonic() + PATIENCE_S
+    while is_up(paths):
+        assert time.monotonic() < give_up_at, f"the runtime of {home} does not end"
+        with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):
+            ask(paths, AskDown("the test has ended"))
+        wait_down(paths, STOP_LIMIT_S)
 
 
 class Runtime:
@@ -99,16 +113,8 @@ class Runtime:
         return await self.is_ready() and status["write_queue"]["depth"] == 0 and status["embedding"]["pending"] == 0
 
     async def down(self) -> None:
-        """`remembrancer down`, which has to succeed, though on a busy machine not at once."""
-        done = await asyncio.to_thread(command, "down", home=self.home)
-        if done.returncode == exit_codes.NO_ANSWER and is_up(RuntimePaths(self.home)):
-            done = await asyncio.to_thread(command, "down", home=self.home)
-        assert done.returncode in (exit_codes.OK, exit_codes.NO_ANSWER, exit_codes.NOT_RUNNING), done.stderr
-
-        async def is_down() -> bool:
-            return not is_up(RuntimePaths(self.home))
-
-        await until(is_down)
+        """Stop it."""
+        await asyncio.to_thread(stop_runtime, self.home)
 
     def recorded(self) -> list[tuple[str, int]]:
         """Role and process id of what the launcher runs now; it is asked again while it does not answer."""
@@ -192,8 +198,16 @@ class Runtime:
         return found
 
 
-class Session(StdioClient):
-    """A session of a client whose runtime, where none is up, is forked."""
+class ColdSession(StdioClient):
+    """A session of a client whose bridge is forked, and the runtime that this starts where none is up."""
+
+    async def start(self) -> None:
+        self.process = await start_bridge(self._environ, self._cwd, LINE_LIMIT_BYTES)  # type: ignore[assignment]
+        self._reader = asyncio.create_task(self._read())
+
+
+class Session(ColdSession):
+    """As its base; a runtime is up before it begins."""
 
     async def start(self) -> None:
         await asyncio.to_thread(start_runtime, self._environ)

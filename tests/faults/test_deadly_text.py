@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.client import StdioClient
 from remembrancer.actors.store.vectors.embedding_queue import MAX_DEATHS
-from tests.runtime import Runtime, until
+from tests.runtime import Runtime, Session, until
 
 pytestmark = pytest.mark.anyio
 
@@ -28,13 +27,13 @@ if "remembrancer.actors.embedder" in sys.orig_argv:
 
     workers.split_passages = split_or_die
 """
-"""Run by every Python process that finds it on its path: a real embedder, with a text that it dies of."""
+"""Run by every process of the runtime that finds it on its path: a real embedder, with a text that it dies of."""
 
 
 async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_words(home: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(MORTAL)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
-    async with StdioClient(home, environ={"PYTHONPATH": path}) as client:
+    async with Session(home, environ={"PYTHONPATH": path}) as client:
         for number in range(10):
             await client.store(f"Note {number} about cranes in the harbour.")
         deadly = await client.store("The poison cupboard is in the laboratory.")

@@ -1,4 +1,4 @@
-"""Trouble while notes are read: processes are killed, an index is deleted under load, thousands of files change."""
+"""Trouble while notes are read: processes are killed, an index is deleted under load, many files change."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.runtime import Runtime, note_session, until
 
 pytestmark = [pytest.mark.anyio]
 FILES = 60
+MANY_FILES = 1500
 
 
 def write(workspace: Path, number: int, about: str) -> None:
@@ -133,19 +134,19 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
             return await has(1)
 
         async def has_all() -> bool:
-            return await has(5000)
+            return await has(MANY_FILES)
 
         async def shows_the_old_note() -> bool:
             return "lighthouse" in str(await client.call("memory_search", query="harbour0"))
 
         await until(has_one)
         git("checkout", "-qb", "many")
-        for number in range(5000):
+        for number in range(MANY_FILES):
             write(workspace, number, "windmill")
         await until(has_all)
 
         async def finds_the_last() -> bool:
-            return "memory/note4999.md" in await paths(client, "harbour4999")
+            return f"memory/note{MANY_FILES - 1}.md" in await paths(client, f"harbour{MANY_FILES - 1}")
 
         await until(finds_the_last)
         git("add", "-A")

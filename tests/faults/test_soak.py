@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from pathlib import Path
 
 import pytest
 
-from bench.harness import Runtime
+import tests.runtime
+from bench import harness, soak
 from bench.soak import Expected, Session, Soak, State, compare, run
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.writes import ForgetMemory, TagMemory
@@ -18,17 +20,29 @@ KILLS = 20
 PACE_S = 0.5
 
 
+class ForkedRuntime(harness.Runtime):
+    """As its base, but that commands are forked."""
+
+    async def command(self, *arguments: str, directory: Path | None = None) -> tuple[int, str]:
+        done = await asyncio.to_thread(
+            tests.runtime.command, *arguments, home=self.home, directory=directory, variables=self.environ
+        )
+        return done.returncode, done.stdout
+
+
 @pytest.mark.anyio
 @pytest.mark.hurried
 @pytest.mark.usefixtures("home")
-async def test_what_six_sessions_were_acknowledged_bears_twenty_kills() -> None:
+async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak, "Runtime", ForkedRuntime)
+    monkeypatch.setattr(soak, "StdioClient", tests.runtime.Session)
     seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
     print(f"FAULT_SEED={seed}")
-    soak = await run(KILLS, 6, seed, PACE_S, embedders=1)
-    assert not soak.wrong, soak.wrong[:5]
-    assert (soak.lost, soak.doubled) == (0, 0)
-    assert sum(soak.kills.values()) == KILLS
-    assert soak.acknowledged > KILLS
+    found = await run(KILLS, 6, seed, PACE_S, embedders=1)
+    assert not found.wrong, found.wrong[:5]
+    assert (found.lost, found.doubled) == (0, 0)
+    assert sum(found.kills.values()) == KILLS
+    assert found.acknowledged > KILLS
 
 
 def test_the_soak_notices_what_is_lost_doubled_or_back_again(home: Path) -> None:
@@ -44,14 +58,14 @@ def test_the_soak_notices_what_is_lost_doubled_or_back_again(home: Path) -> None
     forgotten = change_operation("forget", ForgetMemory(ids["forgotten"]))
     records.apply([*stored.values(), again, *tagged, forgotten])
     records.close()
-    soak = Soak(0)
-    session = Session(0, Runtime.__new__(Runtime), soak, iter(()), random.Random(0), home)
+    empty = Soak(0)
+    session = Session(0, ForkedRuntime.__new__(ForkedRuntime), empty, iter(()), random.Random(0), home)
 
     def compared() -> tuple[int, int, int]:
-        soak.lost = soak.doubled = 0
-        soak.wrong.clear()
-        compare([session], home, soak)
-        return soak.lost, soak.doubled, len(soak.wrong)
+        empty.lost = empty.doubled = 0
+        empty.wrong.clear()
+        compare([session], home, empty)
+        return empty.lost, empty.doubled, len(empty.wrong)
 
     def expect(name: str, state: State, **changes: int) -> None:
         session.expected = {ids[name]: Expected(state)}

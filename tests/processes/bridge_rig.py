@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -20,7 +20,7 @@ from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from tests.forked import ForkedProcess, run_actor
+from tests.forked import ForkedProcess, run_actor, run_bridge
 from tests.patience import PATIENCE_S
 
 HANDSHAKE: dict[str, Any] = {
@@ -42,17 +42,28 @@ class BridgeClient:
     """A client that has started `remembrancer mcp` and speaks to it.
 
     `leave_s`: the time that the bridge waits for open answers when its input has ended, if it is another than ever.
+    `is_forked`: the bridge is, and the runtime that it starts.
     """
 
-    def __init__(self, *arguments: str, leave_s: float | None = None, **environ: str) -> None:
-        program = ["-m", "remembrancer", "mcp"] if leave_s is None else ["-c", PATIENT_TO_LEAVE, str(leave_s)]
-        self.process = subprocess.Popen(
-            [sys.executable, *program, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **environ},
-        )
+    process: subprocess.Popen[bytes] | ForkedProcess
+
+    def __init__(self, *arguments: str, leave_s: float | None = None, is_forked: bool = False, **environ: str) -> None:
+        if is_forked:
+            source, sink = os.pipe()
+            self.process = ForkedProcess(run_bridge, *arguments, environ={**os.environ, **environ}, stdout=sink)
+            os.close(sink)
+            self._output: IO[bytes] = os.fdopen(source, "rb", buffering=0)
+        else:
+            program = ["-m", "remembrancer", "mcp"] if leave_s is None else ["-c", PATIENT_TO_LEAVE, str(leave_s)]
+            self.process = subprocess.Popen(
+                [sys.executable, *program, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **environ},
+            )
+            assert self.process.stdout is not None
+            self._output = self.process.stdout
         self._rest = b""
         self._next = 0
         self.lines: list[bytes] = []
@@ -68,13 +79,12 @@ class BridgeClient:
 
     def hear(self, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The next message; raises `TimeoutError` when none comes, `EOFError` at the end."""
-        assert self.process.stdout is not None
         deadline = time.monotonic() + timeout_s
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([self._output], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
                 raise TimeoutError
-            data = os.read(self.process.stdout.fileno(), 65536)
+            data = os.read(self._output.fileno(), 65536)
             if not data:
                 raise EOFError
             self._rest += data
@@ -126,15 +136,26 @@ class BridgeClient:
         """End this client, whatever state it is in."""
         self.process.kill()
         self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self._output.close()
 
 
 @contextmanager
 def bridge(**environ: str) -> Iterator[BridgeClient]:
     """Its requests wait long for their answers, unless `environ` says otherwise."""
-    with _closed(BridgeClient(leave_s=None, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})) as client:
+    with _closed(
+        BridgeClient(leave_s=None, is_forked=False, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
+    ) as client:
+        yield client
+
+
+@contextmanager
+def forked_bridge(**environ: str) -> Iterator[BridgeClient]:
+    """As `bridge`, for what is not about the start of a process: it is forked, and the runtime that it starts."""
+    with _closed(
+        BridgeClient(leave_s=None, is_forked=True, **{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
+    ) as client:
         yield client
 
 

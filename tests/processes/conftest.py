@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT_OF_FILES, processes_of
-from tests.processes.portable_rig import stop
-from tests.runtime import Runtime
+from tests.runtime import Runtime, stop_runtime
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def without_embedders(home: Path, without_upkeep: None, monkeypatch: pytest.Monk
     runtime of the home is stopped at the end."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
     yield
-    stop(home)
+    stop_runtime(home)
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def second(home: Path, without_upkeep: None) -> Iterator[Path]:
     directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=ROOT_OF_FILES))
     try:
         yield directory
-        stop(directory)
+        stop_runtime(directory)
     finally:
         left = processes_of(directory)
         for process in left:

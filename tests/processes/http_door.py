@@ -18,8 +18,9 @@ from remembrancer.config.tokens import Tokens
 from tests.forked import ForkedProcess, start_command
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
-from tests.processes.portable_rig import done, start, stop
+from tests.processes.portable_rig import done, start
 from tests.processes.runtimes import until
+from tests.runtime import stop_runtime
 
 VERSION = "2025-11-25"
 
@@ -101,6 +102,6 @@ def http_door(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     door = Door(home, port)
     with door.client:
         yield door
-    stop(home)
+    stop_runtime(home)
     if door.opened is not None:
         door.opened.wait(PATIENCE_S)

@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 
-from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import connected_store, is_up
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
@@ -56,19 +55,6 @@ def start(home: Path, **environ: str) -> None:
     """Start a runtime as a session does. Fails the test where it does not come up."""
     start_runtime({**os.environ, "REMEMBRANCER_HOME": str(home), **environ})
     assert is_up(RuntimePaths(home))
-
-
-def stop(home: Path) -> None:
-    """Stop the runtime, if one is up. On a busy machine that may take longer than a person is kept waiting for it."""
-
-    def is_down() -> bool:
-        if is_up(RuntimePaths(home)):
-            finished = command("down", home=home)
-            well_enough = (exit_codes.OK, exit_codes.NO_ANSWER, exit_codes.NOT_RUNNING)
-            assert finished.returncode in well_enough, finished.stderr.decode()
-        return not is_up(RuntimePaths(home))
-
-    until(is_down)
 
 
 def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessS
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import ForkedProcess
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, pause_s
 from tests.processes.badly_behaved import launch
 
 PATIENT = {"REMEMBRANCER_HEARTBEAT_INTERVAL_S": "0.1", "REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "20"}
@@ -34,10 +34,12 @@ T = TypeVar("T")
 
 def until(what: Callable[[], T | None], *, within_s: float = PATIENCE_S) -> T:
     """The first result of `what` that is true; fails the test when there is none in time."""
-    give_up_at = time.monotonic() + within_s
+    began = time.monotonic()
+    give_up_at = began + within_s
     while not (result := what()):
         assert time.monotonic() < give_up_at, "what was waited for has not come about"
-        time.sleep(0.02)
+        time.sleep(pause_s(began, 0.02))
+        began = time.monotonic()
     return result
 
 

@@ -29,9 +29,9 @@ from tests.operations import PROJECT
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import BridgeClient
 from tests.processes.dying_restore import restore_and_die
-from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, start, stop, store
+from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, start, store
 from tests.processes.runtimes import until
-from tests.runtime import Runtime
+from tests.runtime import Runtime, stop_runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -66,7 +66,7 @@ def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) ->
     said = json.loads(done("backup", str(archive), "--json", home=home))
     assert said["memories"] == 9
     assert archive.stat().st_mode & 0o777 == 0o600
-    stop(home)
+    stop_runtime(home)
     restore(archive, second)
     assert without_accesses(exported(second)) == without_accesses(exported(home))
     for path in second.rglob("*"):
@@ -155,7 +155,7 @@ def test_a_runtime_that_is_up_is_not_restored_over(home: Path) -> None:
 def test_a_process_of_a_crashed_runtime_is_not_restored_over(home: Path) -> None:
     ask(home, store("one", "one"))
     done("backup", str(home / "backup.tar"), home=home)
-    stop(home)
+    stop_runtime(home)
     with FileLock(RuntimePaths(home).store_lock) as lock:
         assert lock.try_acquire()
         refused = command("restore", str(home / "backup.tar"), "--yes", home=home)
@@ -172,7 +172,7 @@ def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home:
     later = home / "later.tar"
     done("backup", str(later), home=home)
     as_it_is = exported(home)
-    stop(home)
+    stop_runtime(home)
     (home / "vectors").mkdir(exist_ok=True)  # as a large project has it
     said = restore(early, home)
     assert exported(home) == as_it_was
@@ -189,7 +189,7 @@ def test_a_project_that_a_backup_does_not_have_is_set_aside(home: Path, second: 
     ask(second, store("one", "one", "user"))
     done("backup", str(second / "backup.tar"), home=second)
     fill(home)
-    stop(home)
+    stop_runtime(home)
     said = restore(second / "backup.tar", home)
     assert [line["memory"]["id"] for line in exported(home) if line["line"] == "memory"] == [id_of("one")]
     assert len(list(Path(said["set_aside"]).glob("projects/*/memory.db"))) == 2
@@ -197,7 +197,7 @@ def test_a_project_that_a_backup_does_not_have_is_set_aside(home: Path, second: 
 
 def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
     fill(home)
-    stop(home)
+    stop_runtime(home)
     archive = home / "backup.tar"
     done("backup", str(archive), home=home)
     content = archive.read_bytes()
@@ -230,7 +230,7 @@ def rewrite_manifest(content: bytes, old: bytes, new: bytes) -> bytes:
 def test_nothing_is_restored_without_consent(home: Path) -> None:
     ask(home, store("one", "one"))
     done("backup", str(home / "backup.tar"), home=home)
-    stop(home)
+    stop_runtime(home)
     before = tree(home)
     silent = command("restore", str(home / "backup.tar"), home=home)
     assert silent.returncode == exit_codes.USAGE
@@ -261,7 +261,7 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
     ask(home, store("old", "old"), store("user", "user", "user"))
     done("backup", str(home / "backup.tar"), home=home)
     ask(home, store("late", "late"), store("late user", "late", "user"))
-    stop(home)
+    stop_runtime(home)
     interrupted = 0
     for step in range(40):
         ended = run_forked(restore_and_die, step, str(home / "backup.tar"))
@@ -301,7 +301,7 @@ def everywhere(home: Path) -> set[str]:
 
 def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) -> None:
     fill(home)
-    stop(home)
+    stop_runtime(home)
     done("backup", str(home / "backup.tar"), home=home)
     as_it_was = exported(home)
     damaged = home / "user" / "memory.db"

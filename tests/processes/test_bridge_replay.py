@@ -21,9 +21,17 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge, bridge_that_leaves_late, gateway, until
-from tests.processes.portable_rig import stop
+from tests.processes.bridge_rig import (
+    HANDSHAKE,
+    BridgeClient,
+    bridge,
+    bridge_that_leaves_late,
+    forked_bridge,
+    gateway,
+    until,
+)
 from tests.processes.runtimes import until as until_there
+from tests.runtime import stop_runtime
 
 QUICK = Settings(write_budget_s=0.2, read_budget_s=0.2)
 FOREVER = 3600.0
@@ -122,12 +130,12 @@ def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_sw
 def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
     lock = FileLock(RuntimePaths(home).start_lock)
     assert lock.try_acquire()  # somebody else is starting one, and is slow
-    with bridge() as client:
+    with forked_bridge() as client:
         assert client.initialize()["result"]["serverInfo"]["name"] == "remembrancer"
         assert "store_memory" in [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
         lock.release()
         assert client.store("Deployments are on Tuesdays.")["memory_id"]
-    stop(home)
+    stop_runtime(home)
 
 
 def recorded(home: Path) -> list[int]:
@@ -159,7 +167,7 @@ def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way
             newcomer.initialize()
             assert newcomer.store("Releases are on Fridays.")["memory_id"]
         assert client.store("Reviews are on Mondays.")["memory_id"]
-    stop(home)
+    stop_runtime(home)
 
 
 def test_a_client_that_ends_its_server_by_a_signal_gets_the_exit_status_of_a_good_end(runtime: Path) -> None:
@@ -181,14 +189,14 @@ def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> 
 
 def test_a_deployment_mode_without_its_server_is_the_reason_and_mending_it_is_enough(home: Path) -> None:
     (home / "config.toml").write_text('deployment_mode = "remote"\n')
-    with bridge() as client:
+    with forked_bridge() as client:
         client.initialize()
         error = client.request("ping")["error"]
         assert "the mode remote needs the address of a Chroma server" in error["message"]
         assert error["data"]["retry_possible"] is False
         (home / "config.toml").write_text('deployment_mode = "embedded-file"\n')
         until(lambda: "result" in client.request("ping"))
-    stop(home)
+    stop_runtime(home)
 
 
 def test_a_home_that_cannot_be_used_is_named(home: Path) -> None:

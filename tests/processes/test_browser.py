@@ -26,9 +26,10 @@ from tests.conftest import PATIENT_ENVIRONMENT
 from tests.patience import PATIENCE_S
 from tests.processes.browser_visit import Page, Visit
 from tests.processes.http_door import Door, http_door
-from tests.processes.portable_rig import command, done, stop
+from tests.processes.portable_rig import command, done
 from tests.processes.runtimes import PATIENT, until
 from tests.processes.xss_payloads import PAYLOADS
+from tests.runtime import stop_runtime
 
 MOST_ASSETS_BYTES = 350_000
 Come = Callable[..., Visit]
@@ -279,7 +280,7 @@ def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published
 def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(home: Path) -> None:
     link = done("browse", "--print", "--project", str(home), home=home).decode().strip()
     assert get(link).status_code == 200
-    stop(home)
+    stop_runtime(home)
     loaded = "import sys, remembrancer.actors.gateway.actor, remembrancer.actors.gateway.http_server\n"
     loaded += "print([each for each in sys.modules if each.startswith(('jinja2', 'remembrancer.browser'))])"
     finished = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)

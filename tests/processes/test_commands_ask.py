@@ -24,10 +24,10 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Rejected
 from tests.operations import PROJECT, store_operation
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import done, fill, stop
+from tests.processes.portable_rig import done, fill
 from tests.processes.runtimes import until
 from tests.processes.test_export import write_lines
-from tests.runtime import Runtime
+from tests.runtime import Runtime, stop_runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 CONNECT = sqlite3.connect
@@ -89,7 +89,7 @@ def test_a_running_store_answers_what_its_files_say(
         until(lambda: queue.main(["drop", refused[0].operation_id]) == 0 or is_dropped())
         until(is_dropped)
     said()
-    stop(home)
+    stop_runtime(home)
     assert answers(home, said) == asked
     assert asked["records"] == "ok"
     assert len([line for line in asked["lines"] if json.loads(line)["line"] == "memory"]) == 9

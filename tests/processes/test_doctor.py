@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import os
@@ -20,6 +21,7 @@ from unittest import mock
 
 import pytest
 
+from remembrancer.actors.embedder import workers
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.commands import doctor, exit_codes
@@ -51,6 +53,8 @@ CHECKS = {
     "other hosts",
 }
 STARTS = Probed(ok=True, tools_ms=1.0, ready_ms=1.0, tools=1)
+load_once = functools.cache(workers.load_engine)
+"""Weights that are well stay so meanwhile; what cannot be loaded is tried anew each time."""
 SECRET = "the heron nests behind the third lock"
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +68,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(workers, "load_engine", load_once)
     return tmp_path
 
 

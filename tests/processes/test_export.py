@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -25,12 +24,13 @@ from remembrancer.memory.export_format import (
     encode_line,
 )
 from remembrancer.protocol.paths import RuntimePaths
+from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import PATIENCE_S
-from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, stop, store
+from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, store
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
-from tests.runtime import Runtime
+from tests.runtime import Runtime, stop_runtime
 
 pytestmark = pytest.mark.usefixtures("without_embedders")
 
@@ -80,7 +80,7 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     assert (again["imported"], again["present"]) == (0, 9)
     assert exported(second) == after
 
-    stop(second)
+    stop_runtime(second)
     assert exported(second) == after, "an export needs no runtime"
     ask(second, store("new", "Something new."), REMEMBRANCER_EMBEDDERS="1")
     until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"))
@@ -121,7 +121,7 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
 
     nothing = write_lines(home / "bad", "four")
     nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
-    stop(home)
+    stop_runtime(home)
     report = json.loads(command("import", str(nothing), "--json", home=home).stdout)
     assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (0, 1, 3)
     assert not is_up(RuntimePaths(home)), "a file of which nothing is left starts nothing"
@@ -150,21 +150,17 @@ def test_memories_can_be_imported_into_another_project(home: Path) -> None:
 
 
 def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
-    names = [f"memory {number}" for number in range(3000)]
+    names = [f"memory {number}" for number in range(1500)]
     file = write_lines(home / "lines", *names)
     ask(home, store("first", "so that a runtime is up", requested_at=time.time()))
     runtime = Runtime(home)
-    importing = subprocess.Popen(
-        [sys.executable, "-P", "-m", "remembrancer", "import", str(file), "--json"],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "REMEMBRANCER_HOME": str(home)},
-    )
+    said = home / "said"
+    importing = start_command("import", str(file), "--json", environ=os.environ, printed=said)
     database = home / "projects" / PROJECT.id / "memory.db"
     until(lambda: database.exists() and count(database) > 300)
     runtime.kill("store")
-    output, _ = importing.communicate(timeout=PATIENCE_S)
-    assert importing.returncode == 0
-    report = json.loads(output)
+    assert importing.wait(PATIENCE_S) == 0
+    report = json.loads(said.read_bytes())
     assert report["imported"] + report["present"] == len(names)
     assert count(database) == len(names) + 1
 
@@ -180,14 +176,12 @@ def count(database: Path) -> int:
 
 
 def test_an_import_that_was_killed_goes_on(home: Path) -> None:
-    names = [f"memory {number}" for number in range(2000)]
+    names = [f"memory {number}" for number in range(1000)]
     file = write_lines(home / "lines", *names)
-    importing = subprocess.Popen(
-        [sys.executable, "-P", "-m", "remembrancer", "import", str(file)], stdout=subprocess.DEVNULL
-    )
+    importing = start_command("import", str(file), environ=os.environ, printed=Path(os.devnull))
     database = home / "projects" / PROJECT.id / "memory.db"
     until(lambda: database.exists() and count(database) > 100)
-    importing.send_signal(signal.SIGKILL)
+    importing.kill()
     importing.wait()
     report = json.loads(done("import", str(file), "--json", home=home))
     assert report["present"] >= 100
@@ -211,7 +205,7 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
     assert full.returncode == exit_codes.REFUSED
     assert b"database_limit_bytes" in full.stderr
     assert b"were imported before" in full.stderr
-    stop(home)
+    stop_runtime(home)
     report = json.loads(done("import", str(file), "--json", home=home))
     assert report["imported"] > 0
     assert report["imported"] + report["present"] == len(names)
@@ -227,7 +221,7 @@ def test_a_runtime_that_cannot_start_is_said(home: Path) -> None:
 
 def test_an_export_into_a_pipe_that_is_closed_ends_without_a_traceback(home: Path) -> None:
     fill(home)
-    done("import", str(write_lines(home / "lines", *map(str, range(3000)))), home=home)
+    done("import", str(write_lines(home / "lines", *map(str, range(1000)))), home=home)
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "remembrancer", "export", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as exporting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
+from tests.forked import run_command
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import start
@@ -89,6 +91,7 @@ def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Pa
     said = {"type": "assistant", "message": {"content": [{"type": "text", "text": "It is green."}]}}
     transcript.write_text(json.dumps(said) + "\n")
     tool: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "tool_use_id": "toolu_1"}
+    start(home)
     hook("SessionStart", project, source="startup")
     hook("UserPromptSubmit", project, prompt="Run the tests")
     hook("PreToolUse", project, **tool)
@@ -273,7 +276,9 @@ def test_on_a_cold_start_the_runtime_is_started_and_not_waited_for(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, event: str, given: dict[str, Any]
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.1")
-    assert hook(event, project, **given).stdout == b""
+    whole = json.dumps({"session_id": "s", "cwd": str(project), "hook_event_name": event, **given})
+    asked = run_command("hook", event, environ=os.environ, stdin=whole.encode(), timeout_s=PATIENCE_S)
+    assert (asked.returncode, asked.stdout) == (0, b"")
     until(lambda: is_up(RuntimePaths(home)))
     monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", f"{PATIENCE_S}")
     remember(project)
@@ -355,16 +360,19 @@ def test_recording_imports_the_standard_library_and_very_little_of_ours() -> Non
     assert not imported & {"pathlib", "asyncio", "subprocess", "argparse", "hashlib", "typing", "dataclasses"}
 
 
-def test_a_hook_that_starts_a_runtime_imports_no_paths_of_pathlib(home: Path, project: Path) -> None:
+def test_a_hook_that_starts_a_runtime_imports_no_paths_of_pathlib(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It takes a quarter of what the session waits for."""
+    monkeypatch.setenv("REMEMBRANCER_HOOK_WAIT_S", "0.5")
     program = (
         "import sys\n"
         "from remembrancer.commands import hook\n"
+        f"sys.executable = {shutil.which('true')!r}\n"
         "hook.main(['UserPromptSubmit'])\n"
         "print('\\n'.join(sorted(sys.modules)))\n"
     )
     given = json.dumps({"session_id": "s", "cwd": str(project), "prompt": AARDVARK}).encode()
     done = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=True)
-    until(lambda: is_up(RuntimePaths(home)))
     assert "subprocess" in done.stdout.decode().split(), "it has started one"
     assert not set(done.stdout.decode().split()) & {"pathlib", "typing", "urllib.parse", "remembrancer.protocol.paths"}

@@ -24,7 +24,8 @@ from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from remembrancer.protocol.writes import ProjectRef
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import command, done, start, stop
+from tests.processes.portable_rig import command, done, start
+from tests.runtime import stop_runtime
 
 CONTENT = "Builds take nine minutes."
 GONE = "not here any more"
@@ -35,7 +36,7 @@ def only_consolidated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """Nothing is embedded; the runtime of the home is stopped at the end."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
     yield
-    stop(home)
+    stop_runtime(home)
 
 
 @pytest.fixture

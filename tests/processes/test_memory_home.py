@@ -23,7 +23,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
 from tests.forked import run_command, start_runtime
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import BridgeClient, bridge, until
+from tests.processes.bridge_rig import BridgeClient, forked_bridge, until
 
 MODE = {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}
 
@@ -52,7 +52,7 @@ def remembrancer(*arguments: str, **environ: str) -> subprocess.CompletedProcess
 def session(**environ: str) -> Iterator[BridgeClient]:
     """A session that has shaken hands. Where no runtime is up, one is forked."""
     start_runtime({**os.environ, **environ})
-    with bridge(**environ) as client:
+    with forked_bridge(**environ) as client:
         client.initialize()
         yield client
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -91,15 +92,18 @@ def test_what_is_written_starts_and_lists_its_tools_in_a_home_of_its_own(machine
     assert "remember that" in done.stdout
 
 
-def test_a_program_is_told_what_was_done_and_how_the_check_went(machine: Path) -> None:
-    said = json.loads(setup("cursor", "--json", check=True).stdout)
+def test_a_program_is_told_what_was_done_and_how_the_check_went(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    probed = setup_command.Probed(ok=True, tools_ms=31.5, ready_ms=1100.0, tools=10)
+    monkeypatch.setattr(setup_command, "probe", lambda *_: probed)
+    assert setup_command.main(["cursor", "--command", COMMAND, "--json"]) == exit_codes.OK
+    said = json.loads(capsys.readouterr().out)
     assert said["command"] == [COMMAND, "mcp"]
     (client,) = said["clients"]
     assert (client["client"], client["scope"], client["action"], client["done"]) == ("cursor", "user", "add", True)
     assert client["path"] == str(machine / ".cursor/mcp.json")
-    assert said["check"]["ok"]
-    assert said["check"]["tools"] >= 3
-    assert 0 < said["check"]["tools_ms"] < said["check"]["ready_ms"]
+    assert said["check"] == msgspec.to_builtins(probed)
 
 
 @pytest.mark.anyio

@@ -11,9 +11,9 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import command, start, stop
+from tests.processes.portable_rig import command, start
 from tests.processes.runtimes import until
-from tests.runtime import patiently
+from tests.runtime import patiently, stop_runtime
 
 SECRET = "The harbour master keeps a heron."
 
@@ -25,7 +25,7 @@ def _patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setenv(f"REMEMBRANCER_{budget}_BUDGET_S", "30")
     start(home)
     yield
-    stop(home)
+    stop_runtime(home)
 
 
 def traced(home: Path, wanted: str) -> Any:
