@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -35,7 +36,7 @@ async def states(rig: StoreRig) -> dict[str, str]:
 
 async def until_is(rig: StoreRig, name: str, state: str) -> None:
     while (await states(rig))[name] != state:
-        pass
+        await asyncio.sleep(0.02)
 
 
 async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:
