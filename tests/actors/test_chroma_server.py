@@ -46,7 +46,7 @@ async def is_by_meaning(rig: StoreRig) -> bool:
 
 
 async def until_by_meaning(rig: StoreRig) -> None:
-    while not await is_by_meaning(rig):
+    while not await is_by_meaning(rig):  # noqa: ASYNC110 - it tells nobody
         await anyio.sleep(0.02)
 
 

@@ -35,7 +35,7 @@ async def states(rig: StoreRig) -> dict[str, str]:
 
 
 async def until_is(rig: StoreRig, name: str, state: str) -> None:
-    while (await states(rig))[name] != state:
+    while (await states(rig))[name] != state:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0.02)
 
 
