@@ -47,7 +47,7 @@ def test_every_variable_of_a_session_is_documented() -> None:
 
 def test_every_name_of_another_memory_server_is_documented() -> None:
     section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+    rows = re.findall(r"^- (`.*?):", section, flags=re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     variables = {*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE}
     keys = {"deployment_mode", "log_level", *SECTION_KEYS, "workspace", DB_PATH, DIMENSIONS, *UNUSED_KEYS}
@@ -185,15 +185,20 @@ def settings_page() -> str:
     return (ROOT / "docs" / "settings.md").read_text()
 
 
-def test_the_page_of_tools_names_each_in_its_toolsets_and_says_what_they_cost() -> None:
+def test_the_page_of_tools_names_each_in_its_toolset_and_says_what_they_cost() -> None:
     page = (ROOT / "docs" / "tools.md").read_text()
-    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| ([^|]+) \|$", page, flags=re.MULTILINE)
-    documented = {(toolset, name) for name, toolsets, _ in rows for toolset in toolsets.strip().split("; ")}
+    families = re.findall(
+        r"^## `(\w+)`[^\n]* \(([\d,]+) tokens\)\n(.*?)(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL
+    )
     known = load_tools()
-    assert {each for each in documented if each[0] in {tool.toolset for tool in known}} == {
-        (tool.toolset, tool.name) for tool in known
+    documented = {
+        (family, name)
+        for family, _, tools in families
+        for names in re.findall(r"^- (.*)", tools, flags=re.MULTILINE)
+        for name in re.findall(r"(?:^|, |; )`(\w+)`(?=[:,])", names)
     }
-    for family in {tool.toolset for tool in known}:
-        (said,) = (int(cost.replace(",", "")) for name, _, cost in rows if name == family)
+    assert documented == {(tool.toolset, tool.name) for tool in known}
+    for family, cost, _ in families:
         listed = {"tools": [tool.described() for tool in known if tool.toolset == family]}
-        assert len(json.dumps(listed, separators=(",", ":"), ensure_ascii=False)) / 4 == pytest.approx(said, abs=1)
+        tokens = len(json.dumps(listed, separators=(",", ":"), ensure_ascii=False)) / 4
+        assert tokens == pytest.approx(int(cost.replace(",", "")), abs=1), family
