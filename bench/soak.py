@@ -238,7 +238,7 @@ class Session:
         if answer["error"] == CLOSED["code"]:
             await self.client.aclose()
             await self.connect()
-        elif not (answer.get("retry_possible") or (tool == "promote_memory" and "broader one" in answer["message"])):
+        elif not (answer.get("retry_possible") or (tool == "promote_memory" and answer.get("field") == "target_scope")):
             self._soak.fault(f"{tool} of a call that is right was refused: {answer}")
         if tool == "reflect_and_consolidate":
             self._good_at += now - began
