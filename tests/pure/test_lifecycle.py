@@ -15,12 +15,11 @@ from remembrancer.actors.launcher.lifecycle import (
 )
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import EmbedderHealth, PeerFailed, Stop
-from tests.pure.launcher_world import FREE_RESTARTS, World
+from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 
 
 def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     before = world.running["store"]
     world.exit("store")
     assert world.running["store"] != before
@@ -29,8 +28,7 @@ def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -
 
 
 def test_after_the_free_restarts_the_next_one_waits() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     for _ in range(FREE_RESTARTS + 1):
         world.exit("store")
     assert world.state("store") == "restarting"
@@ -41,8 +39,7 @@ def test_after_the_free_restarts_the_next_one_waits() -> None:
 
 
 def test_a_crash_loop_fails_visibly_and_is_tried_rarely() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("store", 70)
     assert world.process("store").restarts == BUDGET
     assert world.state("store") == "failed"
@@ -54,8 +51,7 @@ def test_a_crash_loop_fails_visibly_and_is_tried_rarely() -> None:
 
 
 def test_a_process_that_recovers_from_a_crash_loop_is_ready_without_an_error() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("store")
     world.run_for(SLOW_S)
     world.ready("store")
@@ -64,8 +60,7 @@ def test_a_process_that_recovers_from_a_crash_loop_is_ready_without_an_error() -
 
 
 def test_a_crash_loop_is_told_to_the_others_once() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("store")
     world.run_for(SLOW_S)
     world.exit("store")
@@ -73,8 +68,7 @@ def test_a_crash_loop_is_told_to_the_others_once() -> None:
 
 
 def test_a_good_life_makes_the_next_restart_immediate() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     for _ in range(4):
         world.exit("store")
         world.run_for(DELAYS_S[-1])
@@ -85,8 +79,7 @@ def test_a_good_life_makes_the_next_restart_immediate() -> None:
 
 
 def test_a_failure_that_the_process_reports_is_not_retried() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     world.refuse("store", "a newer release wrote this database")
     world.run_for(3600.0)
@@ -96,8 +89,7 @@ def test_a_failure_that_the_process_reports_is_not_retried() -> None:
 
 
 def test_a_failure_whose_report_comes_after_the_exit_keeps_its_reason() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     incarnation = world.running["store"]
     world.exit("store", 2)
@@ -108,8 +100,7 @@ def test_a_failure_whose_report_comes_after_the_exit_keeps_its_reason() -> None:
 
 
 def test_a_process_that_reports_its_failure_and_stays_is_killed() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     world.apply(world.core.on_start_failed("store", world.running["store"], "x", "y", world.now))
     world.run_for(5.0)
@@ -118,8 +109,7 @@ def test_a_process_that_reports_its_failure_and_stays_is_killed() -> None:
 
 
 def test_a_process_that_is_never_ready_is_reported_and_tried_rarely() -> None:
-    world = World(Settings(start_timeout_s=10.0))
-    world.begin()
+    world = begun(Settings(start_timeout_s=10.0))
     world.exit("store")
     world.run_for(10.5)
     assert ("store", "KILL") in world.signals
@@ -131,8 +121,7 @@ def test_a_process_that_is_never_ready_is_reported_and_tried_rarely() -> None:
 
 
 def test_a_process_that_hangs_is_killed_and_replaced() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.run_for(10.0)
     before = world.running["store"]
     world.run_for(4.0, answering=False)
@@ -142,8 +131,7 @@ def test_a_process_that_hangs_is_killed_and_replaced() -> None:
 
 
 def test_a_launcher_that_was_suspended_kills_nobody() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.run_for(10.0)
     world.now += 3600.0
     world.apply(world.core.tick(world.now))
@@ -151,8 +139,7 @@ def test_a_launcher_that_was_suspended_kills_nobody() -> None:
 
 
 def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("embedder-1")
     world.pong("embedder-1")
     assert world.state("embedder-1") == "starting"
@@ -161,8 +148,7 @@ def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
 
 
 def test_words_of_an_earlier_incarnation_are_ignored() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     before = world.running["store"]
     world.exit("store")
     world.apply(world.core.on_ready("store", before, world.now))
@@ -172,8 +158,7 @@ def test_words_of_an_earlier_incarnation_are_ignored() -> None:
 
 
 def test_a_stop_climbs_from_asking_to_killing() -> None:
-    world = World(Settings(embedders=0))
-    world.begin()
+    world = begun(Settings(embedders=0))
     world.stop()
     assert isinstance(world.told[-1][1], Stop)
     world.run_for(ASK_S - 0.01)
@@ -185,8 +170,7 @@ def test_a_stop_climbs_from_asking_to_killing() -> None:
 
 
 def test_a_launcher_that_was_suspended_gives_a_process_its_time_to_stop_all_the_same() -> None:
-    world = World(Settings(embedders=0))
-    world.begin()
+    world = begun(Settings(embedders=0))
     world.stop()
     world.now += 3600.0
     world.apply(world.core.tick(world.now))
@@ -207,8 +191,7 @@ def test_a_process_that_still_starts_has_less_time_to_stop() -> None:
 
 
 def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.dies_of_kill = False
     world.stop()
     world.run_for(4 * (ASK_S + TERM_S + KILL_S) + 0.1)
@@ -216,8 +199,7 @@ def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
 
 
 def test_a_failure_is_forgiven_when_someone_scales() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("embedder-1")
     world.refuse("embedder-1")
     assert isinstance(world.process("embedder-1").failure, PeerFailed)

@@ -11,7 +11,7 @@ from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDD
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, PeerFailed, PeerGone, Stop, StoreHealth
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from tests.pure.launcher_world import FREE_RESTARTS, World
+from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 
 SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=True)
 
@@ -50,8 +50,7 @@ def test_embedders_do_not_wait_for_ever() -> None:
 
 
 def test_the_others_learn_of_each_death() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     incarnation = world.running["store"]
     world.exit("store")
     assert world.heard("gateway", PeerGone) == [PeerGone("store", incarnation)]
@@ -60,8 +59,7 @@ def test_the_others_learn_of_each_death() -> None:
 
 
 def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     world.refuse("store", "a newer release wrote this database")
     failure = PeerFailed("store", "model_unusable", "a newer release wrote this database")
@@ -73,8 +71,7 @@ def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready()
 
 
 def test_a_failure_that_was_mended_is_told_to_nobody() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("embedder-1")
     world.refuse("embedder-1")
     world.scale(1)
@@ -86,15 +83,13 @@ def test_a_failure_that_was_mended_is_told_to_nobody() -> None:
 
 
 def test_scaling_up_starts_the_missing_numbers() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.scale(3)
     assert {"embedder-1", "embedder-2", "embedder-3"} <= set(world.running)
 
 
 def test_scaling_down_asks_the_highest_first_and_drops_them_from_the_listing() -> None:
-    world = World(Settings(embedders=3))
-    world.begin()
+    world = begun(Settings(embedders=3))
     world.told.clear()
     world.scale(1)
     assert [name for name, message in world.told if isinstance(message, Stop)] == ["embedder-3", "embedder-2"]
@@ -109,8 +104,7 @@ def test_scaling_down_asks_the_highest_first_and_drops_them_from_the_listing() -
 
 
 def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left() -> None:
-    world = World(Settings(embedders=2))
-    world.begin()
+    world = begun(Settings(embedders=2))
     world.scale(1)
     world.scale(2)
     assert world.state("embedder-2") == "stopping"
@@ -120,8 +114,7 @@ def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left(
 
 def test_workers_share_the_threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    world = World(Settings(embedders=2))
-    world.begin()
+    world = begun(Settings(embedders=2))
     assert [start.threads for start in world.started if start.role == "embedder"] == [4, 4]
 
 
@@ -152,15 +145,13 @@ def test_the_consolidator_does_not_wait_for_what_has_failed() -> None:
 
 
 def test_a_runtime_may_have_no_consolidator() -> None:
-    world = World(Settings(consolidator=False))
-    world.begin()
+    world = begun(Settings(consolidator=False))
     world.run_for(60.0)
     assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
 
 
 def test_a_consolidator_that_dies_is_started_again_and_the_store_learns_of_it() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     incarnation = world.running["consolidator"]
     world.exit("consolidator")
     assert PeerGone("consolidator", incarnation) in world.heard("store", PeerGone)
@@ -168,8 +159,7 @@ def test_a_consolidator_that_dies_is_started_again_and_the_store_learns_of_it() 
 
 
 def test_a_consolidator_that_cannot_start_leaves_the_others_alone() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("consolidator")
     assert world.state("consolidator") == "failed"
     assert {"gateway", "store", "embedder-1"} <= set(world.running)
@@ -177,8 +167,7 @@ def test_a_consolidator_that_cannot_start_leaves_the_others_alone() -> None:
 
 
 def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_store() -> None:
-    world = World(Settings(embedders=2))
-    world.begin()
+    world = begun(Settings(embedders=2))
     world.told.clear()
     world.stop("enough")
     order = []
@@ -193,8 +182,7 @@ def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_s
 
 
 def test_nothing_is_restarted_while_everything_stops() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.stop()
     world.exit("store")
     world.run_for(0.5)
@@ -203,8 +191,7 @@ def test_nothing_is_restarted_while_everything_stops() -> None:
 
 
 def test_a_restart_that_was_due_is_not_made_once_everything_stops() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     for _ in range(FREE_RESTARTS + 1):
         world.exit("store")
     world.stop()
@@ -213,8 +200,7 @@ def test_a_restart_that_was_due_is_not_made_once_everything_stops() -> None:
 
 
 def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
-    world = World(Settings(idle_timeout_s=60.0, embedders=0), for_sessions=True)
-    world.begin()
+    world = begun(Settings(idle_timeout_s=60.0, embedders=0), for_sessions=True)
     world.run_for(50.0)
     world.pong("gateway", sessions(1))
     world.run_for(30.0)
@@ -225,8 +211,7 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
 
 
 def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:
-    world = World(Settings(rest_timeout_s=60.0, embedders=2), for_sessions=True)
-    world.begin()
+    world = begun(Settings(rest_timeout_s=60.0, embedders=2), for_sessions=True)
     world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
     world.settle()
     world.pong("gateway", sessions(1))
@@ -249,8 +234,7 @@ def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_
 
 
 def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done() -> None:
-    world = World(Settings(rest_timeout_s=60.0), for_sessions=True)
-    world.begin()
+    world = begun(Settings(rest_timeout_s=60.0), for_sessions=True)
     at_work = msgspec.structs.replace(SUMMARY, pending=3, workers=1)
     world.pong("store", StoreHealth(Counts(), at_work))
     world.run_for(120.0)
@@ -265,8 +249,7 @@ def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done
 
 
 def test_a_runtime_in_the_foreground_stays_without_sessions() -> None:
-    world = World(Settings(idle_timeout_s=60.0))
-    world.begin()
+    world = begun(Settings(idle_timeout_s=60.0))
     world.run_for(500.0)
     assert world.core.stopping is None
 
