@@ -17,10 +17,6 @@ def deaths_at_once(policy: Restarts, number: int, *, now: float = 0.0) -> list[R
     return said
 
 
-def test_the_first_restart_is_immediate() -> None:
-    assert Restarts().after_death(100.0, 5.0) == Retry(0.0, exhausted=False)
-
-
 def test_the_pauses_grow_to_their_limit() -> None:
     assert [retry.delay_s for retry in deaths_at_once(Restarts(), BUDGET)] == list(DELAYS_S)
 
@@ -54,13 +50,6 @@ def test_a_life_just_short_of_good_is_not_forgiven() -> None:
     policy = Restarts()
     deaths_at_once(policy, BUDGET + 1)
     assert policy.after_death(500.0, STABLE_S - 0.01).exhausted
-
-
-def test_forgiving_begins_anew() -> None:
-    policy = Restarts()
-    policy.exhaust()
-    policy.forgive()
-    assert policy.after_death(0.0, 0.0) == Retry(0.0, exhausted=False)
 
 
 @given(st.lists(st.floats(min_value=0.0, max_value=STABLE_S * 1.5), min_size=1, max_size=60))

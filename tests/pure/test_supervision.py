@@ -35,18 +35,22 @@ def test_embedders_start_when_the_gateway_is_ready() -> None:
     assert {"embedder-1", "embedder-2"} <= set(world.running)
 
 
-def test_embedders_start_when_the_gateway_has_failed() -> None:
+@pytest.mark.parametrize(("name", "wait_s"), [("embedder-1", EMBEDDERS_WAIT_S), ("consolidator", CONSOLIDATOR_WAIT_S)])
+def test_nobody_waits_for_ever(name: str, wait_s: float) -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.run_for(wait_s)
+    assert name in world.running
+
+
+def test_nobody_waits_for_what_has_failed() -> None:
     world = World()
     world.apply(world.core.begin(world.now))
     world.refuse("gateway")
     assert "embedder-1" in world.running
-
-
-def test_embedders_do_not_wait_for_ever() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
-    world.run_for(EMBEDDERS_WAIT_S)
-    assert "embedder-1" in world.running
+    world.ready("store")
+    world.refuse("embedder-1")
+    assert "consolidator" in world.running
 
 
 def test_the_others_learn_of_each_death() -> None:
@@ -125,22 +129,6 @@ def test_the_consolidator_starts_when_all_others_are_ready() -> None:
         world.ready(name)
         assert "consolidator" not in world.running
     world.ready("embedder-2")
-    assert "consolidator" in world.running
-
-
-def test_the_consolidator_does_not_wait_for_ever() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
-    world.run_for(CONSOLIDATOR_WAIT_S)
-    assert "consolidator" in world.running
-
-
-def test_the_consolidator_does_not_wait_for_what_has_failed() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
-    for name in ("store", "gateway"):
-        world.ready(name)
-    world.refuse("embedder-1")
     assert "consolidator" in world.running
 
 
