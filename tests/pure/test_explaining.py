@@ -41,8 +41,8 @@ def test_a_session_s_memory_below_the_threshold_is_not_promoted_and_its_score_sa
 
 OVER = SessionEntry("session:s", 0.0, 1.0, status="completed")
 FULL = SessionEntry("session:s", 0.0, 1.0, status="completed", memories_promoted=50)
-STRONG = {"importance": 0.9, "confidence": 0.9}
-USED = {"importance": 0.8, "accessed_in": ("a", "b", "c")}
+STRONG: dict[str, Any] = {"importance": 0.9, "confidence": 0.9}
+USED: dict[str, Any] = {"importance": 0.8, "accessed_in": ("a", "b", "c")}
 SOURCES = tuple(MemoryLink(f"memory:{place}", "derived_from", 1.0, STORED) for place in range(3))
 
 

@@ -1,6 +1,9 @@
-"""The life of one process: ready, dead, hanging, failed, stopped."""
+"""The life of one process: ready, dead, hanging, failed, stopped, and when it is started again."""
 
 from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remembrancer.actors.launcher.lifecycle import (
     ASK_S,
@@ -11,6 +14,10 @@ from remembrancer.actors.launcher.lifecycle import (
     STABLE_S,
     STARTING_S,
     TERM_S,
+    WINDOW_S,
+    Heartbeat,
+    Restarts,
+    Retry,
     describe_ending,
 )
 from remembrancer.config.settings import Settings
@@ -213,3 +220,137 @@ def test_the_end_of_a_process_is_described_for_a_person() -> None:
     assert "signal 200" in describe_ending("store", -200)
     assert "store.log" in describe_ending("store", 70)
     assert describe_ending("store", "no such file") == "no such file"
+
+
+# --- The restart policy: at once, then with pauses, within a budget, then rarely.
+
+
+def deaths_at_once(policy: Restarts, number: int, *, now: float = 0.0) -> list[Retry]:
+    """The policy's answers when each restarted process dies the moment it was started."""
+    said = []
+    for _ in range(number):
+        said.append(policy.after_death(now, 0.0))
+        now += said[-1].delay_s
+    return said
+
+
+def test_the_pauses_grow_to_their_limit() -> None:
+    assert [retry.delay_s for retry in deaths_at_once(Restarts(), BUDGET)] == list(DELAYS_S)
+
+
+def test_the_pause_stays_at_its_limit_while_the_budget_lasts() -> None:
+    policy = Restarts()
+    now = 0.0
+    delays = []
+    for _ in range(12):
+        now += STABLE_S - 1  # it lives long, though never long enough
+        retry = policy.after_death(now, STABLE_S - 1)
+        now += retry.delay_s
+        delays.append(retry.delay_s)
+        assert not retry.exhausted
+    assert delays[-3:] == [DELAYS_S[-1]] * 3
+
+
+def test_a_crash_loop_spends_the_budget_and_is_then_tried_rarely() -> None:
+    said = deaths_at_once(Restarts(), BUDGET + 3)
+    assert [retry.exhausted for retry in said] == [False] * BUDGET + [True] * 3
+    assert {retry.delay_s for retry in said[BUDGET:]} == {SLOW_S}
+
+
+def test_a_good_life_is_forgiven_everything() -> None:
+    policy = Restarts()
+    deaths_at_once(policy, BUDGET + 1)
+    assert policy.after_death(500.0, STABLE_S) == Retry(0.0, exhausted=False)
+
+
+def test_a_life_just_short_of_good_is_not_forgiven() -> None:
+    policy = Restarts()
+    deaths_at_once(policy, BUDGET + 1)
+    assert policy.after_death(500.0, STABLE_S - 0.01).exhausted
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=STABLE_S * 1.5), min_size=1, max_size=60))
+def test_no_window_sees_more_restarts_than_the_budget_and_the_rare_ones(lives: list[float]) -> None:
+    policy = Restarts()
+    now = 0.0
+    starts: list[float] = []
+    for lived_s in lives:
+        now += lived_s
+        if lived_s >= STABLE_S:
+            starts.clear()
+        now += policy.after_death(now, lived_s).delay_s
+        starts.append(now)
+        assert len([moment for moment in starts if now - moment < WINDOW_S]) <= BUDGET + WINDOW_S / SLOW_S
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=STABLE_S - 0.1), min_size=2, max_size=40))
+def test_pauses_never_shrink_without_a_good_life(lives: list[float]) -> None:
+    policy = Restarts()
+    now = 0.0
+    delays = []
+    for lived_s in lives:
+        now += lived_s
+        delays.append(policy.after_death(now, lived_s).delay_s)
+        now += delays[-1]
+    assert delays == sorted(delays)
+
+
+# --- The detection of hangs: silence counts from the first unanswered ping, while the launcher itself was running.
+
+
+TIMEOUT_S = 2.5
+INTERVAL_S = 0.5
+
+
+def test_a_process_that_was_never_asked_does_not_hang() -> None:
+    assert not Heartbeat(TIMEOUT_S).hangs(1e9)
+
+
+def test_silence_counts_from_the_first_unanswered_ping() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.pinged(11.0)
+    assert beat.silent_s(12.0) == 2.0
+
+
+def test_silence_of_exactly_the_timeout_is_still_life() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    assert not beat.hangs(10.0 + TIMEOUT_S)
+    assert beat.hangs(10.0 + TIMEOUT_S + 0.001)
+
+
+def test_an_answer_ends_the_silence() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.answered()
+    assert not beat.hangs(100.0)
+    beat.pinged(100.0)
+    assert beat.silent_s(101.0) == 1.0
+
+
+def test_time_in_which_the_launcher_was_suspended_is_excused() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.excuse(3600.0)  # the timer that was due at 10.5 fired an hour later
+    assert not beat.hangs(3610.5)
+    assert beat.hangs(3613.0)
+
+
+def test_a_timer_that_fired_early_takes_nothing_back() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.excuse(-1.0)
+    assert beat.silent_s(11.0) == 1.0
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=30.0), min_size=1, max_size=20))
+def test_only_beats_that_came_in_time_make_a_process_hang(lateness: list[float]) -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    now = 0.0
+    beat.pinged(now)
+    for beats, late_s in enumerate(lateness, start=1):
+        now += INTERVAL_S + late_s
+        beat.excuse(late_s)
+        assert abs(beat.silent_s(now) - beats * INTERVAL_S) < 1e-6
+        beat.pinged(now)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S, RESTS
+from remembrancer.actors.launcher.supervision import (
+    CONSOLIDATOR_WAIT_S,
+    EMBEDDERS_WAIT_S,
+    FIRST_SESSION_S,
+    RESTS,
+    IdleWatch,
+    check_embedders,
+    parse_scale,
+    plan_scale,
+)
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, PeerFailed, PeerGone, Stop, StoreHealth
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.work import ModelChoice
 from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 
 SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=True)
@@ -303,3 +317,100 @@ def test_the_indexer_starts_when_the_store_says_that_there_are_files_and_stays()
     world.exit("indexer")
     world.run_for(5.0)
     assert world.running["indexer"] != first
+
+
+# --- Which embedders to start and which to stop, and which numbers are possible.
+
+
+ONE, OTHER, THIRD = (ModelChoice("onnx", name) for name in ("one", "other", "third"))
+
+
+def test_the_highest_numbers_leave_first() -> None:
+    assert plan_scale(1, [ONE], dict.fromkeys((1, 2, 3, 4), ONE)).stop == (4, 3, 2)
+
+
+def test_gaps_are_filled_from_the_lowest_number() -> None:
+    assert plan_scale(4, [ONE], {2: ONE}).start == ((1, ONE), (3, ONE), (4, ONE))
+
+
+@given(
+    st.integers(0, 64),
+    st.permutations([ONE, OTHER, THIRD]),
+    st.integers(1, 3),
+    st.dictionaries(st.integers(1, 64), st.sampled_from([ONE, OTHER, THIRD])),
+)
+def test_a_plan_leads_to_the_wanted_number_of_the_first_model_and_one_of_each_other(
+    wanted: int, order: list[ModelChoice], count: int, running: dict[int, ModelChoice]
+) -> None:
+    models = order[:count]
+    plan = plan_scale(wanted, models, running)
+    numbers = [number for number, _ in plan.start]
+    assert not running.keys() & set(numbers)
+    assert numbers == sorted(set(numbers))
+    assert set(plan.stop) <= set(running)
+    left = Counter([model for number, model in running.items() if number not in plan.stop])
+    left.update(model for _, model in plan.start)
+    assert left == Counter([models[0]] * wanted + (models[1:] if wanted else []))
+
+
+@pytest.mark.parametrize(("text", "number"), [("embedder=0", 0), ("embedder=64", 64), (" embedders=2 ", 2)])
+def test_a_possible_number_is_understood(text: str, number: int) -> None:
+    assert parse_scale(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "embedder", "embedder=", "embedder=two", "embedder=1.5", "store=2", "embedder=٣"])
+def test_what_is_no_number_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidInput, match="embedder=2"):
+        parse_scale(text)
+
+
+@pytest.mark.parametrize("number", [-1, 65, 10**9])
+def test_a_number_out_of_bounds_is_refused(number: int) -> None:
+    with pytest.raises(InvalidInput, match="embedders are not possible: give a whole number from 0 to 64"):
+        check_embedders(number)
+
+
+# --- The time at which a runtime that a session started goes down by itself.
+
+
+def idle_watch(timeout_s: float = 300.0) -> IdleWatch:
+    """Of a gateway that is ready at the time 0."""
+    idle = IdleWatch(timeout_s)
+    idle.ready(0.0)
+    return idle
+
+
+def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
+    idle = IdleWatch(5.0)
+    idle.excuse(2.0)
+    assert idle.ends_at == math.inf
+    idle.ready(now=100.0)
+    assert idle.ends_at == 100.0 + FIRST_SESSION_S, "the session that started it has time to come"
+    idle.observe(1, now=101.0)
+    idle.ready(now=200.0)
+    assert idle.ends_at == 106.0
+
+
+def test_a_runtime_that_no_session_joins_ends_after_the_timeout() -> None:
+    assert idle_watch().ends_at == 300.0
+
+
+def test_the_time_counts_from_the_last_moment_with_a_session() -> None:
+    idle = idle_watch()
+    idle.observe(2, now=200.0)
+    idle.observe(0, now=250.0)
+    idle.observe(0, now=450.0)
+    assert idle.ends_at == 500.0
+
+
+def test_a_session_that_stays_keeps_the_runtime_up() -> None:
+    idle = idle_watch()
+    for now in range(0, 3000, 100):
+        idle.observe(1, now=float(now))
+        assert idle.ends_at > now
+
+
+def test_time_in_which_the_launcher_was_suspended_does_not_count() -> None:
+    idle = idle_watch()
+    idle.excuse(1000.0)
+    assert idle.ends_at == 1300.0
