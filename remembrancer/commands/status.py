@@ -62,7 +62,7 @@ ADVICE: Final = {
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
 GATEWAY_FIELDS: Final = ("sessions", "http", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
-INDEXER_FIELDS: Final = ("workspaces", "files", "syncs", "watching", "error")
+INDEXER_FIELDS: Final = ("workspaces", "files", "syncs", "watching", "error", "code_trees", "code_files")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
@@ -328,7 +328,9 @@ def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
     if status.indexer is not None:
         indexer = status.indexer
         trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
-        lines.append(f"indexer     {indexer.files} files of notes in {indexer.workspaces} working trees{trouble}")
+        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees"
+        code = f"{indexer.code_files} files of code in {indexer.code_trees} trees"
+        lines.append(f"indexer     {notes}, {code}{trouble}")
     return lines
 
 

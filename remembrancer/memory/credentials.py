@@ -25,7 +25,7 @@ from remembrancer.protocol.writes import Change, ImportMemory, RecordedFields, S
 
 NOT_LOOKED_AT: Final = frozenset(
     {
-        *("memory_id", "session_id", "type", "kind", "scope", "target_scope"),
+        *("memory_id", "session_id", "run_id", "place", "type", "kind", "scope", "target_scope"),
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "ignore", "places"),
     }
 )
@@ -33,8 +33,11 @@ NOT_LOOKED_AT: Final = frozenset(
 removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
 """Fields of a change that have another name among the arguments."""
-MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory)
-"""Changes whose tool has the argument `allow_secrets`."""
+MAY_BE_ALLOWED: Final[dict[type, str]] = {
+    **dict.fromkeys((StoreMemory, UpdateMemory), "pass allow_secrets: true"),
+    ImportMemory: "say --allow-secrets",
+}
+"""Changes whose tool or command stores a credential on request, with the words for how to ask."""
 LEAST_DIFFERENT: Final = 6
 """A long value with fewer different characters is a placeholder: a random one of 20 has more."""
 
@@ -844,7 +847,8 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
     split = _split_credential(texts)
     if split is None and find_credential("\n".join(text for _, text in texts)) is None:
         return
-    advice = ", or pass allow_secrets: true if it is none or must be kept" if isinstance(change, MAY_BE_ALLOWED) else ""
+    allowed = MAY_BE_ALLOWED.get(type(change))
+    advice = f", or {allowed} if it is none or must be kept" if allowed else ""
     found = ((field, find_credential(text)) for field, text in texts)
     for field, sort in (*found, *([split] if split is not None else [])):
         if sort is not None:

@@ -152,14 +152,17 @@ class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
 
 
 class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
-    """The indexer's health: how many workspaces it watches, what it has read, and what went wrong last."""
+    """The indexer's health: the workspaces and trees of code that it keeps, what it has read, and its last error."""
 
     workspaces: int = 0
     files: int = 0
+    """Files of notes."""
     syncs: int = 0
     watching: bool = True
     """True if the system tells of changes; without, files are compared from time to time."""
     error: str | None = None
+    code_trees: int = 0
+    code_files: int = 0
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth

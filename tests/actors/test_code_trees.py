@@ -250,10 +250,10 @@ async def test_a_deadline_is_for_a_grammar_that_loops_and_not_for_a_busy_machine
 async def test_an_indexer_that_is_killed_at_any_moment_leaves_an_index_that_the_next_one_completes(
     tree: CodeTree,
 ) -> None:
-    for number in range(1200):
+    for number in range(700):
         write(tree, f"part_{number}.py", f"def part_{number}():\n    return {number}\n" * 20)
     chance = random.Random(23)
-    for wanted in (0, 1, 400, 800):
+    for wanted in (0, 1, 200, 400):
         process = start_indexer(tree)
         await until(partial(has_come_to, tree, process.pid, wanted))
         due = time.monotonic() + chance.uniform(0, 0.3)
@@ -264,7 +264,7 @@ async def test_an_indexer_that_is_killed_at_any_moment_leaves_an_index_that_the_
         await until(partial(are_gone, left))
     async with indexing(Work(tree)) as trees:
         await until(lambda: trees.syncs == 1)
-    assert known(tree) == 1201
+    assert known(tree) == 701
     with closing(sqlite3.connect(tree.database)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert found(tree, "part_77")[0] == "part_77.py"

@@ -126,7 +126,8 @@ def test_a_question_lies_nearest_to_its_answer(engine: Engine) -> None:
 
 def test_the_int8_engine_agrees_with_the_float32_one(onnx: Engine, float32: Engine, sentences: list[str]) -> None:
     """Rounding weights to 7 bits and activations to 8 costs little: measured 0.991 and 0.978, 92 % and all of them."""
-    small, large = in_batches(onnx, sentences, 20), in_batches(float32, sentences, 20)
+    half = sentences[::2]
+    small, large = in_batches(onnx, half, 20), in_batches(float32, half, 20)
     cosines = np.einsum("ij,ij->i", small, large)
     assert cosines.mean() >= 0.985
     assert cosines.min() >= 0.965

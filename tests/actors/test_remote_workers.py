@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import anyio
 import msgspec
 import numpy as np
 import pytest
@@ -59,8 +60,8 @@ async def shown(rig: StoreRig, name: str = "gpu") -> RemoteEmbedder:
 
 
 async def until_state(rig: StoreRig, state: str, name: str = "gpu") -> RemoteEmbedder:
-    while (found := await shown(rig, name)).state != state:
-        pass
+    while (found := await shown(rig, name)).state != state:  # noqa: ASYNC110 - it tells nobody
+        await anyio.sleep(0.02)
     return found
 
 
@@ -302,8 +303,8 @@ async def test_an_address_that_cannot_be_had_stops_nothing_else(home: Path) -> N
     settings = msgspec.structs.replace(OPEN, embedder_listen=f"tcp://127.0.0.1:{port}")
     async with store_rig(home, settings=settings) as rig:
         await rig.gateway.store("The harbour is dredged in April")
-        while (remote := (await rig.health()).remote) is None or remote.error is None:
-            pass
+        while (remote := (await rig.health()).remote) is None or remote.error is None:  # noqa: ASYNC110 - as above
+            await anyio.sleep(0.02)
         assert "cannot be listened at" in remote.error
     taken.close()
 

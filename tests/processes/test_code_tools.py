@@ -67,6 +67,13 @@ async def test_a_tree_is_indexed_searched_followed_and_forgotten(home: Path, tre
         status = await client.call("get_index_status", project_id=tree_id)
         assert (status["total_files"], status["indexed_files"], status["path"]) == (3, 3, str(tree))
         assert status["completed_at"] >= status["started_at"]
+
+        async def is_counted() -> bool:
+            """True after the indexer's next heartbeat."""
+            said = await to_thread.run_sync(lambda: command("status", home=home))
+            return "3 files of code in 1 trees" in said.stdout
+
+        await until(is_counted)
         found = await client.call("search_code", query="ConnectionPool", project_id=tree_id)
         best = found["results"][0]
         assert {

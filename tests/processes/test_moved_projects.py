@@ -63,8 +63,8 @@ async def found(client: RawClient, query: str) -> set[str]:
 async def offers_of(client: RawClient) -> list[str]:
     """The offers of the first answer that has any: the session's first one waits for git no longer than a moment."""
     with anyio.fail_after(PATIENCE_S):
-        while not (found := offers(await client.call("get_memory_status"))):
-            pass
+        while not (found := offers(await client.call("get_memory_status"))):  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.02)
     return found
 
 

@@ -176,7 +176,7 @@ async def test_many_notes_are_read_at_one_call_and_the_status_says_how_many_are_
     home: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    many = 1500
+    many = 800
     for number in range(many):
         paragraphs = "\n\n".join(f"Paragraph {each} of the note {number} about the harbour." for each in range(20))
         (workspace / "memory" / f"{number:04}.md").write_text(f"# Note {number}\n\n{paragraphs}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -34,8 +35,8 @@ async def states(rig: StoreRig) -> dict[str, str]:
 
 
 async def until_is(rig: StoreRig, name: str, state: str) -> None:
-    while (await states(rig))[name] != state:
-        pass
+    while (await states(rig))[name] != state:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(0.02)
 
 
 async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import random
 import string
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from remembrancer.memory.credentials import find_credential, refuse_credentials, texts_of
 from remembrancer.memory.text import finder_of
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.writes import (
     Change,
     EntityRef,
@@ -301,6 +303,12 @@ def test_every_text_of_a_change_is_looked_at_and_the_field_named(change: Change,
 )
 def test_what_takes_a_secret_away_is_not_refused(change: Change) -> None:
     refuse_credentials(change, list(texts_of(change)))
+
+
+def test_the_id_of_a_run_is_no_password_of_the_users() -> None:
+    for number in range(100):
+        change = UndoRun(f"run:{hashlib.sha256(b'%d' % number).hexdigest()[:32]}", "user")
+        refuse_credentials(change, list(texts_of(change)))
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, 12), st.sampled_from(["", " ", "x" * 5000, "é"]))

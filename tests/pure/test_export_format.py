@@ -169,7 +169,7 @@ def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str
         ({"content": " \n"}, "content must not be empty"),
         ({"content": "x" * 300_000}, "262144 bytes"),
         ({"content": "a\0b"}, "NUL"),
-        ({"content": "The password is Xk9$vb2!pqRt77"}, "credential"),
+        ({"content": "The password is Xk9$vb2!pqRt77"}, "--allow-secrets"),
         ({"importance": 1.5}, "importance"),
         ({"confidence": -1.0}, "confidence"),
         ({"version": 0}, "version"),
@@ -189,7 +189,7 @@ def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str
         ({"domain": " "}, "domain"),
         ({"history": [{"version": 2}, {"version": 1}]}, "history"),
         ({"history": [{"record": {"tags": ["\u0007"]}}]}, "history[0].tags"),
-        ({"history": [{"record": {"content": "AWS key AKIAQ3EGRT5XW7PLBNZJ"}}]}, "credential"),
+        ({"history": [{"record": {"content": "AWS key AKIAQ3EGRT5XW7PLBNZJ"}}]}, "--allow-secrets"),
         ({"links": [{"target": "memory:x", "relation": "\n", "strength": 1.0, "created_at": 1.0}]}, "links.relation"),
     ],
 )

@@ -119,9 +119,7 @@ class QueueFile:
         if look.problem is not None:
             raise MemoryUnavailable(f"the write queue cannot be used: {look.problem}")
         try:
-            if (
-                not path.exists()
-            ):  # made elsewhere and moved here whole, so that an empty file can only be a damaged one
+            if not path.exists():  # made elsewhere and moved here whole: one that is empty can only be damaged
                 made = path.with_suffix(".new")
                 if look_at(made).problem is not None:
                     set_aside(made)

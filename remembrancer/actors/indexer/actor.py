@@ -66,6 +66,8 @@ class IndexerActor(Actor):
             syncs=sum(indexer.syncs for indexer in indexers),
             watching=all(indexer.is_watching for indexer in indexers),
             error=next((indexer.error for indexer in indexers if indexer.error), None),
+            code_trees=len(self._code.trees),
+            code_files=self._code.files,
         )
 
     async def _work_on(self, indexer: WorkspaceIndexer, scope: anyio.CancelScope) -> None:

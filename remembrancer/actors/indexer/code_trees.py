@@ -91,6 +91,11 @@ class CodeTrees:
         """The trees that are being kept."""
         return [indexer.tree for indexer, _ in self._indexers.values()]
 
+    @property
+    def files(self) -> int:
+        """The number of files that the trees had when they were last compared with their indexes."""
+        return sum(indexer.files for indexer, _ in self._indexers.values())
+
     def forget(self) -> None:
         """The store is another one: its revisions mean nothing."""
         self._seen = -1
@@ -124,6 +129,7 @@ class TreeIndexer:
         self._files = Tree(tree.root, settings.code_exclude)
         self._wake = anyio.Event()
         self._watching = False
+        self.files = 0
         self.syncs = 0
 
     def ask(self, tree: CodeTree) -> None:
@@ -196,6 +202,7 @@ class TreeIndexer:
             )
         elif about.get("skipped") != skipped:
             await self._note(index, skipped=skipped)
+        self.files = total
 
     async def _take_in(
         self, index: CodeIndex, batch: Sequence[SourceFile], lock: anyio.Lock, few: anyio.Semaphore

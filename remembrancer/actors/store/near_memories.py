@@ -54,7 +54,7 @@ PASSAGES: Final = 24
 def name_near(target: Appliable, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
     """The outcomes of operations that were committed together, those of new memories with what is near each.
 
-    From the thread of the file: what it has just written is in its memory.
+    On the thread that has committed them: on another one the two would wait for each other.
     """
     if len(operations) > TOGETHER or isinstance(target, Move):
         return outcomes

@@ -130,8 +130,6 @@ class SqliteFile:
         self._closed = False
         self._writing = threading.RLock()
         """Held in a transaction: a move writes two files from the thread of one."""
-        self._wrote: int | None = None
-        """The thread that wrote last."""
         self._was_locked = False
         self.is_damaged = False
         """True if damage has shown in it since it was opened."""
@@ -222,11 +220,6 @@ class SqliteFile:
             FileLocked: the file has been taken away, and this thread has none of it open.
         """
         try:
-            if self._writes_here():
-                with self._writing:
-                    self._refuse_if_closed()
-                    yield self.writer
-                return
             reader = self._reader
             with reader.lock:
                 self._refuse_if_closed()
@@ -235,10 +228,6 @@ class SqliteFile:
             raise self._noted(as_error(self.path, error)) from error
         except ValueError as error:
             raise self._noted(unusable(self.path, error)) from error
-
-    def _writes_here(self) -> bool:
-        """True on the thread that wrote last, which reads with what is in the memory of the connection that wrote."""
-        return self._wrote == threading.get_ident() and not self.writer.in_transaction
 
     def _noted(self, error: RemembrancerError) -> RemembrancerError:
         self.is_damaged = self.is_damaged or isinstance(error, RecordsUnusable)
@@ -276,7 +265,6 @@ class SqliteFile:
             self._refuse_if_closed()
             if self.is_replaced:
                 raise self._replaced()
-            self._wrote = threading.get_ident()
             try:
                 self._begin()
                 try:
