@@ -145,6 +145,7 @@ def test_a_job_whose_reason_has_gone_while_it_was_done_is_not_handed_out_again()
 def test_a_look_that_was_begun_before_the_end_of_a_job_does_not_bring_it_back() -> None:
     queue = queue_of(session_end())
     queue.finish(ONE, taken(queue).job_id, 20.0)
+    queue.observe(PROJECT.id, [], 18.0)
     queue.observe(PROJECT.id, [session_end()], 19.0)
     assert queue.take(ONE, 1000.0) is None
     queue.observe(PROJECT.id, [], 21.0)
