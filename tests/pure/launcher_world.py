@@ -129,3 +129,10 @@ class World:
     def heard(self, name: str, kind: type[M]) -> list[M]:
         """The messages of a kind that a process was told."""
         return [message for whom, message in self.told if whom == name and isinstance(message, kind)]
+
+
+def begun(settings: Settings | None = None, *, for_sessions: bool = False) -> World:
+    """A world in which everything is ready."""
+    world = World(settings, for_sessions=for_sessions)
+    world.begin()
+    return world

@@ -181,30 +181,21 @@ def test_without_any_command_the_interpreter_starts_the_module(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "path",
+    ("path", "temporary"),
     [
-        "/home/ana/.cache/uv/archive-v0/qy7/bin/remembrancer",
-        "/home/ana/.cache/uv/environments-v2/x/bin/remembrancer",
-        "/home/ana/.local/share/pipx/.cache/8d/bin/remembrancer",
-        "/home/ana/.cache/pipx/8d/bin/remembrancer",
-        "/tmp/venv/bin/remembrancer",
+        ("/home/ana/.cache/uv/archive-v0/qy7/bin/remembrancer", True),
+        ("/home/ana/.cache/uv/environments-v2/x/bin/remembrancer", True),
+        ("/home/ana/.local/share/pipx/.cache/8d/bin/remembrancer", True),
+        ("/home/ana/.cache/pipx/8d/bin/remembrancer", True),
+        ("/tmp/venv/bin/remembrancer", True),
+        ("/home/ana/.local/bin/remembrancer", False),
+        ("/home/ana/.local/share/pipx/venvs/remembrancer/bin/remembrancer", False),
+        ("/home/ana/.local/share/uv/tools/remembrancer/bin/remembrancer", False),
+        ("/src/tmp/.venv/bin/remembrancer", False),
     ],
 )
-def test_a_place_that_is_made_for_one_run_is_known_as_such(path: str) -> None:
-    assert is_temporary(Path(path))
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/home/ana/.local/bin/remembrancer",
-        "/home/ana/.local/share/pipx/venvs/remembrancer/bin/remembrancer",
-        "/home/ana/.local/share/uv/tools/remembrancer/bin/remembrancer",
-        "/src/tmp/.venv/bin/remembrancer",
-    ],
-)
-def test_a_place_that_lasts_is_known_as_such(path: str) -> None:
-    assert not is_temporary(Path(path))
+def test_a_place_that_is_made_for_one_run_is_told_from_one_that_lasts(path: str, temporary: bool) -> None:
+    assert is_temporary(Path(path)) is temporary
 
 
 # --- changing a file ---

@@ -39,31 +39,42 @@ def test_a_session_s_memory_below_the_threshold_is_not_promoted_and_its_score_sa
     assert "Not promoted to the project: its score 0.46 is below 0.6." in text
 
 
-def test_a_session_s_memory_above_the_threshold_goes_to_the_project_at_the_end() -> None:
-    text = said(memory(importance=0.9, confidence=0.8))
-    assert "Promoted to the project at its session's end: its score 0.71 reaches 0.6 (at once from 0.85)." in text
+OVER = SessionEntry("session:s", 0.0, 1.0, status="completed")
+FULL = SessionEntry("session:s", 0.0, 1.0, status="completed", memories_promoted=50)
+STRONG: dict[str, Any] = {"importance": 0.9, "confidence": 0.9}
+USED: dict[str, Any] = {"importance": 0.8, "accessed_in": ("a", "b", "c")}
+SOURCES = tuple(MemoryLink(f"memory:{place}", "derived_from", 1.0, STORED) for place in range(3))
+
+
+@pytest.mark.parametrize(
+    ("shown", "session", "why"),
+    [
+        (
+            memory(importance=0.9, confidence=0.8),
+            None,
+            "Promoted to the project at its session's end: its score 0.71 reaches 0.6 (at once from 0.85).",
+        ),
+        (memory(kind="scratchpad", importance=1.0, confidence=1.0), None, "a scratchpad is for its session alone"),
+        (memory(**STRONG), OVER, "when its session's end was dealt with, it did not"),
+        (memory(**STRONG), FULL, "its session's end promotes the 50 strongest memories alone"),
+        (memory("user"), None, "Stored for the user by session session:s"),
+        (memory("project", links=SOURCES), None, "Derived from 3 memories for the project on 2026-02-01."),
+        (memory("project", **USED, kind="decision"), None, "a decision stays in its project"),
+        (memory("project", **USED | {"importance": 0.65}), None, "its importance 0.65 is below 0.7"),
+        (memory("project", **USED | {"accessed_in": ("a", "b")}), None, "used in 2 sessions, and 3 are needed"),
+        (memory("project", **USED, confidence=0.1), None, "its score 0.66 is below 0.7"),
+        (memory("project", **USED, confidence=0.9), None, "unless it names something of this project: its score 0.9"),
+    ],
+)
+def test_the_way_of_a_memory_is_told_with_what_it_depends_on(
+    shown: PortableMemory, session: SessionEntry | None, why: str
+) -> None:
+    assert why in said(shown, session=session)
 
 
 def test_the_configured_thresholds_are_those_that_are_explained() -> None:
     rules = Rules(promotion=PromotionRules(session_end_score=0.4))
     assert "its score 0.46 reaches 0.4" in said(memory(), rules)
-
-
-def test_a_scratchpad_stays_in_its_session_whatever_its_score() -> None:
-    assert "a scratchpad is for its session alone" in said(memory(kind="scratchpad", importance=1.0, confidence=1.0))
-
-
-def test_what_became_important_after_its_session_says_that_it_was_too_late() -> None:
-    over = SessionEntry("session:s", 0.0, 1.0, status="completed")
-    assert "when its session's end was dealt with, it did not" in said(
-        memory(importance=0.9, confidence=0.9), session=over
-    )
-
-
-def test_one_that_was_too_many_for_its_session_s_end_says_so() -> None:
-    over = SessionEntry("session:s", 0.0, 1.0, status="completed", memories_promoted=50)
-    text = said(memory(importance=0.9, confidence=0.9), session=over)
-    assert "its session's end promotes the 50 strongest memories alone" in text
 
 
 def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
@@ -79,30 +90,6 @@ def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
         f"{OTHER} of the session says the same and was merged into it on 2026-02-02. "
         "Promoted from the project to the user on 2026-02-03: of use everywhere."
     ) in text
-
-
-def test_what_was_stored_for_a_broader_scope_at_once_says_so() -> None:
-    assert said(memory("user")).startswith("Stored for the user by session session:s")
-
-
-def test_a_derived_memory_says_of_how_many() -> None:
-    links = tuple(MemoryLink(f"memory:{place}", "derived_from", 1.0, STORED) for place in range(3))
-    assert said(memory("project", links=links)).startswith("Derived from 3 memories for the project on 2026-02-01.")
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"kind": "decision"}, "a decision stays in its project"),
-        ({"importance": 0.65}, "its importance 0.65 is below 0.7"),
-        ({"accessed_in": ("a", "b")}, "it was used in 2 sessions, and 3 are needed"),
-        ({"confidence": 0.1}, "its score 0.66 is below 0.7"),
-        ({"confidence": 0.9}, "unless it names something of this project: its score 0.9 reaches"),
-    ],
-)
-def test_the_first_obstacle_on_the_way_to_the_user_is_named(fields: dict[str, Any], why: str) -> None:
-    given = {"importance": 0.8, "accessed_in": ("a", "b", "c"), **fields}
-    assert why in said(memory("project", **given))
 
 
 def test_a_proposal_is_told_with_its_reason_and_a_refusal_with_its_day() -> None:

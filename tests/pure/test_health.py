@@ -95,12 +95,15 @@ def test_the_object_for_programs_says_what_the_runtime_said() -> None:
     assert said["warnings"] == []
 
 
+def printed(status: RuntimeStatus) -> str:
+    """The table that a person reads."""
+    out = io.StringIO()
+    print_status(status, find_problems(status), Console(file=out, width=200))
+    return out.getvalue()
+
+
 def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
-    status = runtime(embedder=process("embedder", "failed", "no [weights] here"))
-    console = Console(file=io.StringIO(), width=200)
-    print_status(status, find_problems(status), console)
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
+    text = printed(runtime(embedder=process("embedder", "failed", "no [weights] here")))
     assert "no [weights] here" in text
     assert ADVICE["failed"] in text
 
@@ -108,10 +111,7 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
 def test_the_table_tells_of_memories_that_cannot_be_embedded() -> None:
     lacking = msgspec.structs.replace(EMBEDDING, dead_letters=1, dead_letter_error="the worker will not")
     status = runtime(embedding=lacking)
-    console = Console(file=io.StringIO(), width=200)
-    print_status(status, find_problems(status), console)
-    assert isinstance(console.file, io.StringIO)
-    assert "1 without vectors: the worker will not" in console.file.getvalue()
+    assert "1 without vectors: the worker will not" in printed(status)
     assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remembrancer.actors.store.job_queue import (
+    BACKLOG,
     LEASE_S,
+    LONGEST_HOLD_S,
     REQUEST_ATTEMPTS,
     RETRY_S,
+    STANDSTILL_S,
+    Backlog,
     FoundJob,
     JobQueue,
     Rank,
@@ -54,6 +58,13 @@ def maintenance() -> FoundJob:
     return FoundJob(("maintain", PROJECT.id), Rank.MAINTENANCE, MaintainJob(0, Maintain(PROJECT)))
 
 
+def queue_of(*jobs: FoundJob) -> JobQueue:
+    """A queue that saw these jobs of the project at the time 0."""
+    queue = JobQueue()
+    queue.observe(PROJECT.id, jobs, 0.0)
+    return queue
+
+
 def taken(queue: JobQueue, holder: str = ONE, now: float = 10.0) -> Work:
     job = queue.take(holder, now)
     assert job is not None
@@ -72,8 +83,7 @@ def test_an_empty_queue_has_nothing_to_do() -> None:
 
 
 def test_a_consolidator_may_have_a_job_of_each_sort_and_loses_none_by_asking_for_another() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [maintenance(), session_end()], 0.0)
+    queue = queue_of(maintenance(), session_end())
     long = queue.take(ONE, 10.0, "long")
     assert isinstance(long, MaintainJob)
     assert queue.next_at("asked") is None, "what is free for another sort is no reason to look again"
@@ -84,9 +94,8 @@ def test_a_consolidator_may_have_a_job_of_each_sort_and_loses_none_by_asking_for
 
 
 def test_requests_go_first_then_ends_of_sessions_promotions_consolidation_and_maintenance() -> None:
-    queue = JobQueue()
     standing = [maintenance(), consolidation(), promotion(("m", 1)), session_end()]
-    queue.observe(PROJECT.id, standing, 0.0)
+    queue = queue_of(*standing)
     queue.add_request(REFLECT)
     order = []
     while (job := queue.take(ONE, 10.0)) is not None:
@@ -106,8 +115,7 @@ def test_of_two_sessions_the_one_that_was_found_first_goes_first() -> None:
 
 
 def test_a_job_that_is_found_again_is_one_job() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     queue.observe(PROJECT.id, [session_end()], 1.0)
     taken(queue)
     queue.observe(PROJECT.id, [session_end()], 11.0)
@@ -115,22 +123,19 @@ def test_a_job_that_is_found_again_is_one_job() -> None:
 
 
 def test_a_job_that_is_not_found_any_more_is_gone() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     queue.observe(PROJECT.id, [], 1.0)
     assert queue.take(ONE, 2.0) is None
 
 
 def test_a_job_of_another_file_is_left_alone_by_a_look() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     queue.observe(OTHER_PROJECT.id, [], 1.0)
     assert plain(taken(queue)) == session_end().job
 
 
 def test_a_job_whose_reason_has_gone_while_it_was_done_is_not_handed_out_again() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     taken(queue)
     queue.observe(PROJECT.id, [], 11.0)
     queue.release(ONE, 12.0)
@@ -138,9 +143,9 @@ def test_a_job_whose_reason_has_gone_while_it_was_done_is_not_handed_out_again()
 
 
 def test_a_look_that_was_begun_before_the_end_of_a_job_does_not_bring_it_back() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     queue.finish(ONE, taken(queue).job_id, 20.0)
+    queue.observe(PROJECT.id, [], 18.0)
     queue.observe(PROJECT.id, [session_end()], 19.0)
     assert queue.take(ONE, 1000.0) is None
     queue.observe(PROJECT.id, [], 21.0)
@@ -160,31 +165,27 @@ def test_what_is_done_and_still_to_be_done_comes_again_after_longer_and_longer_p
 
 
 def test_what_has_changed_since_it_was_done_comes_at_once() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
+    queue = queue_of(promotion(("m", 1)))
     queue.finish(ONE, taken(queue).job_id, 20.0)
     queue.observe(PROJECT.id, [promotion(("m", 2))], 21.0)
     assert plain(taken(queue, now=21.0)) == promotion(("m", 2)).job
 
 
 def test_a_job_that_nobody_has_yet_is_handed_out_as_it_is_now() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
+    queue = queue_of(promotion(("m", 1)))
     queue.observe(PROJECT.id, [promotion(("m", 1), ("n", 1))], 1.0)
     assert plain(taken(queue)) == promotion(("m", 1), ("n", 1)).job
 
 
 def test_a_failed_job_comes_again_after_a_pause_and_others_go_before_it() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end(), maintenance()], 0.0)
+    queue = queue_of(session_end(), maintenance())
     queue.fail(ONE, taken(queue).job_id, 10.0)
     assert plain(taken(queue, now=10.0)) == maintenance().job
     assert plain(taken(queue, TWO, now=10.0 + RETRY_S[1])) == session_end().job
 
 
 def test_the_job_of_a_consolidator_that_died_goes_to_the_next_one_at_once_and_then_with_pauses() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     taken(queue, ONE)
     queue.release(ONE, 11.0)
     taken(queue, TWO, now=11.0)
@@ -194,8 +195,7 @@ def test_the_job_of_a_consolidator_that_died_goes_to_the_next_one_at_once_and_th
 
 
 def test_a_job_without_a_sign_of_life_is_handed_out_again() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     first = taken(queue, ONE, now=0.0)
     queue.heard(ONE, 30.0)
     assert queue.take(TWO, LEASE_S + 1) is None
@@ -205,8 +205,7 @@ def test_a_job_without_a_sign_of_life_is_handed_out_again() -> None:
 
 
 def test_a_consolidator_that_asks_again_has_not_got_what_it_was_handed() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue = queue_of(session_end())
     assert taken(queue, ONE, now=0.0) == taken(queue, ONE, now=10.0)
 
 
@@ -253,8 +252,7 @@ def test_the_ids_of_two_lives_of_the_store_differ() -> None:
 
 
 def test_work_on_a_whole_file_is_held_and_what_somebody_waits_for_is_not() -> None:
-    queue = JobQueue()
-    queue.observe(PROJECT.id, [maintenance(), consolidation(), session_end()], 0.0)
+    queue = queue_of(maintenance(), consolidation(), session_end())
     queue.hold_long(20.0)
     assert plain(taken(queue, now=10.0)) == session_end().job
     assert queue.take(TWO, 10.0) is None
@@ -358,3 +356,38 @@ class Queue(RuleBasedStateMachine):
 
 TestQueue = Queue.TestCase
 TestQueue.settings = settings(stateful_step_count=30)
+
+
+# --- The work on a whole file waits while many memories are being embedded, and never for ever.
+
+
+def test_a_few_memories_without_vectors_are_not_waited_for() -> None:
+    assert Backlog().held_until(BACKLOG, 5.0) == 5.0
+
+
+def test_a_backlog_that_shrinks_is_waited_for_until_it_is_small() -> None:
+    backlog = Backlog()
+    now = 0.0
+    for pending in range(10_000, BACKLOG, -50):
+        assert backlog.held_until(pending, now) > now
+        now += STANDSTILL_S / 3
+        if now >= LONGEST_HOLD_S - STANDSTILL_S:
+            break
+    assert backlog.held_until(BACKLOG, now) == now
+
+
+def test_a_backlog_that_nobody_works_on_is_not_waited_for() -> None:
+    backlog = Backlog()
+    assert backlog.held_until(5000, 0.0) > 0.0
+    assert backlog.held_until(5000, STANDSTILL_S - 0.5) == STANDSTILL_S
+    assert backlog.held_until(5000, STANDSTILL_S) == STANDSTILL_S
+
+
+@given(pending=st.lists(st.integers(BACKLOG + 1, 10_000), min_size=1), step_s=st.floats(0.1, 100.0))
+def test_no_backlog_holds_anything_for_longer_than_its_bound(pending: list[int], step_s: float) -> None:
+    backlog = Backlog()
+    now = 100.0
+    for count in pending:
+        until = backlog.held_until(count, now)
+        assert now <= until <= max(now, 100.0 + LONGEST_HOLD_S)
+        now += step_s

@@ -1,6 +1,9 @@
-"""The life of one process: ready, dead, hanging, failed, stopped."""
+"""The life of one process: ready, dead, hanging, failed, stopped, and when it is started again."""
 
 from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from remembrancer.actors.launcher.lifecycle import (
     ASK_S,
@@ -11,16 +14,19 @@ from remembrancer.actors.launcher.lifecycle import (
     STABLE_S,
     STARTING_S,
     TERM_S,
+    WINDOW_S,
+    Heartbeat,
+    Restarts,
+    Retry,
     describe_ending,
 )
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import EmbedderHealth, PeerFailed, Stop
-from tests.pure.launcher_world import FREE_RESTARTS, World
+from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 
 
 def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     before = world.running["store"]
     world.exit("store")
     assert world.running["store"] != before
@@ -29,8 +35,7 @@ def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -
 
 
 def test_after_the_free_restarts_the_next_one_waits() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     for _ in range(FREE_RESTARTS + 1):
         world.exit("store")
     assert world.state("store") == "restarting"
@@ -41,8 +46,7 @@ def test_after_the_free_restarts_the_next_one_waits() -> None:
 
 
 def test_a_crash_loop_fails_visibly_and_is_tried_rarely() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("store", 70)
     assert world.process("store").restarts == BUDGET
     assert world.state("store") == "failed"
@@ -54,8 +58,7 @@ def test_a_crash_loop_fails_visibly_and_is_tried_rarely() -> None:
 
 
 def test_a_process_that_recovers_from_a_crash_loop_is_ready_without_an_error() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("store")
     world.run_for(SLOW_S)
     world.ready("store")
@@ -64,8 +67,7 @@ def test_a_process_that_recovers_from_a_crash_loop_is_ready_without_an_error() -
 
 
 def test_a_crash_loop_is_told_to_the_others_once() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("store")
     world.run_for(SLOW_S)
     world.exit("store")
@@ -73,8 +75,7 @@ def test_a_crash_loop_is_told_to_the_others_once() -> None:
 
 
 def test_a_good_life_makes_the_next_restart_immediate() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     for _ in range(4):
         world.exit("store")
         world.run_for(DELAYS_S[-1])
@@ -85,8 +86,7 @@ def test_a_good_life_makes_the_next_restart_immediate() -> None:
 
 
 def test_a_failure_that_the_process_reports_is_not_retried() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     world.refuse("store", "a newer release wrote this database")
     world.run_for(3600.0)
@@ -96,8 +96,7 @@ def test_a_failure_that_the_process_reports_is_not_retried() -> None:
 
 
 def test_a_failure_whose_report_comes_after_the_exit_keeps_its_reason() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     incarnation = world.running["store"]
     world.exit("store", 2)
@@ -108,8 +107,7 @@ def test_a_failure_whose_report_comes_after_the_exit_keeps_its_reason() -> None:
 
 
 def test_a_process_that_reports_its_failure_and_stays_is_killed() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     world.apply(world.core.on_start_failed("store", world.running["store"], "x", "y", world.now))
     world.run_for(5.0)
@@ -118,8 +116,7 @@ def test_a_process_that_reports_its_failure_and_stays_is_killed() -> None:
 
 
 def test_a_process_that_is_never_ready_is_reported_and_tried_rarely() -> None:
-    world = World(Settings(start_timeout_s=10.0))
-    world.begin()
+    world = begun(Settings(start_timeout_s=10.0))
     world.exit("store")
     world.run_for(10.5)
     assert ("store", "KILL") in world.signals
@@ -131,8 +128,7 @@ def test_a_process_that_is_never_ready_is_reported_and_tried_rarely() -> None:
 
 
 def test_a_process_that_hangs_is_killed_and_replaced() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.run_for(10.0)
     before = world.running["store"]
     world.run_for(4.0, answering=False)
@@ -142,8 +138,7 @@ def test_a_process_that_hangs_is_killed_and_replaced() -> None:
 
 
 def test_a_launcher_that_was_suspended_kills_nobody() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.run_for(10.0)
     world.now += 3600.0
     world.apply(world.core.tick(world.now))
@@ -151,8 +146,7 @@ def test_a_launcher_that_was_suspended_kills_nobody() -> None:
 
 
 def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("embedder-1")
     world.pong("embedder-1")
     assert world.state("embedder-1") == "starting"
@@ -161,8 +155,7 @@ def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
 
 
 def test_words_of_an_earlier_incarnation_are_ignored() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     before = world.running["store"]
     world.exit("store")
     world.apply(world.core.on_ready("store", before, world.now))
@@ -172,8 +165,7 @@ def test_words_of_an_earlier_incarnation_are_ignored() -> None:
 
 
 def test_a_stop_climbs_from_asking_to_killing() -> None:
-    world = World(Settings(embedders=0))
-    world.begin()
+    world = begun(Settings(embedders=0))
     world.stop()
     assert isinstance(world.told[-1][1], Stop)
     world.run_for(ASK_S - 0.01)
@@ -185,8 +177,7 @@ def test_a_stop_climbs_from_asking_to_killing() -> None:
 
 
 def test_a_launcher_that_was_suspended_gives_a_process_its_time_to_stop_all_the_same() -> None:
-    world = World(Settings(embedders=0))
-    world.begin()
+    world = begun(Settings(embedders=0))
     world.stop()
     world.now += 3600.0
     world.apply(world.core.tick(world.now))
@@ -207,8 +198,7 @@ def test_a_process_that_still_starts_has_less_time_to_stop() -> None:
 
 
 def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.dies_of_kill = False
     world.stop()
     world.run_for(4 * (ASK_S + TERM_S + KILL_S) + 0.1)
@@ -216,8 +206,7 @@ def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
 
 
 def test_a_failure_is_forgiven_when_someone_scales() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("embedder-1")
     world.refuse("embedder-1")
     assert isinstance(world.process("embedder-1").failure, PeerFailed)
@@ -231,3 +220,137 @@ def test_the_end_of_a_process_is_described_for_a_person() -> None:
     assert "signal 200" in describe_ending("store", -200)
     assert "store.log" in describe_ending("store", 70)
     assert describe_ending("store", "no such file") == "no such file"
+
+
+# --- The restart policy: at once, then with pauses, within a budget, then rarely.
+
+
+def deaths_at_once(policy: Restarts, number: int, *, now: float = 0.0) -> list[Retry]:
+    """The policy's answers when each restarted process dies the moment it was started."""
+    said = []
+    for _ in range(number):
+        said.append(policy.after_death(now, 0.0))
+        now += said[-1].delay_s
+    return said
+
+
+def test_the_pauses_grow_to_their_limit() -> None:
+    assert [retry.delay_s for retry in deaths_at_once(Restarts(), BUDGET)] == list(DELAYS_S)
+
+
+def test_the_pause_stays_at_its_limit_while_the_budget_lasts() -> None:
+    policy = Restarts()
+    now = 0.0
+    delays = []
+    for _ in range(12):
+        now += STABLE_S - 1  # it lives long, though never long enough
+        retry = policy.after_death(now, STABLE_S - 1)
+        now += retry.delay_s
+        delays.append(retry.delay_s)
+        assert not retry.exhausted
+    assert delays[-3:] == [DELAYS_S[-1]] * 3
+
+
+def test_a_crash_loop_spends_the_budget_and_is_then_tried_rarely() -> None:
+    said = deaths_at_once(Restarts(), BUDGET + 3)
+    assert [retry.exhausted for retry in said] == [False] * BUDGET + [True] * 3
+    assert {retry.delay_s for retry in said[BUDGET:]} == {SLOW_S}
+
+
+def test_a_good_life_is_forgiven_everything() -> None:
+    policy = Restarts()
+    deaths_at_once(policy, BUDGET + 1)
+    assert policy.after_death(500.0, STABLE_S) == Retry(0.0, exhausted=False)
+
+
+def test_a_life_just_short_of_good_is_not_forgiven() -> None:
+    policy = Restarts()
+    deaths_at_once(policy, BUDGET + 1)
+    assert policy.after_death(500.0, STABLE_S - 0.01).exhausted
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=STABLE_S * 1.5), min_size=1, max_size=60))
+def test_no_window_sees_more_restarts_than_the_budget_and_the_rare_ones(lives: list[float]) -> None:
+    policy = Restarts()
+    now = 0.0
+    starts: list[float] = []
+    for lived_s in lives:
+        now += lived_s
+        if lived_s >= STABLE_S:
+            starts.clear()
+        now += policy.after_death(now, lived_s).delay_s
+        starts.append(now)
+        assert len([moment for moment in starts if now - moment < WINDOW_S]) <= BUDGET + WINDOW_S / SLOW_S
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=STABLE_S - 0.1), min_size=2, max_size=40))
+def test_pauses_never_shrink_without_a_good_life(lives: list[float]) -> None:
+    policy = Restarts()
+    now = 0.0
+    delays = []
+    for lived_s in lives:
+        now += lived_s
+        delays.append(policy.after_death(now, lived_s).delay_s)
+        now += delays[-1]
+    assert delays == sorted(delays)
+
+
+# --- The detection of hangs: silence counts from the first unanswered ping, while the launcher itself was running.
+
+
+TIMEOUT_S = 2.5
+INTERVAL_S = 0.5
+
+
+def test_a_process_that_was_never_asked_does_not_hang() -> None:
+    assert not Heartbeat(TIMEOUT_S).hangs(1e9)
+
+
+def test_silence_counts_from_the_first_unanswered_ping() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.pinged(11.0)
+    assert beat.silent_s(12.0) == 2.0
+
+
+def test_silence_of_exactly_the_timeout_is_still_life() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    assert not beat.hangs(10.0 + TIMEOUT_S)
+    assert beat.hangs(10.0 + TIMEOUT_S + 0.001)
+
+
+def test_an_answer_ends_the_silence() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.answered()
+    assert not beat.hangs(100.0)
+    beat.pinged(100.0)
+    assert beat.silent_s(101.0) == 1.0
+
+
+def test_time_in_which_the_launcher_was_suspended_is_excused() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.excuse(3600.0)  # the timer that was due at 10.5 fired an hour later
+    assert not beat.hangs(3610.5)
+    assert beat.hangs(3613.0)
+
+
+def test_a_timer_that_fired_early_takes_nothing_back() -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    beat.pinged(10.0)
+    beat.excuse(-1.0)
+    assert beat.silent_s(11.0) == 1.0
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=30.0), min_size=1, max_size=20))
+def test_only_beats_that_came_in_time_make_a_process_hang(lateness: list[float]) -> None:
+    beat = Heartbeat(TIMEOUT_S)
+    now = 0.0
+    beat.pinged(now)
+    for beats, late_s in enumerate(lateness, start=1):
+        now += INTERVAL_S + late_s
+        beat.excuse(late_s)
+        assert abs(beat.silent_s(now) - beats * INTERVAL_S) < 1e-6
+        beat.pinged(now)

@@ -1,4 +1,4 @@
-"""An answer says each thing once, and what is out of date after the rest."""
+"""An answer says each thing once, across scopes and in one, and what is out of date after the rest."""
 
 from __future__ import annotations
 
@@ -13,11 +13,25 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import MemoryRecord, Vectors
-from remembrancer.actors.store.retrieval.once import NAMED, Entry, each_once, marked, replaced_last, strength_of
+from remembrancer.actors.store.retrieval.once import (
+    COMPARED_CHARACTERS,
+    MOST_PASSAGES,
+    NAMED,
+    SAME_COSINE,
+    STRETCH_CHARACTERS,
+    Entry,
+    best_first,
+    each_once,
+    marked,
+    replaced_last,
+    strength_of,
+    stretches,
+)
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef
+from tests.pure.test_context_block import texts
 
 NOW = 1_700_000_000.0
 EAST: Vectors = np.array([1.0, 0.0], dtype=np.float32)
@@ -50,33 +64,15 @@ def entry(
     return Entry((0, 1), record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
 
 
+def apart(degrees: float) -> Vectors:
+    """A unit vector. Two of them with 25 degrees between have a cosine of 0.906, with 26 of 0.899; with 18 degrees of
+    0.951, with 19 of 0.946."""
+    angle = np.deg2rad(degrees)
+    return np.array([np.cos(angle), np.sin(angle)], dtype=np.float32)
+
+
 def ids(entries: Sequence[Entry]) -> list[str]:
     return [each.record.id for each in entries]
-
-
-def test_the_broader_of_two_that_say_the_same_stands_for_both_at_the_better_place() -> None:
-    found = each_once(
-        [
-            entry("mine", 0.9, scope="session", content=TOLD, vector=EAST, tags=("a", "b")),
-            entry("other", 0.8, vector=NORTH),
-            entry("users", 0.3, scope="user", content=TOLD, vector=EAST, tags=("b", "c")),
-        ]
-    )
-    assert ids(found) == ["users", "other"]
-    assert found[0].scores.final == 0.9
-    assert (found[0].tags, found[0].found_in, found[0].stands_for) == (("b", "c", "a"), ("session", "user"), ("mine",))
-    assert (found[1].found_in, found[1].stands_for) == ((), ())
-
-
-def test_a_narrower_memory_that_is_much_stronger_stands_for_the_broader_one() -> None:
-    found = each_once(
-        [
-            entry("users", 0.9, scope="user", content=TOLD, vector=EAST, strength=0.1),
-            entry("mine", 0.5, content=TOLD, vector=EAST, strength=0.3),
-        ]
-    )
-    assert ids(found) == ["mine"]
-    assert found[0].stands_for == ("users",)
 
 
 @pytest.mark.parametrize(
@@ -97,19 +93,6 @@ def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it
     )
     assert ids(found) == ["mine", "users"]
     assert [each.stands_for for each in found] == [(), ()]
-
-
-def test_memories_of_one_scope_stay_apart_however_alike_they_are() -> None:
-    assert ids(each_once([entry("one", 0.9, vector=EAST), entry("two", 0.8, vector=EAST)])) == ["one", "two"]
-
-
-def test_a_memory_that_is_in_two_files_for_a_moment_is_shown_as_the_later_one_has_it() -> None:
-    found = each_once(
-        [entry("moved", 0.9, updated_at=1.0), entry("moved", 0.4, scope="user", updated_at=2.0), entry("else", 0.1)]
-    )
-    assert ids(found) == ["moved", "else"]
-    assert found[0].record.scope == "user"
-    assert found[0].stands_for == ()
 
 
 def test_a_summary_is_left_out_where_one_of_its_sources_says_it_better() -> None:
@@ -163,17 +146,17 @@ def test_a_summary_stays_where_it_stands_for_something_of_another_scope() -> Non
 
 entries = st.lists(
     st.builds(
-        lambda number, final, scope, angle, sources: entry(
+        lambda number, final, scope, degrees, sources: entry(
             f"m{number}",
             final,
             scope=scope,
-            vector=np.array([np.cos(angle), np.sin(angle)], dtype=np.float32),
+            vector=apart(degrees),
             derived_from=sources,
         ),
         st.integers(0, 1000),
         st.floats(0.0, 1.0),
         st.sampled_from(SCOPES),
-        st.floats(0.0, 6.3),
+        st.floats(0.0, 360.0),
         st.lists(st.integers(0, 1000).map("m{}".format), max_size=2).map(tuple),
     ),
     max_size=12,
@@ -209,10 +192,6 @@ def port(name: str, number: int, when: float, **fields: Any) -> Entry:
 
 def newer_than(entries: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
     return {each.record.id: each.record.possibly_superseded_by for each in marked(entries)}
-
-
-def apart(degrees: float) -> Vectors:
-    return np.array([np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))], dtype=np.float32)
 
 
 def test_a_later_fact_about_the_same_marks_the_earlier_and_not_the_other_way_round() -> None:
@@ -274,3 +253,202 @@ def test_whatever_replaces_what_nothing_is_lost_or_said_twice(links: list[list[i
         for place, newer in enumerate(links)
     ]
     assert sorted(ids(replaced_last(found))) == sorted(ids(found))
+
+
+# --- Of several scopes.
+
+
+def in_order(*entries: Entry) -> list[Entry]:
+    """The entries that are left of some, ranked as they are given: their final scores are 100, 99 …"""
+    for place, each in enumerate(entries):
+        object.__setattr__(each, "scores", type(each.scores)(100.0 - place, 1.0, 0.5, 1.0))
+    return each_once(entries)
+
+
+def said(name: str, scope: Scope = "project", degrees: float | None = 0.0, **fields: Any) -> Entry:
+    """A memory that says the same as all others, unless `fields` has another content."""
+    vector = None if degrees is None else apart(degrees)
+    return entry(name, 0.0, scope=scope, vector=vector, **{"content": TOLD, **fields})
+
+
+@pytest.mark.parametrize(("broader", "narrower"), [("user", "project"), ("user", "session"), ("project", "session")])
+def test_the_broader_scope_wins_unless_the_other_is_more_than_twice_as_strong(broader: Scope, narrower: Scope) -> None:
+    for strength, expected in ((0.1, "wide"), (0.5, "wide"), (0.501, "near")):
+        wide, near = said("wide", broader, strength=0.25), said("near", narrower, strength=strength)
+        assert ids(in_order(wide, near)) == [expected]
+        assert ids(in_order(near, wide)) == [expected]
+
+
+def test_of_one_id_in_two_scopes_the_broader_is_kept_unless_the_other_was_updated_later() -> None:
+    for updated_at, scope in ((99.0, "user"), (100.0, "user"), (100.5, "project")):
+        wide = said("one", "user", strength=0.1, updated_at=100.0)
+        near = said("one", "project", strength=0.9, updated_at=updated_at)
+        for pair in ((wide, near), (near, wide)):
+            (kept,) = in_order(*pair)
+            assert (kept.record.scope, kept.stands_for) == (scope, ())
+
+
+def test_a_cosine_of_the_threshold_itself_is_not_above_it() -> None:
+    assert ids(in_order(said("a", "session"), said("b", degrees=26))) == ["a", "b"]
+    assert ids(in_order(said("a", "session"), said("b", degrees=25))) == ["b"]
+
+
+def test_without_a_vector_a_memory_of_another_scope_is_known_by_its_id_alone() -> None:
+    first, second = in_order(said("a", "session"), said("b", degrees=None), said("a", "user", degrees=None))
+    assert (first.record.scope, first.found_in, first.stands_for) == ("user", ("session", "user"), ())
+    assert second.record.id == "b"
+
+
+def test_one_broad_memory_may_stand_for_several_narrow_ones() -> None:
+    (kept,) = in_order(
+        said("a", "session", 0, tags=("x", "y")),
+        said("b", "session", 5),
+        said("c", "project", 10, tags=("z",)),
+        said("d", "user", 3, tags=("y",)),
+    )
+    assert (kept.record.id, kept.stands_for) == ("d", ("a", "b", "c"))
+    assert kept.found_in == ("session", "project", "user")
+    assert kept.tags == ("y", "x", "z")
+
+
+def test_the_winner_takes_the_rank_of_the_first_that_it_stands_for() -> None:
+    kept = in_order(said("a", "session"), said("other", "session", 90, content="else"), said("b", "user"))
+    assert [(each.record.id, each.scores.final) for each in kept] == [("b", 100.0), ("other", 99.0)]
+
+
+def test_what_loses_to_one_does_not_take_others_with_it() -> None:
+    """The project's is like both, and beats the session's alone: the user's stands for it, the session's for itself."""
+    kept = in_order(said("session", "session", -20), said("user", "user", 20), said("project", "project", 0))
+    assert [(each.record.id, each.stands_for) for each in kept] == [("session", ()), ("user", ("project",))]
+
+
+# --- Of one scope.
+
+PUSH = "Run the whole test suite before each push."
+PUSHED = "Before each push, run the whole test suite."
+
+
+def left(*entries: Entry) -> list[str]:
+    return ids(in_order(*entries))
+
+
+def test_near_texts_that_say_the_same_in_their_words_are_one() -> None:
+    others = said("b", degrees=90, content="x"), said("c", degrees=18, content=PUSHED)
+    assert left(said("a", content=PUSH), *others) == ["a", "b"]
+
+
+def test_the_words_alone_or_the_vectors_alone_are_not_enough() -> None:
+    assert left(said("a", content=PUSH), said("b", degrees=19, content=PUSHED)) == ["a", "b"]
+    assert left(said("a", degrees=None, content=PUSH), said("b", content=PUSHED)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The threshold is 5.", "The threshold is 7."),
+        ("Secrets go into the repository.", "Secrets never go into the repository."),
+        ("The service is owned by Alice.", "The service is owned by Bob."),
+        ("Set `max_size` to the limit.", "Set `min_size` to the limit."),
+        ("The importer waits for the exporter.", "The exporter waits for the importer."),
+    ],
+)
+def test_another_number_name_or_denial_is_another_fact_however_near(one: str, other: str) -> None:
+    assert left(said("a", content=one), said("b", content=other)) == ["a", "b"]
+
+
+def test_one_text_is_one_thing_without_vectors_and_whatever_its_case_and_blanks() -> None:
+    assert left(said("a", degrees=None, content="Use  tabs."), said("b", degrees=None, content="use tabs")) == ["a"]
+
+
+def test_a_long_text_is_the_same_only_when_it_is_equal() -> None:
+    text = f"{PUSH} " * (COMPARED_CHARACTERS // len(PUSH) + 1)
+    assert left(said("a", content=text), said("b", content=text)) == ["a"]
+    assert left(said("a", content=text), said("b", content=text + PUSHED)) == ["a", "b"]
+
+
+def test_what_is_not_current_is_left_alone() -> None:
+    over = Entry((0, 2), said("b").record, said("b").scores, 0.5, is_current=False)
+    assert left(said("a"), over) == ["a", "b"]
+
+
+def test_an_event_is_the_same_only_on_the_same_day() -> None:
+    for type_, apart_s, expected in (
+        ("episodic", DAY_S, ["a", "b"]),
+        ("semantic", DAY_S, ["a"]),
+        ("episodic", DAY_S - 1, ["a"]),
+    ):
+        first, second = said("a", type=type_, occurred_at=NOW), said("b", type=type_, occurred_at=NOW + apart_s)
+        assert left(first, second) == expected
+
+
+# --- Whatever is given.
+
+scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
+memories = st.builds(
+    said,
+    st.sampled_from([f"memory:{n}" for n in range(10)]),
+    scopes,
+    st.none() | st.integers(0, 36).map(lambda turn: turn * 10.0),
+    strength=st.integers(0, 20).map(lambda n: n / 20),
+    updated_at=st.integers(0, 3).map(float),
+    tags=st.lists(st.sampled_from("abcde"), max_size=3, unique=True).map(tuple),
+    content=st.sampled_from([TOLD, PUSH, PUSHED, "The threshold is 5.", "The threshold is 7.", PUSH.upper()]),
+)
+found = st.lists(memories, max_size=14, unique_by=lambda each: (each.record.id, each.record.scope))
+
+
+@given(found)
+def test_no_two_that_are_left_say_the_same(given_list: list[Entry]) -> None:
+    kept = in_order(*given_list)
+    assert len(set(ids(kept))) == len(kept)
+    for one in kept:
+        for two in kept:
+            same = one.record.content == two.record.content and one.record.scope != two.record.scope
+            if same and one.vector is not None and two.vector is not None:
+                assert float(one.vector @ two.vector) <= SAME_COSINE + 1e-6
+
+
+@given(found)
+def test_every_memory_tag_and_scope_is_accounted_for(given_list: list[Entry]) -> None:
+    kept = in_order(*given_list)
+    assert {name for each in kept for name in (each.record.id, *each.stands_for)} == set(ids(given_list))
+    tags = {tag for each in kept for tag in (*each.record.tags, *each.tags)}
+    assert tags == {tag for each in given_list for tag in each.record.tags}
+    seen = {scope for each in kept for scope in (each.record.scope, *each.found_in)}
+    assert seen == {each.record.scope for each in given_list}
+    assert finals(kept) == sorted(set(finals(kept)), reverse=True), "the order of the list is kept"
+    for each in kept:
+        assert each.record.id not in each.stands_for
+        assert not each.found_in or each.record.scope in each.found_in
+
+
+def finals(entries: Sequence[Entry]) -> list[float]:
+    return [each.scores.final for each in entries]
+
+
+# --- Which parts of a long memory come first for a question, by meaning or by words.
+
+
+CONTENT = "the keeper|the keeper of bread|the lantern|nothing"
+RANGES = [(0, 10), (11, 30), (31, 42), (43, 50)]
+
+
+def test_where_no_word_tells_the_nearest_passage_comes_first() -> None:
+    assert best_first("who bakes?", CONTENT, RANGES, [0.1, 0.5, -0.2, 0.3]) == ((11, 30), (43, 50), (0, 10), (31, 42))
+
+
+def test_a_passage_with_the_words_that_were_asked_for_comes_before_one_that_is_a_little_nearer() -> None:
+    assert best_first("shard lantern", CONTENT, RANGES, [0.62, 0.6, 0.55, 0.5])[0] == (31, 42)
+
+
+def test_by_words_a_rare_word_counts_for_more_than_a_common_one() -> None:
+    assert best_first("Which keeper has the lantern?", CONTENT, RANGES)[0] == (31, 42)
+    assert best_first("the", CONTENT, RANGES) == tuple(RANGES), "words that say nothing leave the order as it is"
+
+
+@given(texts().map(lambda text: text * 10))
+def test_stretches_are_the_whole_text_and_none_is_too_long(content: str) -> None:
+    found = stretches(content)
+    assert "".join(content[start:end] for start, end in found) == content
+    assert all(0 < end - start <= 3 * STRETCH_CHARACTERS for start, end in found)
+    assert len(best_first("x", content, found)) == min(len(found), MOST_PASSAGES)

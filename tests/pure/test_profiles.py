@@ -15,18 +15,6 @@ from remembrancer.protocol.reads import ProfileName
 NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 
-def test_the_weights_are_the_seeds() -> None:
-    assert {name: tuple(weights.of(scope) for scope in SCOPES) for name, weights in PROFILES.items()} == {
-        "default": (0.50, 0.35, 0.15),
-        "codebase": (0.20, 0.60, 0.20),
-        "preferences": (0.10, 0.20, 0.70),
-        "debugging": (0.40, 0.40, 0.20),
-        "new_project": (0.30, 0.10, 0.60),
-        "architecture": (0.15, 0.65, 0.20),
-    }
-    assert set(PROFILES) == set(NAMES)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_the_weights_of_a_profile_are_1_together(name: ProfileName) -> None:
     assert sum(PROFILES[name].of(scope) for scope in SCOPES) == pytest.approx(1.0)

@@ -70,34 +70,6 @@ def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: An
 # --- The score.
 
 
-@pytest.mark.parametrize(
-    ("importance", "confidence", "access_count", "kind", "has_vectors", "expected"),
-    [
-        (0.0, 0.0, 0, "observation", False, 0.0),
-        (0.5, 0.5, 0, "observation", False, 0.35),
-        (0.5, 0.5, 0, "observation", True, 0.40),
-        (0.5, 0.5, 0, "entity", True, 0.40),
-        (0.5, 0.5, 0, "pattern", True, 0.50),
-        (0.5, 0.5, 0, "convention", True, 0.50),
-        (0.5, 0.5, 0, "procedure", True, 0.50),
-        (0.5, 0.5, 0, "decision", True, 0.48),
-        (0.5, 0.5, 0, "error_fix", True, 0.48),
-        (0.5, 0.5, 0, "architecture", True, 0.48),
-        (0.5, 0.5, 0, "preference", True, 0.46),
-        (0.5, 0.5, 0, "fact", True, 0.46),
-        (0.5, 0.5, 1, "observation", False, 0.35 + 0.150514998),  # log10(2) / 2
-        (0.5, 0.5, 2, "observation", False, 0.55),  # log10(3) / 2 is more than 0.2
-        (0.5, 0.5, 1000, "observation", False, 0.55),
-        (1.0, 1.0, 0, "pattern", True, 0.85),
-        (1.0, 1.0, 9, "pattern", True, 1.0),
-    ],
-)
-def test_the_score_is_the_seeds(
-    importance: float, confidence: float, access_count: int, kind: Kind, has_vectors: bool, expected: float
-) -> None:
-    assert promotion_score(importance, confidence, access_count, kind, has_vectors) == pytest.approx(expected, abs=1e-9)
-
-
 @given(shares, shares, counts, kinds, st.booleans())
 def test_the_score_lies_between_0_and_1(
     importance: float, confidence: float, count: int, kind: Kind, has_vectors: bool
@@ -129,7 +101,9 @@ def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") 
 def test_a_sessions_memory_is_promoted_at_its_end_from_a_score_of_0_6_on() -> None:
     assert at_session_end(scoring(0.6)).promote
     assert at_session_end(scoring(0.6)).score == 0.6
-    assert not at_session_end(scoring(0.599)).promote
+    assert at_session_end(scoring(0.6)).reason == "its score 0.6 reaches 0.6"
+    assert not at_session_end(scoring(0.59996)).promote
+    assert at_session_end(scoring(0.59996)).reason == "its score 0.599 is below 0.6", "which is not rounded up"
 
 
 def test_a_sessions_memory_is_promoted_at_once_from_a_score_of_0_85_on() -> None:
@@ -157,15 +131,9 @@ def test_only_what_is_active_is_promoted_or_was_summed_up_in_its_session(status:
     assert to_user(candidate(status=status)).reason == f"it is {status}"
 
 
-def test_what_was_promoted_and_taken_back_stays() -> None:
+def test_what_was_taken_back_or_is_of_no_session_stays() -> None:
     assert not at_session_end(candidate(scope="session", undone="promoted")).promote
-    assert to_user(candidate(undone="promoted")).reason == "its promotion was undone"
-
-
-def test_a_memory_is_promoted_out_of_its_own_scope_alone() -> None:
     assert not at_session_end(candidate(scope="project")).promote
-    assert not to_user(candidate(scope="session")).promote
-    assert not to_user(candidate(scope="user")).promote
 
 
 @given(candidates)
@@ -173,32 +141,33 @@ def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Mate
     assert at_session_end(given_memory).promote or not at_once(given_memory).promote
 
 
-def test_a_reason_says_the_score_and_the_threshold_without_rounding_up() -> None:
-    assert at_session_end(scoring(0.6)).reason == "its score 0.6 reaches 0.6"
-    assert at_session_end(scoring(0.59996)).reason == "its score 0.599 is below 0.6"
-
-
 # --- From a project to the user.
 
 
-def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user() -> None:
-    verdict = to_user(candidate())
-    assert verdict.promote
-    assert verdict.reason == "its score 0.95 reaches 0.7, and it was used in 3 sessions"
-
-
-def test_two_sessions_are_too_few() -> None:
-    verdict = to_user(candidate(sessions_used=2, access_count=40))
-    assert not verdict.promote
-    assert verdict.reason == "it was used in 2 sessions, and 3 are needed"
-    assert to_user(candidate(sessions_used=1)).reason == "it was used in 1 session, and 3 are needed"
-
-
-def test_an_importance_of_0_7_is_needed() -> None:
-    assert to_user(candidate(importance=0.7)).promote
-    verdict = to_user(candidate(importance=0.699))
-    assert not verdict.promote
-    assert verdict.reason == "its importance 0.699 is below 0.7"
+@pytest.mark.parametrize(
+    ("changes", "promotes", "reason"),
+    [
+        ({}, True, "its score 0.95 reaches 0.7, and it was used in 3 sessions"),
+        ({"sessions_used": 2, "access_count": 40}, False, "it was used in 2 sessions, and 3 are needed"),
+        ({"sessions_used": 1}, False, "it was used in 1 session, and 3 are needed"),
+        ({"importance": 0.7}, True, "reaches 0.7, and it was used in 3 sessions"),
+        ({"importance": 0.699}, False, "its importance 0.699 is below 0.7"),
+        ({"undone": "promoted"}, False, "its promotion was undone"),
+        ({"scope": "session"}, False, ""),
+        ({"scope": "user"}, False, ""),
+        (
+            {"content": "Tokens are read in src/auth/token.py."},
+            False,
+            "it is of use in its project alone: it names a file, src/auth/token.py",
+        ),
+    ],
+)
+def test_what_was_of_use_in_three_sessions_is_proposed_to_the_user(
+    changes: dict[str, Any], promotes: bool, reason: str
+) -> None:
+    verdict = to_user(candidate(**changes))
+    assert verdict.promote is promotes
+    assert reason in verdict.reason
 
 
 def test_a_score_of_0_7_is_needed_as_well() -> None:
@@ -242,14 +211,6 @@ def test_the_first_three_that_surely_answer_are_used() -> None:
     assert used_in(shown) == ["a", "c"]
 
 
-def test_what_is_about_one_project_stays_there() -> None:
-    verdict = to_user(candidate(content="Tokens are read in src/auth/token.py."))
-    assert not verdict.promote
-    assert verdict.reason == "it is of use in its project alone: it names a file, src/auth/token.py"
-    assert to_user(candidate(content="Engram keeps tokens in memory.")).promote
-    assert not to_user(candidate(content="Engram keeps tokens in memory."), project_name="engram").promote
-
-
 # --- Which of many.
 
 
@@ -267,8 +228,9 @@ def test_the_strongest_twenty_are_promoted_to_the_user_and_what_cannot_be_takes_
     assert [memory.id for memory, _ in promoted] == [f"memory:{n:02}" for n in range(20)]
 
 
-def test_the_projects_name_counts_for_many_as_for_one() -> None:
+def test_what_names_its_project_is_not_proposed() -> None:
     named = candidate(content="Engram keeps tokens in memory.")
+    assert not to_user(named, project_name="engram").promote
     assert len(proposed_to_user([named], NOW)) == 1
     assert proposed_to_user([named], NOW, project_name="engram") == []
 

@@ -62,20 +62,19 @@ def test_the_summary_has_the_designs_shape() -> None:
     )
 
 
-def test_the_summary_says_since_when_recalls_are_counted_if_that_is_later_than_the_session() -> None:
-    text = session_summary("s", STARTED, story(), (1, 1), STARTED + 3600)
-    assert "**Memories recalled:** 1 query, 1 unique memory served (since 2026-02-23 11:00 UTC)\n" in text
-
-
-def test_the_summary_of_a_session_that_did_nothing_says_so() -> None:
-    text = session_summary("s", STARTED, story(stored_by_type={}, topics=()), (0, 0), STARTED)
-    assert "**Memories stored:** 0\n" in text
-    assert "**Key topics:** none yet\n" in text
-
-
-def test_the_summary_counts_what_was_changed() -> None:
-    text = session_summary("s", STARTED, story(changes={"forgotten": 1, "updated": 3}), (0, 0), STARTED)
-    assert "**Changes:** 3 updated, 1 forgotten\n" in text
+@pytest.mark.parametrize(
+    ("told", "recalls", "counted_since", "says"),
+    [
+        (story(stored_by_type={}), (0, 0), STARTED, "**Memories stored:** 0\n"),
+        (story(topics=()), (0, 0), STARTED, "**Key topics:** none yet\n"),
+        (story(changes={"forgotten": 1, "updated": 3}), (0, 0), STARTED, "**Changes:** 3 updated, 1 forgotten\n"),
+        (story(), (1, 1), STARTED + 3600, "1 query, 1 unique memory served (since 2026-02-23 11:00 UTC)\n"),
+    ],
+)
+def test_the_summary_says_in_a_line_what_there_was(
+    told: SessionDescription, recalls: tuple[int, int], counted_since: float, says: str
+) -> None:
+    assert says in session_summary("s", STARTED, told, recalls, counted_since)
 
 
 def test_the_summary_names_the_sessions_before_with_what_they_left_in_a_line_each() -> None:

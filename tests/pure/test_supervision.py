@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S, RESTS
+from remembrancer.actors.launcher.supervision import (
+    CONSOLIDATOR_WAIT_S,
+    EMBEDDERS_WAIT_S,
+    FIRST_SESSION_S,
+    RESTS,
+    IdleWatch,
+    check_embedders,
+    parse_scale,
+    plan_scale,
+)
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, PeerFailed, PeerGone, Stop, StoreHealth
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from tests.pure.launcher_world import FREE_RESTARTS, World
+from remembrancer.protocol.work import ModelChoice
+from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 
 SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=True)
 
@@ -35,23 +49,26 @@ def test_embedders_start_when_the_gateway_is_ready() -> None:
     assert {"embedder-1", "embedder-2"} <= set(world.running)
 
 
-def test_embedders_start_when_the_gateway_has_failed() -> None:
+@pytest.mark.parametrize(("name", "wait_s"), [("embedder-1", EMBEDDERS_WAIT_S), ("consolidator", CONSOLIDATOR_WAIT_S)])
+def test_nobody_waits_for_ever(name: str, wait_s: float) -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.run_for(wait_s)
+    assert name in world.running
+
+
+def test_nobody_waits_for_what_has_failed() -> None:
     world = World()
     world.apply(world.core.begin(world.now))
     world.refuse("gateway")
     assert "embedder-1" in world.running
-
-
-def test_embedders_do_not_wait_for_ever() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
-    world.run_for(EMBEDDERS_WAIT_S)
-    assert "embedder-1" in world.running
+    world.ready("store")
+    world.refuse("embedder-1")
+    assert "consolidator" in world.running
 
 
 def test_the_others_learn_of_each_death() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     incarnation = world.running["store"]
     world.exit("store")
     assert world.heard("gateway", PeerGone) == [PeerGone("store", incarnation)]
@@ -60,8 +77,7 @@ def test_the_others_learn_of_each_death() -> None:
 
 
 def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("store")
     world.refuse("store", "a newer release wrote this database")
     failure = PeerFailed("store", "model_unusable", "a newer release wrote this database")
@@ -73,8 +89,7 @@ def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready()
 
 
 def test_a_failure_that_was_mended_is_told_to_nobody() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.exit("embedder-1")
     world.refuse("embedder-1")
     world.scale(1)
@@ -86,15 +101,13 @@ def test_a_failure_that_was_mended_is_told_to_nobody() -> None:
 
 
 def test_scaling_up_starts_the_missing_numbers() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.scale(3)
     assert {"embedder-1", "embedder-2", "embedder-3"} <= set(world.running)
 
 
 def test_scaling_down_asks_the_highest_first_and_drops_them_from_the_listing() -> None:
-    world = World(Settings(embedders=3))
-    world.begin()
+    world = begun(Settings(embedders=3))
     world.told.clear()
     world.scale(1)
     assert [name for name, message in world.told if isinstance(message, Stop)] == ["embedder-3", "embedder-2"]
@@ -109,8 +122,7 @@ def test_scaling_down_asks_the_highest_first_and_drops_them_from_the_listing() -
 
 
 def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left() -> None:
-    world = World(Settings(embedders=2))
-    world.begin()
+    world = begun(Settings(embedders=2))
     world.scale(1)
     world.scale(2)
     assert world.state("embedder-2") == "stopping"
@@ -120,8 +132,7 @@ def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left(
 
 def test_workers_share_the_threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 8)
-    world = World(Settings(embedders=2))
-    world.begin()
+    world = begun(Settings(embedders=2))
     assert [start.threads for start in world.started if start.role == "embedder"] == [4, 4]
 
 
@@ -135,32 +146,14 @@ def test_the_consolidator_starts_when_all_others_are_ready() -> None:
     assert "consolidator" in world.running
 
 
-def test_the_consolidator_does_not_wait_for_ever() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
-    world.run_for(CONSOLIDATOR_WAIT_S)
-    assert "consolidator" in world.running
-
-
-def test_the_consolidator_does_not_wait_for_what_has_failed() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
-    for name in ("store", "gateway"):
-        world.ready(name)
-    world.refuse("embedder-1")
-    assert "consolidator" in world.running
-
-
 def test_a_runtime_may_have_no_consolidator() -> None:
-    world = World(Settings(consolidator=False))
-    world.begin()
+    world = begun(Settings(consolidator=False))
     world.run_for(60.0)
     assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
 
 
 def test_a_consolidator_that_dies_is_started_again_and_the_store_learns_of_it() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     incarnation = world.running["consolidator"]
     world.exit("consolidator")
     assert PeerGone("consolidator", incarnation) in world.heard("store", PeerGone)
@@ -168,8 +161,7 @@ def test_a_consolidator_that_dies_is_started_again_and_the_store_learns_of_it() 
 
 
 def test_a_consolidator_that_cannot_start_leaves_the_others_alone() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.crash_loop("consolidator")
     assert world.state("consolidator") == "failed"
     assert {"gateway", "store", "embedder-1"} <= set(world.running)
@@ -177,8 +169,7 @@ def test_a_consolidator_that_cannot_start_leaves_the_others_alone() -> None:
 
 
 def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_store() -> None:
-    world = World(Settings(embedders=2))
-    world.begin()
+    world = begun(Settings(embedders=2))
     world.told.clear()
     world.stop("enough")
     order = []
@@ -193,8 +184,7 @@ def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_s
 
 
 def test_nothing_is_restarted_while_everything_stops() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     world.stop()
     world.exit("store")
     world.run_for(0.5)
@@ -203,8 +193,7 @@ def test_nothing_is_restarted_while_everything_stops() -> None:
 
 
 def test_a_restart_that_was_due_is_not_made_once_everything_stops() -> None:
-    world = World()
-    world.begin()
+    world = begun()
     for _ in range(FREE_RESTARTS + 1):
         world.exit("store")
     world.stop()
@@ -213,8 +202,7 @@ def test_a_restart_that_was_due_is_not_made_once_everything_stops() -> None:
 
 
 def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
-    world = World(Settings(idle_timeout_s=60.0, embedders=0), for_sessions=True)
-    world.begin()
+    world = begun(Settings(idle_timeout_s=60.0, embedders=0), for_sessions=True)
     world.run_for(50.0)
     world.pong("gateway", sessions(1))
     world.run_for(30.0)
@@ -225,8 +213,7 @@ def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
 
 
 def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_back_with_a_session() -> None:
-    world = World(Settings(rest_timeout_s=60.0, embedders=2), for_sessions=True)
-    world.begin()
+    world = begun(Settings(rest_timeout_s=60.0, embedders=2), for_sessions=True)
     world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
     world.settle()
     world.pong("gateway", sessions(1))
@@ -249,8 +236,7 @@ def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_
 
 
 def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done() -> None:
-    world = World(Settings(rest_timeout_s=60.0), for_sessions=True)
-    world.begin()
+    world = begun(Settings(rest_timeout_s=60.0), for_sessions=True)
     at_work = msgspec.structs.replace(SUMMARY, pending=3, workers=1)
     world.pong("store", StoreHealth(Counts(), at_work))
     world.run_for(120.0)
@@ -265,8 +251,7 @@ def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done
 
 
 def test_a_runtime_in_the_foreground_stays_without_sessions() -> None:
-    world = World(Settings(idle_timeout_s=60.0))
-    world.begin()
+    world = begun(Settings(idle_timeout_s=60.0))
     world.run_for(500.0)
     assert world.core.stopping is None
 
@@ -332,3 +317,100 @@ def test_the_indexer_starts_when_the_store_says_that_there_are_files_and_stays()
     world.exit("indexer")
     world.run_for(5.0)
     assert world.running["indexer"] != first
+
+
+# --- Which embedders to start and which to stop, and which numbers are possible.
+
+
+ONE, OTHER, THIRD = (ModelChoice("onnx", name) for name in ("one", "other", "third"))
+
+
+def test_the_highest_numbers_leave_first() -> None:
+    assert plan_scale(1, [ONE], dict.fromkeys((1, 2, 3, 4), ONE)).stop == (4, 3, 2)
+
+
+def test_gaps_are_filled_from_the_lowest_number() -> None:
+    assert plan_scale(4, [ONE], {2: ONE}).start == ((1, ONE), (3, ONE), (4, ONE))
+
+
+@given(
+    st.integers(0, 64),
+    st.permutations([ONE, OTHER, THIRD]),
+    st.integers(1, 3),
+    st.dictionaries(st.integers(1, 64), st.sampled_from([ONE, OTHER, THIRD])),
+)
+def test_a_plan_leads_to_the_wanted_number_of_the_first_model_and_one_of_each_other(
+    wanted: int, order: list[ModelChoice], count: int, running: dict[int, ModelChoice]
+) -> None:
+    models = order[:count]
+    plan = plan_scale(wanted, models, running)
+    numbers = [number for number, _ in plan.start]
+    assert not running.keys() & set(numbers)
+    assert numbers == sorted(set(numbers))
+    assert set(plan.stop) <= set(running)
+    left = Counter([model for number, model in running.items() if number not in plan.stop])
+    left.update(model for _, model in plan.start)
+    assert left == Counter([models[0]] * wanted + (models[1:] if wanted else []))
+
+
+@pytest.mark.parametrize(("text", "number"), [("embedder=0", 0), ("embedder=64", 64), (" embedders=2 ", 2)])
+def test_a_possible_number_is_understood(text: str, number: int) -> None:
+    assert parse_scale(text) == number
+
+
+@pytest.mark.parametrize("text", ["", "embedder", "embedder=", "embedder=two", "embedder=1.5", "store=2", "embedder=٣"])
+def test_what_is_no_number_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(InvalidInput, match="embedder=2"):
+        parse_scale(text)
+
+
+@pytest.mark.parametrize("number", [-1, 65, 10**9])
+def test_a_number_out_of_bounds_is_refused(number: int) -> None:
+    with pytest.raises(InvalidInput, match="embedders are not possible: give a whole number from 0 to 64"):
+        check_embedders(number)
+
+
+# --- The time at which a runtime that a session started goes down by itself.
+
+
+def idle_watch(timeout_s: float = 300.0) -> IdleWatch:
+    """Of a gateway that is ready at the time 0."""
+    idle = IdleWatch(timeout_s)
+    idle.ready(0.0)
+    return idle
+
+
+def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
+    idle = IdleWatch(5.0)
+    idle.excuse(2.0)
+    assert idle.ends_at == math.inf
+    idle.ready(now=100.0)
+    assert idle.ends_at == 100.0 + FIRST_SESSION_S, "the session that started it has time to come"
+    idle.observe(1, now=101.0)
+    idle.ready(now=200.0)
+    assert idle.ends_at == 106.0
+
+
+def test_a_runtime_that_no_session_joins_ends_after_the_timeout() -> None:
+    assert idle_watch().ends_at == 300.0
+
+
+def test_the_time_counts_from_the_last_moment_with_a_session() -> None:
+    idle = idle_watch()
+    idle.observe(2, now=200.0)
+    idle.observe(0, now=250.0)
+    idle.observe(0, now=450.0)
+    assert idle.ends_at == 500.0
+
+
+def test_a_session_that_stays_keeps_the_runtime_up() -> None:
+    idle = idle_watch()
+    for now in range(0, 3000, 100):
+        idle.observe(1, now=float(now))
+        assert idle.ends_at > now
+
+
+def test_time_in_which_the_launcher_was_suspended_does_not_count() -> None:
+    idle = idle_watch()
+    idle.excuse(1000.0)
+    assert idle.ends_at == 1300.0

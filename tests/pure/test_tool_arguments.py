@@ -71,16 +71,37 @@ def test_what_is_left_out_has_the_designs_defaults() -> None:
 def test_everything_that_is_given_arrives() -> None:
     change = store(
         importance=0.9,
-        tags=[" build ", "java", "build"],
+        type=None,
+        tags=[" build ", "java", "build", "Cafe\u0301 "],
         source={"tool": "Bash", "file": "pom.xml", "conversation_turn": 3},
         related_entities=[{"name": "Maven", "type": "tool", "relationship": "uses"}],
         session_id="session:other",
+        kind="decision",
+        summary=" Java 21 ",
+        confidence=0.9,
+        domain=" build ",
+        structured={"version": 21, "of": {"tool": "maven"}},
+        valid_from="2026-02-20",
+        valid_until="2026-03-20T00:00:00Z",
     )
-    assert change.importance == 0.9
-    assert change.tags == ("build", "java")
-    assert change.source == SourceRef("Bash", "pom.xml", 3)
-    assert change.related_entities == (EntityRef("Maven", "tool", "uses"),)
-    assert change.session_id == "session:other"
+    assert change == StoreMemory(
+        memory_id="",
+        content="The build needs Java 21",
+        type="episodic",
+        scope="project",
+        importance=0.9,
+        tags=("build", "java", "Café"),
+        source=SourceRef("Bash", "pom.xml", 3),
+        related_entities=(EntityRef("Maven", "tool", "uses"),),
+        session_id="session:other",
+        kind="decision",
+        summary="Java 21",
+        confidence=0.9,
+        domain="build",
+        structured={"version": 21, "of": {"tool": "maven"}},
+        valid_from=1771545600.0,
+        valid_until=1773964800.0,
+    )
 
 
 def test_a_kind_that_there_is_none_of_is_named() -> None:
@@ -141,27 +162,19 @@ def test_whose_days_a_question_means_is_the_offset_of_its_reference_time(
     assert recall().utc_offset_s is None
 
 
-def test_passages_are_asked_for_only_where_there_may_be_no_room_for_the_whole() -> None:
-    assert recall(max_tokens=500).with_passages
-    assert not recall().with_passages
-
-
-def test_the_store_counts_as_accessed_only_what_is_shown_for_sure() -> None:
-    assert recall().counts_accesses
-    assert not recall(max_tokens=500).counts_accesses
-
-
-def test_a_bare_string_stands_for_a_list_of_one() -> None:
-    assert store(tags="java").tags == ("java",)
-    assert recall(scope="user").scopes == ("user",)
+def test_of_what_may_have_no_room_passages_are_asked_for_and_no_access_is_counted() -> None:
+    assert (recall().counts_accesses, recall().with_passages) == (True, False)
+    of_a_size = recall(max_tokens=500)
+    assert (of_a_size.counts_accesses, of_a_size.with_passages) == (False, True)
 
 
 def test_null_stands_for_an_optional_field_that_is_left_out() -> None:
     assert store(tags=None, source=None) == store()
 
 
-def test_names_are_trimmed_and_composed() -> None:
-    assert store(tags=["Cafe\u0301 "]).tags == ("Café",)
+def test_a_bare_string_stands_for_a_list_of_one() -> None:
+    assert store(tags="java").tags == ("java",)
+    assert recall(scope="user").scopes == ("user",)
 
 
 def test_a_name_keeps_the_joiners_that_scripts_and_emoji_need() -> None:
@@ -234,10 +247,6 @@ def test_what_a_model_bothered_to_store_leaves_its_session_by_default() -> None:
         assert score >= DEFAULT_PROMOTION.session_end_score
 
 
-def test_a_kind_decides_the_type() -> None:
-    assert store(kind="decision").type == "episodic"
-
-
 @pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])
 def test_what_is_for_a_session_alone_stays_in_it(kind: str) -> None:
     for scope in ("project", "session"):
@@ -256,21 +265,6 @@ def test_a_text_that_begins_like_a_list_and_is_none_is_refused() -> None:
     with pytest.raises(InvalidInput, match="tags must be a list, each item a string"):
         store(tags='["a", b]')
     assert store(content='["a"]').content == '["a"]'
-
-
-def test_the_other_fields_arrive() -> None:
-    change = store(
-        kind="fact",
-        summary=" Java 21 ",
-        confidence=0.9,
-        domain=" build ",
-        structured={"version": 21, "of": {"tool": "maven"}},
-        valid_from="2026-02-20",
-        valid_until="2026-03-20T00:00:00Z",
-    )
-    assert (change.summary, change.confidence, change.domain) == ("Java 21", 0.9, "build")
-    assert change.structured == {"version": 21, "of": {"tool": "maven"}}
-    assert (change.valid_from, change.valid_until) == (1771545600.0, 1773964800.0)
 
 
 def test_the_type_of_an_entity_is_kept_as_given() -> None:
@@ -416,6 +410,15 @@ def test_everything_that_is_given_of_a_change_arrives() -> None:
             "add": [{"name": " Maven ", "type": "tool", "relationship": "uses"}],
             "remove": ["Gradle", " Gradle"],
         },
+        kind="decision",
+        summary="short",
+        confidence=0.7,
+        domain="build",
+        structured={"a": 1, "b": None},
+        valid_from="2026-02-20",
+        valid_until="2026-02-21",
+        add_links=[{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
+        remove_links=[{"relation": "supports", "target": OTHER}],
     ) == UpdateMemory(
         memory_id=ID,
         content="new",
@@ -425,6 +428,15 @@ def test_everything_that_is_given_of_a_change_arrives() -> None:
         metadata={"owner": "ana", "old": None, "deep": {"list": [1, 2.5, True]}},
         add_entities=(EntityRef("Maven", "tool", "uses"),),
         remove_entities=("Gradle",),
+        kind="decision",
+        summary="short",
+        confidence=0.7,
+        domain="build",
+        structured={"a": 1, "b": None},
+        valid_from=1771545600.0,
+        valid_until=1771632000.0,
+        add_links=(LinkRef("supersedes", OTHER),),
+        remove_links=(LinkRef("supports", OTHER),),
     )
     assert tag(add="a", remove=["b"]) == TagMemory(ID, ("a",), ("b",))
     assert forget(reason="outdated") == ForgetMemory(ID, "outdated")
@@ -499,37 +511,8 @@ def test_metadata_that_is_accepted_travels_unharmed(metadata: dict[str, Any]) ->
         assert format_.decode(format_.encode(change), type=UpdateMemory) == change
 
 
-def test_the_other_fields_of_a_change_arrive() -> None:
-    change = update(
-        kind="decision",
-        summary="short",
-        confidence=0.7,
-        domain="build",
-        structured={"a": 1, "b": None},
-        valid_from="2026-02-20",
-        valid_until="2026-02-21",
-        add_links=[{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
-        remove_links=[{"relation": "supports", "target": OTHER}],
-    )
-    assert change == UpdateMemory(
-        ID,
-        kind="decision",
-        summary="short",
-        confidence=0.7,
-        domain="build",
-        structured={"a": 1, "b": None},
-        valid_from=1771545600.0,
-        valid_until=1771632000.0,
-        add_links=(LinkRef("supersedes", OTHER),),
-        remove_links=(LinkRef("supports", OTHER),),
-    )
-
-
-def test_an_empty_summary_or_domain_takes_it_away() -> None:
+def test_what_is_given_empty_is_taken_away() -> None:
     assert update(summary="", domain="") == UpdateMemory(ID, summary="", domain="")
-
-
-def test_an_empty_beginning_or_end_of_the_validity_takes_it_away() -> None:
     assert update(valid_until="") == UpdateMemory(ID, cleared=("valid_until",))
     assert update(valid_from="", valid_until="") == UpdateMemory(ID, cleared=("valid_from", "valid_until"))
     assert update(valid_from="", valid_until="1970-01-01") == UpdateMemory(ID, valid_until=0.0, cleared=("valid_from",))

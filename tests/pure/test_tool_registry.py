@@ -1,4 +1,4 @@
-"""A tool registers itself, once, in the toolset of its folder."""
+"""A tool registers itself, once, in the toolset of its folder; and what is said beside its answer or instead of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,20 @@ import pytest
 
 from remembrancer import toolsets
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.reads import Notice
 from remembrancer.toolsets.arguments import ArgumentDecoder
-from remembrancer.toolsets.tools import Answer, Call, Tool, _registered, answer_text, choose_tools, load_tools, tool
+from remembrancer.toolsets.tools import (
+    Answer,
+    Call,
+    Tool,
+    _registered,
+    answer_text,
+    choose_tools,
+    load_tools,
+    tool,
+    unknown_tool,
+    with_caveats,
+)
 
 
 class NoArguments(msgspec.Struct):
@@ -91,3 +103,37 @@ def test_an_unknown_toolset_is_told_of_and_the_default_stands() -> None:
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
     assert "known are admin, code, files, graph, memory, nodes" in notices[0].message
+
+
+# --- The answer to a client that asks for a tool which is not there.
+
+
+KNOWN = ["store_memory", "recall_memories"]
+
+
+def test_the_nearest_known_tool_is_named() -> None:
+    assert unknown_tool("store_memroy", KNOWN) == (
+        "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
+    )
+
+
+def test_without_a_near_one_the_known_ones_are_listed() -> None:
+    assert unknown_tool("zzzz", KNOWN) == "there is no tool 'zzzz': known are store_memory, recall_memories"
+
+
+# --- Caveats of answers: the most serious comes first, and each is said once.
+
+
+def answer(*codes: str, **fields: object) -> Answer:
+    return with_caveats(dict(fields), [Notice(code, f"about {code}") for code in codes])
+
+
+def test_the_most_serious_warning_comes_first_also_when_it_is_added_later() -> None:
+    formed = answer("unknown_toolset", "queued")
+    formed = with_caveats(formed, [Notice("embedding_failed", "why")])
+    assert [each["code"] for each in formed["warnings"]] == ["embedding_failed", "queued", "unknown_toolset"]
+    assert set(formed) == {"warnings"}
+
+
+def test_an_answer_without_a_caveat_stays_as_it_is() -> None:
+    assert with_caveats({"memory_id": "m"}, []) == {"memory_id": "m"}
