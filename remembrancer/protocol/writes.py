@@ -27,6 +27,8 @@ class ProjectRef(msgspec.Struct, frozen=True):
     path: str
     sees_user: bool = True
     """True if who asks in it sees and changes the user's memories, which belong to all projects."""
+    code_within: tuple[str, ...] | None = None
+    """The real directories outside of which who asks in it reads no code; None: he reads whatever the user may."""
 
 
 class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -188,7 +188,7 @@ class ReadHandlers:
 
         with self._gate.serving():
             answer = with_notices(*await answered(in_scope, search))
-            answer = self._code.beside_code(request.project.id, answer)
+            answer = self._code.beside_code(request.project, answer)
             answer = _sendable(with_notices(answer, without_notes), in_parts=request.with_passages)
             if (missing := self._scheduler.missing) and request.strategy != "keyword":
                 text = (
@@ -218,12 +218,10 @@ class ReadHandlers:
         return embed
 
     async def _search_graph(self, request: SearchGraph, _context: RequestContext) -> GraphFound:
-        project_id = request.project.id
-
         async def search(view: View) -> GraphFound:
             def walk() -> tuple[GraphFound, list[Ref]]:
-                with self._code.reading(project_id) as code:
-                    about = partial(self._code.memories_about, project_id)
+                with self._code.reading(request.project) as code:
+                    about = partial(self._code.memories_about, request.project.id)
                     return search_graph(request, view, time.time(), self._weights, code, about)
 
             answer, seen = await self._read(request.project, walk)
