@@ -444,9 +444,15 @@ def show_memory(
         embedded,
         near_duplicates(view, ref, request.session_id),
         strength=memory_strength(
-            memory.importance, memory.confidence, memory.access_count, accessed_at, memory.scope, now
+            memory.importance,
+            memory.confidence,
+            memory.access_count,
+            accessed_at,
+            memory.scope,
+            now,
+            is_open=memory.is_open,
         ),
-        is_stale=is_stale(memory.status, accessed_at, memory.access_count, now),
+        is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
         incoming=known.incoming,
         promotions=promotions,
         observed_in=known.observed_in,

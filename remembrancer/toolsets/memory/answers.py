@@ -10,6 +10,7 @@ from typing import Any, Final
 from remembrancer.memory.limits import moment
 from remembrancer.memory.ranking import LIKELY, PERHAPS, is_given_whole
 from remembrancer.memory.sentences import first_words
+from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import NearMemory, PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
@@ -50,6 +51,8 @@ def said_by(memory: PortableMemory | Snapshot | ListedMemory | Fact, *names: str
 
 
 def _shown(name: str, value: Any) -> Any:
+    if name == "due":
+        return iso(value).removesuffix("T00:00:00Z")  # mostly a day
     if name in _TIMES:
         return iso(value)
     if isinstance(value, SourceRef):
@@ -114,7 +117,12 @@ def _unusual(memory: RecalledMemory) -> Answer:
 def standing_of(memory: ListedMemory) -> Answer:
     """The unusual about a memory's standing: that it is forgotten, archived and so on."""
     shown = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
-    return shown | saying(status=None if memory.status == "active" else memory.status)
+    return shown | saying(status=None if memory.status == "active" else memory.status) | state_of(memory)
+
+
+def state_of(memory: PortableMemory | Snapshot | ListedMemory) -> Answer:
+    """The state of an open end, and when it is due; nothing of other memories."""
+    return {"done": memory.done, **said_by(memory, "due")} if memory.kind == OPEN_END else {}
 
 
 def _relevance(memory: RecalledMemory, digits: int) -> Answer:
