@@ -22,7 +22,7 @@ from remembrancer.protocol.code import (
     ListCodeFiles,
     SearchCode,
 )
-from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.files import FilesListed
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject, ProjectMoved
@@ -60,6 +60,25 @@ async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_b
         index.close()
         (after,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
         assert (before.status, after.status) == ("queued", "ready")
+
+
+SYSTEM = ["/", "/boot", "/etc", "/etc/ssl", "/proc/self", "/root", "/sys"]
+
+
+@pytest.mark.parametrize("place", [*SYSTEM, "~", "home", "home/keys", "link", "home's parent"])
+async def test_neither_the_system_s_directories_nor_the_home_are_indexed(
+    home: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = tmp_path / "person"
+    (person / "shop").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(person))
+    paths = {"home": home, "home/keys": home / "keys", "home's parent": home.parent, "link": tmp_path / "link"}
+    async with store_rig(home) as rig:
+        rig.paths.keys.mkdir(exist_ok=True)
+        with pytest.raises(InvalidInput, match=r"holds no repository|more than a repository|no directory"):
+            await rig.gateway.ask(IndexCode(PROJECT, str(paths.get(place, place)), watch=False), CodeDescription)
+        await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False), CodeDescription)
 
 
 def be_ready(folder: Path) -> None:
