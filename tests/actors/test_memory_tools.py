@@ -50,7 +50,7 @@ async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
     async with session(rig) as client:
         stored = await client.store("The lantern stands in the attic")
         await client.call("forget_memory", memory_id=stored["memory_id"], reason="it was sold")
-        answer = await client.call("recall_memories", query="lantern", include_forgotten=True)
+        answer = await client.call("recall_memories", query="lantern", include_forgotten=True, detail=True)
         [memory] = answer["memories"]
         assert memory["forgotten"] is True
         assert memory["forgotten_reason"] == "it was sold"

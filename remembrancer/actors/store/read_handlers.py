@@ -37,7 +37,7 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
+from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -183,7 +183,8 @@ class ReadHandlers:
         async def search_in(view: View) -> Recalled:
             answer, seen = await recall(request, view, embed, threads, time.time(), self._weights)
             if request.counts_accesses:
-                self._note_shown(view.by_file(seen), request.session_id, used_in(answer.memories))
+                given = [ref for ref, each in zip(seen, answer.memories, strict=True) if is_given_whole(each)]
+                self._note_shown(view.by_file(given), request.session_id, used_in(answer.memories))
             return answer
 
         with self._gate.serving():
