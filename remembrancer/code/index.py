@@ -511,8 +511,7 @@ class CodeIndex:
             try:
                 yield
             finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("COMMIT")
+                self._connection.execute("COMMIT")
         except (sqlite3.Error, *UNDECODABLE) as error:
             if not self._is_damaged(error):
                 raise
