@@ -92,6 +92,7 @@ SUBJECTS: Final = dict(
             "The Kestrel is a tug of forty tons.",
             "Half of the buoys are still to be painted.",
             "The build of the crane service took eleven minutes.",
+            "The east quay is to be swept before the regatta.",
         ),
         strict=True,
     )

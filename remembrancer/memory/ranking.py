@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.memory.features import NAMES, Asked, Candidates, Column, table
+from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
@@ -30,6 +31,9 @@ By = Literal["meaning", "words"]
 """By meaning and words, or by words alone where there are no vectors."""
 
 
+LIKELY: Final = 0.5
+PERHAPS: Final = 0.15
+"""The probabilities from which on a memory is said to answer likely, and perhaps."""
 NOTHING: Final = 6.0
 """The score of the answer that is not stored: a candidate that nothing competes with need not answer."""
 
@@ -113,6 +117,11 @@ PAGERANK: Final = {"meaning": 0.40, "bm25": 0.15, "graph": 0.45}
 """The ranking `pagerank`."""
 CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
 """The ranking of what is connected with the entities that a question names."""
+
+
+def is_given_whole(memory: RecalledMemory) -> bool:
+    """True for a memory that answers likely or perhaps: an answer has it whole, of any other one a line."""
+    return memory.scores.relevance >= PERHAPS
 
 
 def composite(weights: Weights) -> dict[str, float]:
