@@ -88,7 +88,7 @@ class StoreActor(Actor):
         """By file, after how many commits it was counted and what there was."""
         self._embedded = 0
         self._asked = 0
-        """What clients and commands have asked for, apart from what says how things are."""
+        """The questions and writes of clients and commands, apart from those about the state of things."""
         self._gateway: Peer | None = None
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
