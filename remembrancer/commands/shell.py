@@ -120,7 +120,9 @@ def places_of(asked: argparse.Namespace) -> list[Place]:
 
 
 def _projects() -> list[Place]:
-    return [Place(project.path, project.id) for project in known_projects(paths_here()) if project.path is not None]
+    described = known_projects(paths_here())
+    _warn({failure.message: failure.code for failure in described.unreadable})
+    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
 
 
 def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
@@ -436,8 +438,8 @@ def edit(asked: argparse.Namespace) -> int:
         changes["content"] = after.rstrip("\n")
     answer = in_one_of(asked, "update_memory", memory_id=asked.id, **changes)
     fields = ", ".join(answer["updated_fields"]) or "nothing"
-    undo = f"; 'remembrancer restore {asked.id[SHORT:]} --version {answer['version'] - 1}' undoes it"
-    undo = undo if answer.get("updated_fields") and answer.get("version", 1) > 1 else ""
+    before = answer.get("version", 1) - 1 if answer["updated_fields"] else 0  # one that is queued has no version yet
+    undo = f"; 'remembrancer restore {asked.id[SHORT:]} --version {before}' undoes it" if before else ""
     return _print_answer(asked, answer, f"Changed: {escape(fields)}{undo}")
 
 
@@ -474,15 +476,20 @@ def forget(asked: argparse.Namespace) -> int:
 
 def restore(argv: list[str]) -> int:
     """Undo a forgetting or a change, or, with a file, put a backup in place."""
-    named = next((word for word in argv if not word.startswith("-")), "")
-    try:
-        parse_memory_id(named)
-    except InvalidInput:
-        if named or "--version" in argv:
-            from remembrancer.commands.backup import restore_main
+    named = [word for word in argv if not word.startswith("-")]
+    if named and not any(map(_is_memory_id, named)):
+        from remembrancer.commands.backup import restore_main
 
-            return restore_main(argv)
+        return restore_main(argv)
     return run("restore", argv)
+
+
+def _is_memory_id(text: str) -> bool:
+    try:
+        parse_memory_id(text)
+    except InvalidInput:
+        return False
+    return True
 
 
 @_command("restore", _ID, _option("--version", type=int, metavar="N", help="the version to return to"), _REASON)
