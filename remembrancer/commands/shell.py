@@ -328,7 +328,11 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
             for memory in answer["memories"]
             if memory["id"] not in known
         ]
-    key = (lambda memory: memory[sort]) if sort else (lambda memory: memory.get("occurred_at") or memory["created_at"])
+    key = (
+        (lambda memory: memory.get(sort, 0.0))
+        if sort
+        else (lambda memory: memory.get("occurred_at") or memory["created_at"])
+    )
     memories = sorted(memories, key=key, reverse=True)[: asked.number]
     if asked.json:
         said = [{"code": code, "message": message} for message, code in warnings.items()]
@@ -345,7 +349,18 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
     if not out.is_terminal:  # for grep and cut
         for each in memories:
             text = " ".join(each["content"].split())
-            print("\t".join((each["id"].removeprefix(MEMORY_PREFIX), _day(each), each["scope"], _kind(each), text, " ".join(_marks(each)))))
+            print(
+                "\t".join(
+                    (
+                        each["id"].removeprefix(MEMORY_PREFIX),
+                        _day(each),
+                        each["scope"],
+                        _kind(each),
+                        text,
+                        " ".join(_marks(each)),
+                    )
+                )
+            )
         return exit_codes.OK
     is_narrow = out.width < NARROW
     shown = table() if is_narrow else table("id", "when", "scope", "kind", no_wrap=True)
@@ -432,7 +447,9 @@ def edit(asked: argparse.Namespace) -> int:
         changes["content"] = after.rstrip("\n")
     answer = in_one_of(asked, "update_memory", memory_id=asked.id, **changes)
     fields = ", ".join(answer["updated_fields"]) or "nothing"
-    undo = f"; 'remembrancer restore {asked.id.removeprefix(MEMORY_PREFIX)} --version {answer['version'] - 1}' undoes it"
+    undo = (
+        f"; 'remembrancer restore {asked.id.removeprefix(MEMORY_PREFIX)} --version {answer['version'] - 1}' undoes it"
+    )
     undo = undo if answer.get("updated_fields") and answer.get("version", 1) > 1 else ""
     return _print_answer(asked, answer, f"Changed: {escape(fields)}{undo}")
 
@@ -462,7 +479,8 @@ def edited(text: str) -> str:
 def forget(asked: argparse.Namespace) -> int:
     """Hide a memory from search. It can be restored."""
     answer = in_one_of(asked, "forget_memory", memory_id=asked.id, reason=asked.reason, copies=asked.copies or None)
-    said = f"Forgotten: 'remembrancer restore {asked.id.removeprefix(MEMORY_PREFIX)}' brings it back, 'remembrancer erase' deletes for good"
+    bare = asked.id.removeprefix(MEMORY_PREFIX)
+    said = f"Forgotten: 'remembrancer restore {bare}' brings it back, 'remembrancer erase' deletes for good"
     if answer.get("copies"):
         said += f". Its text is also in {', '.join(each['id'] for each in answer['copies'])} (--copies takes these too)"
     return _print_answer(asked, answer, said)
@@ -532,7 +550,11 @@ def review(asked: argparse.Namespace) -> int:
         proposals += [each | ({"project": place.name} if place.name else {}) for each in found]
     shown = table("id", "memory", "why", overflow="fold")
     for each in proposals:
-        shown.add_row(each["memory_id"].removeprefix(MEMORY_PREFIX), escape(" ".join(each["content"].split())), escape(each["reason"]))
+        shown.add_row(
+            each["memory_id"].removeprefix(MEMORY_PREFIX),
+            escape(" ".join(each["content"].split())),
+            escape(each["reason"]),
+        )
     nothing = "Nothing is proposed to go to the user."
     return _print_answer(asked, {"proposals": proposals}, shown if proposals else nothing)
 
@@ -660,8 +682,12 @@ def _marks(memory: Answer) -> list[str]:
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 
+def _moment(memory: Answer) -> str:
+    return str(memory.get("occurred_at") or memory["created_at"])
+
+
 def _day(memory: Answer) -> str:
-    return str(memory.get("occurred_at") or memory["created_at"])[:10]
+    return _moment(memory)[:10]
 
 
 def _relation(edge: Answer) -> str:

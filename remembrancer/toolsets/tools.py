@@ -33,7 +33,7 @@ from remembrancer.memory.short_ids import (
     replaced_in_answer,
     replaced_in_arguments,
 )
-from remembrancer.memory.text import neutralised_value, shown
+from remembrancer.memory.text import neutralised, neutralised_value, shown
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import FindIds, IdsFound, Notice
@@ -144,7 +144,9 @@ class Tool(Generic[T]):
     asked for."""
     marks_data: bool = True
     """True if its answers are marked as data. Not those that hold nothing stored, or that it marks within a budget."""
-
+    answers_text: bool = False
+    """True if a client gets its answer's `text` and the messages of its warnings, and an error's message, as they are:
+    for a tool whose answers models know by heart."""
     shows_whole_ids: bool = False
     """True if ids in its answers are whole, for a program that keeps them."""
 
@@ -261,12 +263,13 @@ def tool(
     is_short_form: bool = False,
     marks_data: bool = True,
     shows_whole_ids: bool = False,
+    answers_text: bool = False,
     aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Handler[T]], Handler[T]]:
     """Register a function as the tool of its name, in the toolset of the folder that it is in.
 
     `destructive`: it may hide or replace what is remembered. `aliases` are other names of its arguments. For
-    `is_short_form`, `marks_data` and `shows_whole_ids` see `Tool`.
+    `is_short_form`, `marks_data`, `shows_whole_ids` and `answers_text` see `Tool`.
 
     Raises:
         ValueError: there is a tool of that name in the toolset already.
@@ -289,6 +292,7 @@ def tool(
             destructive,
             is_short_form,
             marks_data,
+            answers_text,
             shows_whole_ids,
         )
         return run
@@ -388,25 +392,24 @@ def _weight_of(code: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a call: the answer, and the same as compact JSON text, which is made once."""
+    """The result of a call: the answer, and the same as compact JSON text, which is made once. Without an answer the
+    text is all."""
 
-    answer: Answer
+    answer: Answer | None
     text: str
     is_error: bool = False
 
     def as_mcp(self) -> dict[str, Any]:
         """As the SDK takes it: the answer as structured content, and as text."""
-        content = [{"type": "text", "text": self.text}]
-        return {"content": content, "structuredContent": self.answer, "isError": self.is_error, **COMPLETE}
+        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
+        return result | ({} if self.answer is None else {"structuredContent": self.answer}) | COMPLETE
 
     async def response(self, request_id: int | str) -> bytes:
         """The JSON-RPC response of a protocol that begins with a handshake. A long one is made in a thread, while
         others are served."""
-        result = {
-            "content": [{"type": "text", "text": self.text}],
-            "structuredContent": msgspec.Raw(self.text.encode()),
-            "isError": self.is_error,
-        }
+        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
+        if self.answer is not None:
+            result["structuredContent"] = msgspec.Raw(self.text.encode())
         response = {"jsonrpc": "2.0", "id": request_id, "result": result}
         if len(self.text) > LONG_ANSWER:
             return await anyio.to_thread.run_sync(_json.encode, response)
@@ -418,8 +421,16 @@ def answer_text(answer: Answer) -> str:
     return _json.encode(answer).decode()
 
 
-def error_result(error: RemembrancerError, *, degraded: bool) -> Result:
-    """The error envelope, with the field at fault and further facts where there are any."""
+def text_result(answer: Answer) -> Result:
+    """The result of a tool that answers with text."""
+    warnings = [f"({warning['message']})" for warning in answer.get("warnings", ())]
+    return Result(None, "\n".join([answer["text"], *warnings]))
+
+
+def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = False) -> Result:
+    """The error envelope, with the field at fault and further facts where there are any. `as_text`: the message."""
+    if as_text:
+        return Result(None, neutralised(error.message), is_error=True)
     envelope: Answer = {
         "error": error.code,
         "message": error.message,

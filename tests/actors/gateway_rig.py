@@ -118,6 +118,8 @@ class PlayedStore:
         self.refuses_writes: Refused | None = None
         self.rejects: set[str] = set()
         """Contents that can never be applied."""
+        self.hangs_for: set[str] = set()
+        """The ids of projects whose queued writes get no answer."""
         self.answers_nonsense = False
         self.knows_short_ids = False
         """While it does not, ids in answers are whole."""
@@ -203,7 +205,8 @@ class PlayedStore:
                 self.ahead.append(message)
             case _:
                 self.requests.append(message)
-        if not self.hangs:
+        of = {each.project.id for each in message.operations} if isinstance(message, SubmitBatch) else set()
+        if not (self.hangs or of & self.hangs_for):
             body = self.refuses or self._reply(message)
             self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id)
 
