@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -550,3 +551,24 @@ async def test_a_question_for_a_time_gets_what_happened_then_in_order_and_the_ki
     assert await files.found("What did we decide this week?", reference_time=asked, limit=3) == decided
     summary = await files.found("Summarise this week", reference_time=asked)
     assert summary == [decided[0], seen, *decided[1:]]
+
+
+@pytest.mark.parametrize(("words", "length"), [("all", 6), ("stop words", 4)])
+async def test_words_that_everybody_uses_are_found_where_they_stand_one_after_the_other(
+    files: Files, words: str, length: int
+) -> None:
+    rng = random.Random(5)
+    stop, others = "the of to and in is it for that with".split(), [f"word{number}" for number in range(60)]
+    texts = [" ".join(rng.choice(rng.choice((stop, others))) for _ in range(40)) for _ in range(1500)]
+    operations = [store_operation(f"op-{number}", text) for number, text in enumerate(texts)]
+    files.project.apply(operations)
+    asked = 0
+    for operation, text in zip(operations, texts, strict=True):
+        pieces = [text.split()[at : at + length] for at in range(40 - length)]
+        query = next((" ".join(each) for each in pieces if words == "all" or set(each) <= set(stop)), None)
+        if query is not None and sum(query in each for each in texts) == 1:
+            assert memory_id_of(operation) in await files.found(query, strategy="keyword")
+            asked += 1
+        if asked == 40:
+            return
+    raise AssertionError("there are too few such texts")
