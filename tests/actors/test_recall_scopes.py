@@ -558,7 +558,10 @@ async def test_words_that_everybody_uses_are_found_where_they_stand_one_after_th
     files: Files, words: str, length: int
 ) -> None:
     rng = random.Random(5)
-    stop, others = "the of to and in is it for that with".split(), [f"word{number}" for number in range(60)]
+    stop, others = (
+        ["the", "of", "to", "and", "in", "is", "it", "for", "that", "with"],
+        [f"word{number}" for number in range(60)],
+    )
     texts = [" ".join(rng.choice(rng.choice((stop, others))) for _ in range(40)) for _ in range(1500)]
     operations = [store_operation(f"op-{number}", text) for number, text in enumerate(texts)]
     files.project.apply(operations)
