@@ -43,6 +43,11 @@ from remembrancer.protocol.tracing import current
 
 HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
+MOST_OF_A_TIME: Final = 200
+"""Memories that are weighed for a question that asks for all of a time: the most important."""
+ANSWERS_BY_TIME: Final = 0.9
+"""The probability that a memory of the kind and the time that a question names answers it: of those of three invented
+weeks that were 24 of 27."""
 BROUGHT: Final = 10
 """Memories that PageRank brings beside the candidates."""
 PAGERANK_SEEDS: Final = 20
@@ -377,7 +382,8 @@ class RunningRecall:
         return [*lifted, *(item for item in ranked if item[0] not in dict(lifted))]
 
     def _of_period(self) -> Ranked:
-        """The memories of the times that a question asks for, in order; where they are many, the most important."""
+        """The memories of the times that a question asks for, by their scores: first those of the kinds that it names,
+        or all where it names none, which answer because they are of that time."""
         question, period = self.question, self.question.period
         kinds = frozenset() if period is None else period.kinds
         within = dict.fromkeys(
@@ -386,11 +392,21 @@ class RunningRecall:
         facts = self._view.ranking_facts(within, question.filters)
         happened = [(ref, each) for ref, each in facts.items() if not is_session_record(each.kind)]
         happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
-        kept = happened[: self._request.limit]
-        kept.sort(key=lambda item: (item[1].kind not in kinds, item[1].happened_at, item[0]))
+        rows = self._view.describe(question, self._words, dict(happened[:MOST_OF_A_TIME]))
+        weighed = self.weighed(rows, by_meaning=question.vector is not None)
+        asked_for = [not kinds or row.facts.kind in kinds for row in rows.values()]
+        best = sorted(zip(asked_for, weighed.scores, weighed.probabilities, rows, strict=True), reverse=True)
         return [
-            (key, msgspec.structs.replace(_asked_for(facts), final=float(len(kept) - place)))
-            for place, (key, facts) in enumerate(kept)
+            (
+                key,
+                Scores(
+                    final=float(len(best) - place),
+                    relevance=ANSWERS_BY_TIME if is_asked_for else float(probability),
+                    importance=facts[key].importance,
+                    recency=1.0,
+                ),
+            )
+            for place, (is_asked_for, _, probability, key) in enumerate(best)
         ]
 
 
