@@ -423,8 +423,3 @@ def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, 
 def _may_be_replaced(facts: RankingFacts) -> bool:
     """True for what holds until a later one replaces it: what happened stays as it was."""
     return facts.type != "episodic" or facts.kind == "decision"
-
-
-def _asked_for(facts: RankingFacts) -> Scores:
-    """The scores of a memory that is asked for by its time or as what was handed over, and not by what it says."""
-    return Scores(final=1.0, relevance=1.0, importance=facts.importance, recency=1.0)
