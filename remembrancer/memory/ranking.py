@@ -160,7 +160,8 @@ def weigh(
     shift: Column | None = None,
 ) -> Weighed:
     """The scores and probabilities of candidates. With a `formula` the scores are those of a ranking by name; `shift`
-    is added to each score."""
+    is added to each score. Where there is no PageRank, the other weights of a formula (which add up to 1) count for it.
+    """
     rows = table(of, asked)
 
     def summed(weights: Mapping[str, float]) -> tuple[Column, Column]:
@@ -171,6 +172,8 @@ def weigh(
     probabilities = fitted.probabilities(scores)
     if formula is None:
         return Weighed(shares, scores, probabilities, fitted.least_probability)
+    reached = of.graph[:, None] > 0.0
+    rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # else what names no entity comes last
     return Weighed(*summed(formula), probabilities, 0.0)
 
 
