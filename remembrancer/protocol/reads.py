@@ -511,6 +511,22 @@ class Noted(msgspec.Struct, frozen=True, tag=True):
     """Taken note of; it is written with the next batch."""
 
 
+class FindIds(SessionRequest, frozen=True, tag=True):
+    """Asks for the memories whose ids begin or end with each of these `parts`, forgotten ones included, and for the
+    short forms of `ids`. Answered by `IdsFound`."""
+
+    parts: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+
+class IdsFound(msgspec.Struct, frozen=True, tag=True):
+    """For each part the ids that it may stand for, each with the memory's first words; short forms by whole ids. Ids
+    that are not known have no short form."""
+
+    candidates: dict[str, list[tuple[str, str]]]
+    short: dict[str, str]
+
+
 class Suggest(SessionRequest, frozen=True, tag=True):
     """Complete the beginning of a name of what the session may see. Answered by `Suggestions`."""
 

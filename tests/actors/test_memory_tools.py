@@ -60,6 +60,32 @@ async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
         assert not {"forgotten", "forgotten_at", "forgotten_reason"} & set(answer["memories"][0])
 
 
+async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_memory(rig: Rig) -> None:
+    async with session(rig) as client:
+        short = (await client.store("The lantern is green", scope="session"))["memory_id"]
+        other = (await client.store("The lantern was bought in May"))["memory_id"]
+        assert len(short) == len(other) == 4
+        (first, *_) = (await client.call("recall_memories", query="green lantern"))["memories"]
+        assert first["id"] == short
+        whole = (await client.call("get_memory", memory_id=short.lower()))["id"]
+        assert whole.endswith(short)
+        for part in (whole, whole.removeprefix("memory:"), whole[:-3], whole[-9:]):
+            assert (await client.call("tag_memory", memory_id=part, add=[part[-4:]]))["memory_id"] == short
+        linked = await client.call(
+            "update_memory", memory_id=short, add_links=[{"relation": "related_to", "target": other}]
+        )
+        assert linked["updated_fields"] == ["links"]
+        (link,) = (await client.call("get_memory", memory_id=short))["links"]
+        assert link["target"].endswith(other)
+        missing = await client.call("forget_memory", memory_id="ZZZZ")
+        assert (missing["error"], missing["field"]) == ("not_found", "memory_id")
+        await client.call("forget_memory", memory_id=other)
+        assert (await client.call("restore_memory", memory_id=other))["status"] == "active"
+        async with rig.session("11" * 16, session="another") as intruder:
+            refused = await intruder.call("get_memory", memory_id=short)
+            assert refused["error"] == "not_found"
+
+
 async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig) -> None:
     async with session(rig) as client:
         stored = await client.store("Renew the lantern's licence", due="2030-05-02")

@@ -128,6 +128,7 @@ class StoreAccess:
         self.home = home
         self._store = store
         self.store_health = store.health
+        self.short_ids: dict[tuple[str, str], str] = {}
         self._queue = queue
         self._tasks = tasks
         self.writes = RecentWrites()

@@ -506,6 +506,9 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         """The number of all memories that are not forgotten, and for each phrase that `most` memories have at most, and
         one at least, those that have it, whosever they are."""
 
+    def ids_with(self, keys: Collection[str]) -> list[str]:
+        """The ids of memories of which one of these keys is the first or the last four characters."""
+
     @property
     def graph(self) -> GraphRecords:
         """The entities that its memories name, and their edges."""
