@@ -522,8 +522,6 @@ def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
     also_erased = tuple(made.id for made in also)
     for memory_id in dict.fromkeys((memory.id, change.memory_id, *also_erased)):
         yield Put(Erased(memory_id, planner.at))
-    if record in quoting:  # without its words
-        yield from planner.write_record(memory.now.session_id)
     said_by = tuple(made.id for made in derived if made not in also and made != record)
     return ErasedResult(memory.id, said_by=said_by, also_erased=also_erased)
 

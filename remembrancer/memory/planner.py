@@ -23,9 +23,8 @@ from remembrancer.memory.edits import (
     R,
     Reader,
     Revise,
-    Unlink,
 )
-from remembrancer.memory.handovers import HANDOVER, session_record
+from remembrancer.memory.limits import moment
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.runs import ChainLink, LogPromotion
@@ -38,6 +37,8 @@ RELEASED: Final = "released"
 """The history's word for a memory that is active again, since nothing stands for it any more."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
+NAMED_FILES: Final = 8
+"""Files that the text of a session's record names; the others are in its structured part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,8 @@ class Planner:
         ]
 
     def _records(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
-        """The records of sessions that have the words of a memory, but for those that somebody has reworded."""
+        """The records of sessions that have the words of a memory, as those of release 0.2.0 do, but for those that
+        somebody has reworded."""
         made = self.derived_from(memory.id, links)
         return [record for record in made if record.now.kind == SESSION_RECORD and self._is_untouched(record)]
 
@@ -194,39 +196,29 @@ class Planner:
         yield Put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
 
     def write_record(self, session_id: str) -> Edits[None]:
-        """Write what a session that has ended leaves to the next ones, if anything, in place of what it left before.
-
-        The record is linked to the memories whose words it has: it is forgotten with the first of them that is.
-        """
+        """Write the record of a session that has ended, in place of the one before: the files that it worked on, which
+        no memory says. A session without any has none."""
         deeds = self.known.session_deeds(session_id, self.operation.project.path)
-        record = None if deeds is None else session_record(deeds)
-        if deeds is None or record is None:
+        if deeds is None or not deeds.files:
             return
-        before = self.known.session_record(session_id)
+        more = f" and {len(deeds.files) - NAMED_FILES} more" if len(deeds.files) > NAMED_FILES else ""
+        files = ", ".join(deeds.files[:NAMED_FILES]) + more
         first = Snapshot(
-            content=record.content,
+            content=f"The session of {moment(deeds.ended_at):%Y-%m-%d %H:%M} UTC worked on {files}.",
             type=type_of_kind(SESSION_RECORD),
             scope="project",
             session_id=session_id,
             importance=RECORD_IMPORTANCE,
-            tags=(HANDOVER,),
             occurred_at=deeds.ended_at,
             kind=SESSION_RECORD,
-            summary=record.summary or None,
             confidence=RECORD_CONFIDENCE,
-            structured=record.about,
+            structured={"prompts": deeds.prompts, "tool_calls": deeds.tool_calls, "files": list(deeds.files)},
         )
+        before = self.known.session_record(session_id)
         if before is None:
-            memory_id = derive_memory_id(f"record\n{session_id}", deeds.ended_at)
-            yield from self.insert(memory_id, first)
+            yield from self.insert(derive_memory_id(f"record\n{session_id}", deeds.ended_at), first)
         else:
-            memory_id = before.id
             yield from self.revise(before, first, "recorded")
-            for link in self.known.links(memory_id):
-                if link.source == memory_id and link.relation == DERIVED:
-                    yield Unlink(memory_id, link.target, DERIVED)
-        for quoted in record.quoted:
-            yield Link(memory_id, quoted, DERIVED, 1.0, self.at)
 
 
 def make_active(memory: Memory, change: str, reason: str, at: float) -> Revise:

@@ -99,6 +99,8 @@ class MemoryService(Protocol):
     home: str
     """The place that the status shows while the store is away."""
     store_health: StoreHealth
+    short_ids: dict[tuple[str, str], str]
+    """Short forms of ids that were shown, by the project's id and the whole one."""
 
     async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
         """The store's answer, or its last one to this question with all changes that are known since, or none."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from remembrancer.code.index import CodeIndex
+from remembrancer.code.segments import read_segment
+from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import (
     CodeDescription,
@@ -19,12 +22,14 @@ from remembrancer.protocol.code import (
     ListCodeFiles,
     SearchCode,
 )
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.files import FilesListed
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject, ProjectMoved
+from remembrancer.protocol.reads import GraphFound, SearchGraph
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 
@@ -122,6 +127,27 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         assert made != database, "whoever has the old one open writes into no new one"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id), CodeDescription)
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
+
+
+async def test_code_that_is_damaged_fails_one_walk_of_the_graph_and_is_indexed_again(
+    home: Path, tmp_path: Path
+) -> None:
+    async with store_rig(home) as rig:
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
+        (database,) = rig.paths.projects.glob("*/code/*.db")
+        await rig.restart()
+        with contextlib.closing(CodeIndex(database, "write")) as index:
+            (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
+            index.take(read_segment(str(tmp_path), list(Tree(str(tmp_path)).files())))
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
+        content = database.read_bytes()
+        database.write_bytes(content[:4096] + bytes(len(content) - 4096))
+        await rig.gateway.submit(store_operation("01", "The pool lies in pool.py."))
+        walk = SearchGraph(PROJECT, "s", entity="pool.py")
+        with pytest.raises(MemoryUnavailable):
+            await rig.gateway.ask(walk, GraphFound)
+        assert (await rig.gateway.ask(walk, GraphFound)).entities == ()
+        await until(lambda: list(rig.paths.projects.glob("*/code/*.db")) not in ([], [database]))
 
 
 async def test_trees_of_a_project_that_is_moved_lie_in_its_new_place_and_keep_their_indexes(

@@ -15,7 +15,6 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
-from bench.client import StdioClient
 from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.gateway_link import END
@@ -25,7 +24,6 @@ from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
 from tests.patience import PATIENCE_S, until
 from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge
 from tests.runtime import Runtime, Session, command
-from tests.runtime import until as until_true
 
 pytestmark = pytest.mark.anyio
 
@@ -125,29 +123,17 @@ async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
     return heard
 
 
-async def test_a_client_that_starts_at_once_is_given_what_the_last_session_handed_over(
+async def test_a_client_that_starts_at_once_is_given_the_open_ends_of_the_last_session(
     home: Path, without_embedders: None
 ) -> None:
     """Nothing is waited for: no grace time, no vector, no work in the background."""
     async with Session(home) as client:
-        await client.store("Next: measure the index on invoices", scope="project", type="episodic")
-        await client.store("the test account is called marigold", scope="session", type="episodic")
+        await client.store("Next: measure the index on invoices", scope="project", kind="open_end")
+        await client.store("Next: pay for the marigold", scope="session", kind="open_end")
     async with Session(home) as client:
-        said = await until_handed_over(client, "stopped. Open: Next: measure the index on invoices")
-    assert "marigold" not in said
-
-
-async def until_handed_over(client: StdioClient, words: str) -> str:
-    """The context of a session, once the end of the one before has been written down."""
-    blocks = [""]
-
-    async def is_handed_over() -> bool:
-        context = await client.call("get_memory_context", sections=["session_history", "project_context"])
-        blocks.append(context["context_block"])
-        return words in blocks[-1]
-
-    await until_true(is_handed_over)
-    return blocks[-1]
+        context = (await client.call("get_memory_context"))["context_block"]
+    assert "measure the index on invoices" in context
+    assert "marigold" not in context
 
 
 async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted(
@@ -162,12 +148,10 @@ async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted
         done = await anyio.to_thread.run_sync(lambda: command(*hook, home=home, stdin=json.dumps(prompt)))
         assert done.returncode == 0
         await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
-    async with Session(home, cwd=tmp_path) as client:
-        await until_handed_over(client, "Open: Next: paint the cellar. Next: open")
+    async with Session(home, cwd=tmp_path):
         erase = ["erase", memory_id, "--yes", "--json"]
         done = await anyio.to_thread.run_sync(lambda: command(*erase, home=home, directory=tmp_path))
         assert json.loads(done.stdout)["erased"][0]["status"] == "erased"
-        await until_handed_over(client, "Open: Next: paint the cellar.")
     await Runtime(home).down()
     assert files_with(home, b"marigold") == []
 

@@ -28,7 +28,7 @@ from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.code.anchors import described
-from remembrancer.code.index import CodeIndex
+from remembrancer.code.index import UNDECODABLE, CodeIndex
 from remembrancer.memory.names import name_key
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
@@ -129,8 +129,11 @@ class CodeHandlers:
             self._announce(trees)
 
     async def keep_anchors(self) -> None:
-        """Find and judge the anchors of memories in the projects in use."""
+        """Find and judge the anchors of memories in the projects in use. An index that was lost is made anew."""
         for project_id in {Path(tree.database).parent.parent.name for tree in self._work.trees}:
+            for tree in tuple(self._of(project_id).values()):
+                if not await asyncio.to_thread(os.path.exists, tree.database):
+                    await self._make_anew(project_id, tree, "it was deleted")
             await self._look(project_id)
 
     async def _look(self, project_id: str) -> ProjectAnchors | None:
@@ -172,17 +175,24 @@ class CodeHandlers:
 
     @contextlib.contextmanager
     def reading(self, project: ProjectRef) -> Iterator[list[CodeIndex]]:
-        """The indexes of a project, as they are at one moment. Blocks; one that cannot be read is passed over."""
-        with contextlib.ExitStack() as stack:
-            found = []
-            for tree in self._readable(project).values():
-                try:
-                    index = stack.enter_context(contextlib.closing(CodeIndex(Path(tree.database))))
-                    stack.enter_context(index.at_one_moment())
-                    found.append(index)
-                except sqlite3.Error as error:
-                    logger.info("code is not walked through", extra={"root": tree.root, "reason": str(error)})
-            yield found
+        """The indexes of a project, as they are at one moment. Blocks; one that cannot be opened is passed over.
+
+        Raises:
+            MemoryUnavailable: one turned out to be damaged.
+        """
+        try:
+            with contextlib.ExitStack() as stack:
+                found = []
+                for tree in self._readable(project).values():
+                    try:
+                        index = stack.enter_context(contextlib.closing(CodeIndex(Path(tree.database))))
+                        stack.enter_context(index.at_one_moment())
+                        found.append(index)
+                    except sqlite3.Error as error:
+                        logger.info("code is not walked through", extra={"root": tree.root, "reason": str(error)})
+                yield found
+        except sqlite3.Error as error:
+            raise MemoryUnavailable(str(error)) from error
 
     async def _list_stale(self, request: ListStale, _context: RequestContext) -> StaleListed:
         records = await self._files.project(request.project)
@@ -357,16 +367,21 @@ class CodeHandlers:
             is_lost = not await asyncio.to_thread(os.path.exists, tree.database)
             if isinstance(error, sqlite3.OperationalError) and not is_lost:
                 raise
-            async with self._listing:
-                now = self._of(project_id).get(tree.id)
-                if now is None:
-                    raise  # it was deleted meanwhile
-                if now.database == tree.database:
-                    logger.warning("an index of code is made anew", extra={"root": tree.root, "reason": str(error)})
-                    now = await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
+            now = await self._make_anew(project_id, tree, str(error))
+            if now is None:
+                raise  # it was deleted meanwhile
+        return await self._read(partial(question, now))
+
+    async def _make_anew(self, project_id: str, tree: CodeTree, reason: str) -> CodeTree | None:
+        """The tree as it is listed now, with another index than the one that was lost or damaged."""
+        async with self._listing:
+            now = self._of(project_id).get(tree.id)
+            if now is not None and now.database == tree.database:
+                logger.warning("an index of code is made anew", extra={"root": tree.root, "reason": reason})
+                now = await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
         self._asked_at[project_id] = time.monotonic()
         self.keep_house({project_id, *self._asked_at})
-        return await self._read(partial(question, now))
+        return now
 
     async def _search(self, request: SearchCode, _context: RequestContext) -> CodeFound:
         trees = self._chosen(request.project, request.tree_id)
@@ -425,7 +440,7 @@ class CodeHandlers:
     async def _describe_one(self, project_id: str, tree: CodeTree) -> TreeDescription:
         try:
             return await self._ask(project_id, tree, self._described)
-        except (sqlite3.Error, msgspec.DecodeError, msgspec.ValidationError) as error:
+        except sqlite3.Error as error:
             reason = f"its index cannot be read: {error}"
             return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
 
@@ -467,7 +482,7 @@ class CodeHandlers:
         """The state of a tree, as its index says it. Blocks.
 
         Raises:
-            sqlite3.Error, msgspec.DecodeError, msgspec.ValidationError: the index cannot be read.
+            sqlite3.Error: the index cannot be read.
         """
         plain = TreeDescription(tree.id, tree.root, tree.watch, "queued")
 
@@ -510,8 +525,9 @@ class _OpenIndex:
             if self._index is None:
                 self._index, self._file = CodeIndex(self._path), file
             try:
-                return work(self._index)
-            except sqlite3.Error:
+                with self._index.at_one_moment():
+                    return work(self._index)
+            except (sqlite3.Error, *UNDECODABLE):
                 self._let_go()
                 raise
 

@@ -173,7 +173,6 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
     """A memory as it stands in the records. `number` identifies it inside its file."""
 
     number: int
-    updated_at: float = 0.0
     last_accessed_at: float | None = None
 
 
@@ -506,6 +505,9 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
     def with_rare(self, phrases: Sequence[Phrase], most: int) -> tuple[int, list[list[int]]]:
         """The number of all memories that are not forgotten, and for each phrase that `most` memories have at most, and
         one at least, those that have it, whosever they are."""
+
+    def ids_with(self, keys: Collection[str]) -> list[str]:
+        """The ids of memories of which one of these keys is the first or the last four characters."""
 
     @property
     def graph(self) -> GraphRecords:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,10 @@ UNACCEPTABLE: Final = (
 )
 """The errors that are the fault of an operation itself, and not of the file."""
 
+_IDS_WITH: Final = """
+    SELECT id FROM memories WHERE substr(id, -4) IN (SELECT value FROM json_each(?1))
+        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1))
+"""
 logger = logging.getLogger(__name__)
 
 
@@ -198,6 +203,11 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         find = "SELECT number FROM memories WHERE id = ?1 UNION ALL SELECT memory FROM aliases WHERE alias = ?1"
         rows = self._file.read(find, (memory_id,))
         return int(rows[0][0]) if rows else None
+
+    def ids_with(self, keys: Collection[str]) -> list[str]:
+        wanted = json.dumps(list(keys))
+        rows = self._file.read(_IDS_WITH, (wanted,))
+        return [memory_id for (memory_id,) in rows]
 
     def outcome_of(self, operation_id: str) -> Applied | None:
         return self._file.read_together(lambda query: read_applied(query, operation_id))
