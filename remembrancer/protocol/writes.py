@@ -434,13 +434,14 @@ class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True,
 
 
 class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `PromoteMemory`."""
+    """The outcome of a `PromoteMemory`. `merged_into` says the same in the new scope, and stands for the memory."""
 
     memory_id: str
     previous_scope: Scope
     new_scope: Scope
     version: int
     reason: str | None = None
+    merged_into: str | None = None
 
 
 class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,6 +44,7 @@ from remembrancer.protocol.writes import (
     RestoredResult,
     SessionsImported,
     StoredResult,
+    StoreMemory,
     Submit,
     SubmitBatch,
     UpdatedResult,
@@ -96,7 +98,7 @@ class WriteHandlers:
 
         def answer(reply: Answer) -> None:
             self._gate.end(time.monotonic())
-            reply = self._with_embedding_error(operation, reply)
+            reply = self._completed(operation, reply)
             trace.end("answer ready")
             if isinstance(reply, RemembrancerError):
                 context.refuse(reply)
@@ -121,7 +123,7 @@ class WriteHandlers:
                 replied.set_result(reply)
 
         self._commit_one(target, operation, answer)
-        reply = self._with_embedding_error(operation, await replied)
+        reply = self._completed(operation, await replied)
         if isinstance(reply, RemembrancerError):
             raise reply
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
@@ -239,16 +241,31 @@ class WriteHandlers:
         """The lane to try next: the memory was moved between the look for it and the commit. None: it was not."""
         return moved_to(self._files, operation, target) if isinstance(reply, NotFound) else None
 
-    def _with_embedding_error(self, operation: Operation, reply: Answer) -> Answer:
-        """The reply, with the reason why its text cannot be embedded at the moment, if there is one."""
+    def _completed(self, operation: Operation, reply: Answer) -> Answer:
+        """The reply, with the memories of the same text in another file, and with the reason why its own cannot be
+        embedded at the moment, if there is one."""
+        if isinstance(reply, RemembrancerError):
+            return reply
+        change, result = operation.change, reply.result
+        if isinstance(change, StoreMemory) and isinstance(result, StoredResult):
+            duplicates = dict.fromkeys((*result.duplicates, *self._duplicates(operation, change, result.memory_id)))
+            reply = msgspec.structs.replace(reply, result=msgspec.structs.replace(result, duplicates=tuple(duplicates)))
         error = self._scheduler.error
-        if error is None or isinstance(reply, RemembrancerError):
+        if error is None:
             return reply
         match reply.result:
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
                 if not (reply.replayed and self._has_vectors(operation)):
                     return msgspec.structs.replace(reply, embedding_error=error)
         return reply
+
+    def _duplicates(self, operation: Operation, change: StoreMemory, memory_id: str) -> Iterator[str]:
+        for records in self._files.readable_lanes(operation.project.id):
+            is_other = records.is_users is not (change.scope == "user")
+            if is_other and (operation.project.sees_user or not records.is_users):
+                with contextlib.suppress(RemembrancerError):  # a file that cannot be read now
+                    found = records.surroundings(memory_id, change.content, operation.session_id)
+                    yield from (copy.memory_id for copy in found.copies)
 
     def _has_vectors(self, operation: Operation) -> bool:
         """True if the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
