@@ -28,8 +28,9 @@ from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
 from remembrancer.commands.projects import known_projects
 from remembrancer.commands.runtime_client import directory_here, paths_here
 from remembrancer.commands.terminal import Terminal, table
+from remembrancer.memory.short_ids import id_or_part
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
-from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
+from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.toolsets.memory.answers import iso
@@ -46,7 +47,6 @@ MEANING_S: Final = 3.0
 NARROW: Final = 110
 """Columns of a terminal below which a memory has lines of its own in a list."""
 SCOPES: Final = ("session", "project", "user")
-SHORT: Final = len(MEMORY_PREFIX)
 Answer = dict[str, Any]
 
 
@@ -120,7 +120,9 @@ def places_of(asked: argparse.Namespace) -> list[Place]:
 
 
 def _projects() -> list[Place]:
-    return [Place(project.path, project.id) for project in known_projects(paths_here()) if project.path is not None]
+    described = known_projects(paths_here())
+    _warn({failure.message: failure.code for failure in described.unreadable})
+    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
 
 
 def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
@@ -171,7 +173,7 @@ def _said(text: str, edge: Callable[[TimeWindow], float]) -> str:
 
 def _memory_id(text: str) -> str:
     try:
-        return parse_memory_id(text)
+        return id_or_part(text)
     except InvalidInput as error:
         raise argparse.ArgumentTypeError(error.message) from error
 
@@ -328,7 +330,11 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
             for memory in answer["memories"]
             if memory["id"] not in known
         ]
-    key = (lambda memory: memory[sort]) if sort else (lambda memory: memory.get("occurred_at") or memory["created_at"])
+    key = (
+        (lambda memory: memory.get(sort, 0.0))
+        if sort
+        else (lambda memory: memory.get("occurred_at") or memory["created_at"])
+    )
     memories = sorted(memories, key=key, reverse=True)[: asked.number]
     if asked.json:
         said = [{"code": code, "message": message} for message, code in warnings.items()]
@@ -345,7 +351,18 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
     if not out.is_terminal:  # for grep and cut
         for each in memories:
             text = " ".join(each["content"].split())
-            print("\t".join((each["id"][SHORT:], _day(each), each["scope"], _kind(each), text, " ".join(_marks(each)))))
+            print(
+                "\t".join(
+                    (
+                        each["id"].removeprefix(MEMORY_PREFIX),
+                        _day(each),
+                        each["scope"],
+                        _kind(each),
+                        text,
+                        " ".join(_marks(each)),
+                    )
+                )
+            )
         return exit_codes.OK
     is_narrow = out.width < NARROW
     shown = table() if is_narrow else table("id", "when", "scope", "kind", no_wrap=True)
@@ -356,7 +373,7 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
         marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in each.get("tags", ()))
         scope = f"{each['scope']} {each['project']}" if "project" in each else each["scope"]
         text = each.get("summary") or each["content"]
-        about = (each["id"][SHORT:], _day(each), scope, _kind(each))
+        about = (each["id"].removeprefix(MEMORY_PREFIX), _day(each), scope, _kind(each))
         if is_narrow:
             shown.add_row(f"[dim]{escape('  '.join(about))}[/dim]\n{marks}{escape(text)}")
         else:
@@ -432,8 +449,9 @@ def edit(asked: argparse.Namespace) -> int:
         changes["content"] = after.rstrip("\n")
     answer = in_one_of(asked, "update_memory", memory_id=asked.id, **changes)
     fields = ", ".join(answer["updated_fields"]) or "nothing"
-    undo = f"; 'remembrancer restore {asked.id[SHORT:]} --version {answer['version'] - 1}' undoes it"
-    undo = undo if answer.get("updated_fields") and answer.get("version", 1) > 1 else ""
+    before = answer.get("version", 1) - 1 if answer["updated_fields"] else 0  # one that is queued has no version yet
+    short = asked.id.removeprefix(MEMORY_PREFIX)
+    undo = f"; 'remembrancer restore {short} --version {before}' undoes it" if before else ""
     return _print_answer(asked, answer, f"Changed: {escape(fields)}{undo}")
 
 
@@ -462,7 +480,8 @@ def edited(text: str) -> str:
 def forget(asked: argparse.Namespace) -> int:
     """Hide a memory from search. It can be restored."""
     answer = in_one_of(asked, "forget_memory", memory_id=asked.id, reason=asked.reason, copies=asked.copies or None)
-    said = f"Forgotten: 'remembrancer restore {asked.id[SHORT:]}' brings it back, 'remembrancer erase' deletes for good"
+    bare = asked.id.removeprefix(MEMORY_PREFIX)
+    said = f"Forgotten: 'remembrancer restore {bare}' brings it back, 'remembrancer erase' deletes for good"
     if answer.get("copies"):
         said += f". Its text is also in {', '.join(each['id'] for each in answer['copies'])} (--copies takes these too)"
     return _print_answer(asked, answer, said)
@@ -470,14 +489,20 @@ def forget(asked: argparse.Namespace) -> int:
 
 def restore(argv: list[str]) -> int:
     """Undo a forgetting or a change, or, with a file, put a backup in place."""
-    named = next((word for word in argv if not word.startswith("-")), "")
+    parser = argparse.ArgumentParser(prog="remembrancer restore", add_help=False)
+    for name in ("--version", "--reason", "--project", "--session", "--home"):
+        parser.add_argument(name)
+    parser.add_argument("named", nargs="?", default="")
+    named = parser.parse_known_args(argv)[0].named
     try:
-        parse_memory_id(named)
+        id_or_part(named)
+        is_file = Path(named).exists()
     except InvalidInput:
-        if named or "--version" in argv:
-            from remembrancer.commands.backup import restore_main
+        is_file = bool(named)
+    if is_file:
+        from remembrancer.commands.backup import restore_main
 
-            return restore_main(argv)
+        return restore_main(argv)
     return run("restore", argv)
 
 
@@ -530,7 +555,11 @@ def review(asked: argparse.Namespace) -> int:
         proposals += [each | ({"project": place.name} if place.name else {}) for each in found]
     shown = table("id", "memory", "why", overflow="fold")
     for each in proposals:
-        shown.add_row(each["memory_id"][SHORT:], escape(" ".join(each["content"].split())), escape(each["reason"]))
+        shown.add_row(
+            each["memory_id"].removeprefix(MEMORY_PREFIX),
+            escape(" ".join(each["content"].split())),
+            escape(each["reason"]),
+        )
     nothing = "Nothing is proposed to go to the user."
     return _print_answer(asked, {"proposals": proposals}, shown if proposals else nothing)
 
@@ -658,8 +687,12 @@ def _marks(memory: Answer) -> list[str]:
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 
+def _moment(memory: Answer) -> str:
+    return str(memory.get("occurred_at") or memory["created_at"])
+
+
 def _day(memory: Answer) -> str:
-    return str(memory.get("occurred_at") or memory["created_at"])[:10]
+    return _moment(memory)[:10]
 
 
 def _relation(edge: Answer) -> str:

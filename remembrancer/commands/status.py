@@ -62,7 +62,16 @@ ADVICE: Final = {
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
 GATEWAY_FIELDS: Final = ("sessions", "http", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
-INDEXER_FIELDS: Final = ("workspaces", "files", "syncs", "watching", "error", "code_trees", "code_files")
+INDEXER_FIELDS: Final = (
+    "workspaces",
+    "files",
+    "syncs",
+    "watching",
+    "error",
+    "code_trees",
+    "code_files",
+    "native_files",
+)
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
@@ -249,6 +258,7 @@ def report(
         if embedding is not None
         else dict.fromkeys(EmbeddingSummary.__struct_fields__),
         "remote_embedders": msgspec.to_builtins(store.remote) if store else None,
+        "resting": status.is_resting if status else None,
         "unusable": list(store.unusable) if store else [],
         "counts": msgspec.to_builtins(store.counts) if store else {},
         "gateway": _fields(gateway, *GATEWAY_FIELDS),
@@ -299,7 +309,7 @@ def print_status(
 
 def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
     """The work that the processes have done, in lines."""
-    lines = ["All but gateway and store rest until a session comes."] if status.is_resting else []
+    lines = ["Embedders, consolidator and indexer rest until somebody asks for something."] if status.is_resting else []
     formats = Counter(releases.values())
     lines += [f"files       {count} of release {release}" for release, count in sorted(formats.items())]
     if status.store is not None:
@@ -328,7 +338,8 @@ def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
     if status.indexer is not None:
         indexer = status.indexer
         trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
-        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees"
+        native = f" ({indexer.native_files} of your assistants' own)" if indexer.native_files else ""
+        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees{native}"
         code = f"{indexer.code_files} files of code in {indexer.code_trees} trees"
         lines.append(f"indexer     {notes}, {code}{trouble}")
     return lines

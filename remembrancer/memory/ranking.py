@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.memory.features import NAMES, Asked, Candidates, Column, table
+from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
@@ -30,6 +31,9 @@ By = Literal["meaning", "words"]
 """By meaning and words, or by words alone where there are no vectors."""
 
 
+LIKELY: Final = 0.6
+PERHAPS: Final = 0.15
+"""The probabilities from which on a memory is said to answer likely, and perhaps."""
 NOTHING: Final = 6.0
 """The score of the answer that is not stored: a candidate that nothing competes with need not answer."""
 
@@ -115,6 +119,11 @@ CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
 """The ranking of what is connected with the entities that a question names."""
 
 
+def is_given_whole(memory: RecalledMemory) -> bool:
+    """True for a memory that answers likely or perhaps: an answer has it whole, of any other one a line."""
+    return memory.scores.relevance >= PERHAPS
+
+
 def composite(weights: Weights) -> dict[str, float]:
     """The ranking `composite`: relevance is the mean of scaled cosine and scaled BM25."""
     whole = weights.relevance + weights.importance + weights.recency
@@ -129,6 +138,22 @@ def composite(weights: Weights) -> dict[str, float]:
 def column_of(weights: Mapping[str, float]) -> Column:
     """The weights in the order of the features."""
     return np.array([weights.get(name, 0.0) for name in NAMES])
+
+
+JOINED: Final = NAMES.index("joined")
+LIFTED_TO: Final = 0.8
+"""The share of the best score of its own to which a memory is lifted by what it shares with others: what answers by
+itself comes first."""
+
+
+def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
+    """The shares of the features (candidates, features) in the scores of a question's candidates, and the scores."""
+    shares = rows * weights
+    if len(shares):
+        own = shares.sum(axis=1) - shares[:, JOINED]
+        most = min(LIFTED_TO * own.max(), own.max())
+        shares[:, JOINED] = np.minimum(shares[:, JOINED], np.clip(most - own, 0.0, None))
+    return shares, shares.sum(axis=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,18 +176,17 @@ def weigh(
     shift: Column | None = None,
 ) -> Weighed:
     """The scores and probabilities of candidates. With a `formula` the scores are those of a ranking by name; `shift`
-    is added to each score."""
-    rows = table(of, asked)
-
-    def summed(weights: Mapping[str, float]) -> tuple[Column, Column]:
-        shares = rows * column_of(weights)
-        return shares, shares.sum(axis=1) + (0.0 if shift is None else shift)
-
-    shares, scores = summed(fitted.weights)
-    probabilities = fitted.probabilities(scores)
+    is added to each score. Where there is no PageRank, the other weights of a formula (which add up to 1) count for it.
+    """
+    rows, added = table(of, asked), 0.0 if shift is None else shift
+    shares, scores = scored(rows, column_of(fitted.weights))
+    probabilities = fitted.probabilities(scores + added)
     if formula is None:
-        return Weighed(shares, scores, probabilities, fitted.least_probability)
-    return Weighed(*summed(formula), probabilities, 0.0)
+        return Weighed(shares, scores + added, probabilities, fitted.least_probability)
+    reached = of.graph[:, None] > 0.0
+    rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # else what names no entity comes last
+    shares, scores = scored(rows, column_of(formula))
+    return Weighed(shares, scores + added, probabilities, 0.0)
 
 
 def on_the_scale(cosine: float, scale: CosineScale) -> float:

@@ -17,6 +17,7 @@ _ABBREVIATION: Final = re.compile(
 )
 _ABBREVIATION_LENGTH: Final = 9
 _LONGEST_NUMBER: Final = 4
+LETTERS_A_WORD: Final = 10
 _BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
 
 
@@ -56,6 +57,15 @@ def cut_at_word(text: str, length: int) -> str:
     return (head[:end] if end > length // 2 else head[:length]).rstrip()
 
 
+def first_words(text: str, number: int) -> str:
+    """So many words of the beginning of a text on one line, with "…" where there are more; where words are not told
+    apart by spaces, `LETTERS_A_WORD` characters for each."""
+    line = " ".join(text[: 20 * number].split())
+    words = line.split()
+    cut = cut_at_word(" ".join(words[:number]), LETTERS_A_WORD * number)
+    return cut if cut == line and len(text) <= 20 * number else f"{cut} …"
+
+
 def _without_bullet(sentence: str) -> str:
     mark = _BULLET.match(sentence)
     return sentence[mark.end() :] if mark else sentence
@@ -80,14 +90,10 @@ LEAST_QUOTED: Final = 16
 
 
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts that show that another text quotes one of these: each whole, and its sentences that are not too
-    short."""
+    """The texts that show that another text quotes one of these: each whole, and its sentences, if they are not too
+    short to be there by chance."""
     found: dict[str, None] = {}
     for text in texts:
-        if text.strip():
-            found[text.strip()] = None
-        for sentence in split_sentences(text):
-            if len(sentence) >= LEAST_QUOTED:
-                found[sentence] = None
-                found[" ".join(sentence.split())] = None
-    return tuple(found)
+        for each in (text.strip(), *split_sentences(text)):
+            found |= dict.fromkeys((each, " ".join(each.split())))
+    return tuple(each for each in found if len(each) >= LEAST_QUOTED)

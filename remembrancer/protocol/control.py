@@ -105,6 +105,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """True if a project in use has files to be indexed."""
     remote: RemoteEmbedders | None = None
     """None: no embedder on another host may come."""
+    asked: int = 0
+    """The questions and writes of clients and commands so far: whatever rests is needed when there are more."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
@@ -163,6 +165,8 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
     code_trees: int = 0
     code_files: int = 0
+    native_files: int = 0
+    """Of the files of notes those that the user's assistants keep for themselves."""
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
@@ -264,7 +268,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     consolidator: ConsolidatorHealth | None = None
     indexer: IndexerHealth | None = None
     is_resting: bool = False
-    """True if embedders and others have gone until a session comes."""
+    """True if embedders and others have gone until somebody asks for something."""
 
 
 class ProcessTraces(msgspec.Struct, frozen=True):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -24,12 +25,13 @@ from remembrancer.protocol.writes import (
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["fitted", "composite", "pagerank"]
 """The rankings of what was found: by its own signals, or also by PageRank over the graph of memories and entities."""
-Order = Literal["important", "latest", "valid"]
-"""`valid`: what has begun to be valid last comes first."""
+Order = Literal["important", "latest", "valid", "due"]
+"""`valid`: what has begun to be valid last comes first. `due`: open ends that are not done, by due date; those
+without one last."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """The names of the weights of scopes in a recall: six profiles."""
-Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
+Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -127,6 +129,8 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
 
     id: str
     created_at: float
+    updated_at: float = 0.0
+    """The time of its last change; its creation's where it has not changed."""
     version: int = 1
     access_count: int = 0
     status: Status = "active"
@@ -153,6 +157,17 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     def valid_since(self) -> float:
         """From when on it is valid; where nobody has said so, since it happened or was stored."""
         return min(self.created_at, self.happened_at) if self.valid_from is None else self.valid_from
+
+    def place_in(self, order: Order) -> tuple[float, float]:
+        """Its place in a list of that order: the greatest comes first."""
+        match order:
+            case "important":
+                return self.importance, self.happened_at
+            case "valid":
+                return self.valid_since, 0.0
+            case "due":
+                return -math.inf if self.due is None else -self.due, self.happened_at
+        return self.happened_at, 0.0
 
     def listed(self) -> dict[str, Any]:
         """The fields that every memory of a list has, by name."""
@@ -465,7 +480,7 @@ class GatherContext(SessionRequest, frozen=True, tag=True):
 
     task: str = ""
     files: tuple[str, ...] = ()
-    sections: tuple[Section, ...] = ("preferences", "project_context", "session_history", "relevant_procedures")
+    sections: tuple[Section, ...] = get_args(Section)
     limit: int = 30
     characters: int | None = None
 
@@ -494,6 +509,22 @@ class NoteAccess(SessionRequest, frozen=True, tag=True):
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
     """Taken note of; it is written with the next batch."""
+
+
+class FindIds(SessionRequest, frozen=True, tag=True):
+    """Asks for the memories whose ids begin or end with each of these `parts`, forgotten ones included, and for the
+    short forms of `ids`. Answered by `IdsFound`."""
+
+    parts: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+
+class IdsFound(msgspec.Struct, frozen=True, tag=True):
+    """For each part the ids that it may stand for, each with the memory's first words; short forms by whole ids. Ids
+    that are not known have no short form."""
+
+    candidates: dict[str, list[tuple[str, str]]]
+    short: dict[str, str]
 
 
 class Suggest(SessionRequest, frozen=True, tag=True):

@@ -16,6 +16,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.store.read_handlers import find_ids
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.view import View
@@ -32,10 +33,12 @@ from remembrancer.protocol.reads import (
     DescribeStore,
     EmbeddingState,
     EmbeddingSummary,
+    FindIds,
     FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    IdsFound,
     LinksFound,
     Listed,
     ListMemories,
@@ -115,7 +118,11 @@ class PlayedStore:
         self.refuses_writes: Refused | None = None
         self.rejects: set[str] = set()
         """Contents that can never be applied."""
+        self.hangs_for: set[str] = set()
+        """The ids of projects whose queued writes get no answer."""
         self.answers_nonsense = False
+        self.knows_short_ids = False
+        """While it does not, ids in answers are whole."""
         self.notices: tuple[Notice, ...] = ()
         self.embedding_error: str | None = None
         self.near_by_words: tuple[NearMemory, ...] = ()
@@ -198,7 +205,8 @@ class PlayedStore:
                 self.ahead.append(message)
             case _:
                 self.requests.append(message)
-        if not self.hangs:
+        of = {each.project.id for each in message.operations} if isinstance(message, SubmitBatch) else set()
+        if not (self.hangs or of & self.hangs_for):
             body = self.refuses or self._reply(message)
             self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id)
 
@@ -233,6 +241,8 @@ class PlayedStore:
                 return LinksFound(tuple(linked.values()))
             case NoteAccess():
                 return Noted()
+            case FindIds():
+                return find_ids(message, self._view) if self.knows_short_ids else IdsFound({}, {})
             case SearchGraph():
                 return GraphFound(())
         return Refused("memory_unavailable", f"this store does not play {type(message).__name__}")

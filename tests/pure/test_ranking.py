@@ -19,6 +19,7 @@ from remembrancer.memory.features import NAMES, Asked, Candidates
 from remembrancer.memory.ranking import (
     CONNECTED,
     DEFAULT_MODEL,
+    JOINED,
     PAGERANK,
     Fitted,
     Weights,
@@ -30,6 +31,7 @@ from remembrancer.memory.ranking import (
     is_assistants,
     is_message,
     on_the_scale,
+    scored,
     weigh,
     weights_file,
 )
@@ -48,6 +50,25 @@ fitted_weights = st.builds(
 
 
 # --- A score and a probability.
+
+
+@pytest.mark.parametrize(
+    ("own", "joined", "scores"),
+    [
+        ([10.0, 1.0, 0.0], [9.0, 20.0, 3.0], [10.0, 8.0, 3.0]),
+        ([10.0, 9.0], [1.0, 1.0], [10.0, 9.0]),
+        ([-1.0, -3.0], [5.0, 5.0], [-1.0, -1.0]),
+        ([], [], []),
+    ],
+)
+def test_what_a_memory_shares_with_others_lifts_it_towards_the_best_one_and_not_past_it(
+    own: list[float], joined: list[float], scores: list[float]
+) -> None:
+    rows = np.zeros((len(own), len(NAMES)))
+    rows[:, NAMES.index("words")], rows[:, JOINED] = own, joined
+    shares, found = scored(rows, np.ones(len(NAMES)))
+    assert found.tolist() == scores
+    assert shares.sum(axis=1) == pytest.approx(found)
 
 
 @given(any_candidates(), questions, fitted_weights)
@@ -69,6 +90,13 @@ def test_a_formula_of_a_seed_ranks_by_itself_in_0_to_1_and_leaves_the_probabilit
     weighed = weigh(of, asked, fitted, formula)
     assert ((weighed.scores >= 0.0) & (weighed.scores <= 1.0 + 1e-9)).all()
     assert weighed.probabilities.tolist() == weigh(of, asked, fitted).probabilities.tolist()
+
+
+def test_an_answer_that_pagerank_does_not_reach_keeps_its_own_score() -> None:
+    of = candidates(3, cosine=[0.7, 0.3, 0.3], bm25=[1.0, 0.0, 0.2], graph=[0.0, 1.0, 0.4])
+    answer, *reached = weigh(of, Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores.tolist()
+    (alone,) = weigh(candidates(1, cosine=[0.7], bm25=[1.0]), Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores
+    assert answer == alone > max(reached)
 
 
 def test_a_shift_is_added_to_each_score_of_either_ranking() -> None:

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import glob
 import hashlib
+import json
 import os
 import re
 import stat
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.text import shown
@@ -27,6 +29,14 @@ from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
+NATIVE: Final = (
+    "~/.codex/memories",
+    "~/.config/Code/User/globalStorage/github.copilot-chat/memory-tool/memories",
+    "~/Library/Application Support/Code/User/globalStorage/github.copilot-chat/memory-tool/memories",
+    "~/.codeium/windsurf/memories",
+    "~/.gemini/GEMINI.md",
+)
+"""The memories that Codex, VS Code, Windsurf and Gemini CLI keep of their user, in whichever project."""
 MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
 PIECE_BYTES: Final = 256 * 1024
 """So much of a transcript is read at once: some 200 chunks."""
@@ -52,7 +62,7 @@ class FoundFile:
 
 def note_paths(root: Path, settings: Settings) -> list[Path]:
     """The files and directories that a workspace's notes are in, whether they are there or not."""
-    places = (Path(path).expanduser() for path in places_of(settings))
+    places = (Path(path).expanduser() for path in places_of(settings, root))
     return [Path(os.path.realpath(place)) if place.is_absolute() else root / place for place in places]
 
 
@@ -139,9 +149,30 @@ def open_note(note: RealNote) -> int:
     raise OSError(errno.EINVAL, NOT_ORDINARY)
 
 
-def places_of(settings: Settings) -> tuple[str, ...]:
-    """The places of the notes that are read."""
-    return (*settings.notes_paths, *settings.notes_extra_paths) if settings.notes else ()
+def places_of(settings: Settings, root: Path) -> tuple[str, ...]:
+    """The places of the notes that are read for a workspace."""
+    own = (*settings.notes_paths, *settings.notes_extra_paths) if settings.notes else ()
+    return (*own, *native_places(root)) if settings.native_memories else own
+
+
+def native_places(root: Path) -> list[str]:
+    """The folders and files in which assistants keep what they remember of a workspace, and of their user.
+
+    Claude Code keeps a project's under the path of its repository, which all worktrees share, or in the
+    `autoMemoryDirectory` of its settings.
+    """
+    shared = Path(project_of(root).path)
+    trees = {root, shared.parent if shared.name == ".git" else shared}
+    claude = sorted(f"~/.claude/projects/{_folder_name(tree)}/memory" for tree in trees)
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        claude.append(json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"])
+    return [*(path for path in claude if isinstance(path, str)), *NATIVE]
+
+
+def native_files() -> list[Path]:
+    """All that assistants remember by themselves on this machine, in whichever project."""
+    places = [*Path("~/.claude/projects").expanduser().glob("*/memory"), *(Path(path).expanduser() for path in NATIVE)]
+    return [path for place in places for path in _files_below(place)]
 
 
 def has_files(root: Path, settings: Settings) -> bool:
@@ -226,7 +257,7 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedF
             named.encode()
             if path.is_symlink() and not path.exists():
                 reason = "a link to nothing"
-            elif source == "notes" and isinstance(note := find_note(path, root, places_of(settings)), str):
+            elif source == "notes" and isinstance(note := find_note(path, root, places_of(settings, root)), str):
                 reason = note
             about = path.stat()
             if reason is None and not stat.S_ISREG(about.st_mode):

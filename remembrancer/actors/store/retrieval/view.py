@@ -309,6 +309,10 @@ class View:
             found |= {(lane, number): (numbers[number], its) for number, its in facts.items()}
         return found
 
+    def ids_with(self, keys: Collection[str]) -> set[str]:
+        """The ids, of whatever session, of which one of these keys is the first or the last four characters."""
+        return {memory_id for its in self._each(lambda records: records.ids_with(keys)) for memory_id in its}
+
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id."""
         return {
@@ -389,9 +393,7 @@ def _in_order(request: ListMemories, lanes: Sequence[Records]) -> Iterator[Liste
     """The page of what is known now."""
 
     def key(memory: ListedMemory) -> tuple[float, float, str]:
-        if request.order == "valid":
-            return 0.0, memory.valid_since, memory.id
-        return memory.importance if request.order == "important" else 0.0, memory.happened_at, ""
+        return *memory.place_in(request.order), memory.id if request.order == "valid" else ""
 
     def loaded(records: Records, numbers: Sequence[int]) -> Iterator[ListedMemory]:
         """In that order, and not all at once."""
