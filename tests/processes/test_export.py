@@ -263,4 +263,4 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     assert b"2 memories are forgotten again" in done(
         "import", "--from", "claude-code", "--undo", home=home, HOME=str(tmp_path)
     )
-    assert all(line["memory"]["forgotten"] for line in exported(home) if line["line"] == "memory")
+    assert all("forgotten_at" in line["memory"] for line in exported(home) if line["line"] == "memory")
