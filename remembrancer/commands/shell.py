@@ -120,7 +120,9 @@ def places_of(asked: argparse.Namespace) -> list[Place]:
 
 
 def _projects() -> list[Place]:
-    return [Place(project.path, project.id) for project in known_projects(paths_here()) if project.path is not None]
+    described = known_projects(paths_here())
+    _warn({failure.message: failure.code for failure in described.unreadable})
+    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
 
 
 def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
@@ -447,10 +449,9 @@ def edit(asked: argparse.Namespace) -> int:
         changes["content"] = after.rstrip("\n")
     answer = in_one_of(asked, "update_memory", memory_id=asked.id, **changes)
     fields = ", ".join(answer["updated_fields"]) or "nothing"
-    undo = (
-        f"; 'remembrancer restore {asked.id.removeprefix(MEMORY_PREFIX)} --version {answer['version'] - 1}' undoes it"
-    )
-    undo = undo if answer.get("updated_fields") and answer.get("version", 1) > 1 else ""
+    before = answer.get("version", 1) - 1 if answer["updated_fields"] else 0  # one that is queued has no version yet
+    short = asked.id.removeprefix(MEMORY_PREFIX)
+    undo = f"; 'remembrancer restore {short} --version {before}' undoes it" if before else ""
     return _print_answer(asked, answer, f"Changed: {escape(fields)}{undo}")
 
 
@@ -488,12 +489,16 @@ def forget(asked: argparse.Namespace) -> int:
 
 def restore(argv: list[str]) -> int:
     """Undo a forgetting or a change, or, with a file, put a backup in place."""
-    named = next((word for word in argv if not word.startswith("-")), "")
+    parser = argparse.ArgumentParser(prog="remembrancer restore", add_help=False)
+    for name in ("--version", "--reason", "--project", "--session", "--home"):
+        parser.add_argument(name)
+    parser.add_argument("named", nargs="?", default="")
+    named = parser.parse_known_args(argv)[0].named
     try:
         id_or_part(named)
         is_file = Path(named).exists()
     except InvalidInput:
-        is_file = bool(named) or "--version" in argv
+        is_file = bool(named)
     if is_file:
         from remembrancer.commands.backup import restore_main
 

@@ -328,6 +328,14 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "gateway" in Page(visit.get("/health")).text
 
 
+def test_the_page_of_health_names_each_of_two_models(come: Come) -> None:
+    visit = come()
+    done("model", "use", "openai", "text-embedding-3-small", home=visit.door.home)
+    text = Page(visit.get("/health")).text
+    assert "text-embedding-3-small by openai (next)" in text
+    assert "all-MiniLM-L6-v2 by onnx (" in text
+
+
 def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> None:
     visit = come()
     memory = visit.stored("Ilse likes her tea with mint")
