@@ -115,6 +115,22 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert "allow_secrets" not in refused
 
 
+def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
+    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["memory_ids"]
+    paint = shell.json("add", "paint the boat", "--due", "2030-05-02", "--user")["memory_id"]
+    shell("edit", docs, "--due", "2030-04-01")
+    fact = shell.json("add", "the boat is red", "--kind", "fact")["memory_id"]
+    listed = [line.split("\t")[0] for line in shell("list", "--open").splitlines()]
+    assert listed == [each.removeprefix("memory:") for each in (docs, paint, mail)]
+    assert "due 2030-05-02" in shell("list", "--open", "--user")
+    shell("edit", docs, "--done")
+    assert "write the docs" not in shell("list", "--open")
+    assert "done due 2030-04-01" in shell("search", "write the docs")
+    shell("edit", docs, "--reopen", "--due", "")
+    assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
+    assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
+
+
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
     memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
     shell("add", "the vault is in the cellar")
