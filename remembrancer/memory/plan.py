@@ -498,7 +498,8 @@ def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
             yield Put(Erased(change.memory_id, planner.at))
         return ErasedResult(change.memory_id, already=was_erased)
     derived = planner.derived_from(memory.id, known.links(memory.id))
-    quotes = quotable(_all_texts(known, memory))
+    texts = _all_texts(known, memory)
+    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in what is known to be made of it
     also = [made for made in derived if _is_made_by_run(known, made.id) and _says_any(known, made, quotes)]
     record = known.session_record(memory.now.session_id)
     quoting = list(also)

@@ -30,13 +30,13 @@ from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import UNREADABLE, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
+    ErasedResult,
     EraseMemory,
     ImportSessions,
     Operation,
@@ -90,7 +90,7 @@ class WriteHandlers:
         """Answer from the commit's callback if the file is open, as it mostly is; otherwise in a task."""
         operation, trace = request.operation, current()
         if isinstance(operation.change, EraseMemory) or not is_ready(self._files, operation):
-            return self._take_slowly(operation)
+            return self._take_slowly(request)
         try:
             target = target_of(self._files, operation)
         except RemembrancerError as error:  # a file that cannot be read
@@ -109,15 +109,13 @@ class WriteHandlers:
         self._commit_one(target, operation, answer)
         return None
 
-    async def _take_slowly(self, operation: Operation) -> Applied:
+    async def _take_slowly(self, request: Submit) -> Applied:
         with self._gate.serving():
-            return await self.submit(operation)
+            return await self.submit(request.operation, request.quotes)
 
-    async def submit(self, operation: Operation) -> Applied:
-        """Apply one operation. Raises what it is refused with."""
+    async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
+        """Apply one operation. Raises what it is refused with. For `quotes` see `Submit`."""
         target = await find_target(self._files, operation)
-        if isinstance(operation.change, EraseMemory):
-            await self._drop_quotes(operation, operation.change.memory_id)
         replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer(reply: Answer) -> None:
@@ -128,18 +126,13 @@ class WriteHandlers:
         reply = self._completed(operation, await replied)
         if isinstance(reply, RemembrancerError):
             raise reply
-        if isinstance(operation.change, EraseMemory):
-            await self.scrub(operation.change.memory_id)
+        if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
+            own = self._files.open_project(operation.project)
+            if quotes and own is not None:
+                await self._committer.run(own.name, partial(own.drop_quotes, quotes))
+            for memory_id in dict.fromkeys((operation.change.memory_id, *reply.result.gone)):
+                await self.scrub(memory_id)
         return reply
-
-    async def _drop_quotes(self, operation: Operation, memory_id: str) -> None:
-        """Before a memory is erased, and as long as it is known what it says: delete what hooks have told of it."""
-        lanes = self._files.readable_lanes(operation.project.id)
-        quotes = quotable(text for records in lanes for text in records.texts_of(memory_id, operation.session_id))
-        if quotes:
-            await self._open_all()
-            for records in list(self._files):
-                await self._committer.run(records.name, partial(records.drop_quotes, quotes))
 
     async def _open_all(self) -> None:
         for project in self._files.catalog.projects():
