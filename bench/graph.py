@@ -1,8 +1,8 @@
 """The cost of the graph: `python -m bench.graph [--json] [--edges N …]`, on a file of records in this process.
 
 A few entities are named by many memories and most by few, as in life: by Zipf's law. A random entity is one that a
-random memory names; hubs are the best connected ones. Recalls are asked with sums of words' vectors, compared in memory
-or in Chroma as the size has it, with and without the graph: each question has some words of a memory.
+random memory names; hubs are the best connected ones. Recalls are asked with sums of words' vectors, with and without
+the graph: each question has some words of a memory.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
-from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
-from remembrancer.config.settings import Settings
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import Ranking, Recall, SearchGraph, Suggest
 from remembrancer.protocol.work import Passage
@@ -217,14 +215,7 @@ def _recalls(edges: int, files: Sequence[SqliteRecords], directory: Path, sample
                 for number, text in group.items()
             ],
         )
-    indexes = [PassageIndex(records, MODEL) for records in files]
-    chroma = ChromaIndex(directory / "index")
-    for index in indexes:
-        is_small = len(texts) <= Settings().exact_search_passages
-        name = f"{index.records.name}.{MODEL}"
-        index.reconcile(ExactCollection() if is_small else chroma.collection(name, DIMENSIONS))
-        while index.flush():
-            pass
+    indexes = [ExactVectors(records, MODEL) for records in files]
     chance = random.Random(3)
     questions = [" ".join(text.split()[1:9]) for text in chance.choices(texts, k=3 * samples)]
 
@@ -247,7 +238,6 @@ def _recalls(edges: int, files: Sequence[SqliteRecords], directory: Path, sample
                 runner.run(recall(request, view, embed, threads, time.time()))
 
             yield measured(edges, name, once, samples, RECALL_REACH_MS.get(edges) if form is Source else None)
-    chroma.close()
 
 
 def _copy(edges: int, path: Path) -> Row:
