@@ -39,8 +39,6 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo --no-cache
 
 bench: $(VENV)/.bench $(VENV)/.dev
-	@echo "==> running the benchmarks' own tests"
-	$(BIN)/python -m pytest -q -n 2 tests/benchmarks
 	$(BIN)/python -m bench.speed
 	$(BIN)/python -m bench.scopes
 	$(BIN)/python -m bench.consolidation

@@ -53,7 +53,7 @@ async def ask() -> list[Asked]:
         await fill(client, memories)
         await wait_until(lambda: drained(client), EMBEDDED_S)
         for text, wanted in questions:
-            found = (await client.call("recall_memories", query=text))["memories"]
+            found = (await client.call("recall_memories", query=text, detail=True))["memories"]
             asked.append(Asked(wanted, [(memories[each["content"]], each["relevance_score"]) for each in found]))
     return asked
 

@@ -249,7 +249,7 @@ async def answered(client: StdioClient, tool: str, **arguments: Any) -> Json:
 
 def _shown(memory: Json, ids: dict[str, set[str]]) -> Shown:
     own = (memory["id"], *memory.get("stands_for", ()))
-    return Shown(frozenset().union(*(ids.get(each, ()) for each in own)), memory["relevance_score"])
+    return Shown(frozenset().union(*(ids.get(each, ()) for each in own)), memory.get("relevance_score"))
 
 
 async def settle(running: Runtime, directories: Iterable[Path]) -> None:

@@ -40,7 +40,6 @@ from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.errors import Failure, MemoryUnavailable, from_failure
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.toolsets.memory.answers import PERHAPS
 
 SESSIONS: Final = 4
 BULK: Final = 2000
@@ -197,7 +196,7 @@ class Demo:
         for question in QUESTIONS:
             answer = await call(self.clients[0], "recall_memories", query=question, limit=3)
             found = answer["memories"]
-            if found and found[0]["relevance_score"] >= PERHAPS:
+            if found and found[0]["answers"] != "hardly":
                 best = found[0]
                 table.add_row(
                     question, shorten(best["content"], SHOWN), f"{best['relevance_score']:.2f}", best["scope"]

@@ -23,7 +23,7 @@ import msgspec
 from bench.client import StdioClient
 from bench.harness import wait_until
 from remembrancer import __version__
-from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.home_reader import SHARED as LANES
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.shared_lane import SharedLane
@@ -92,6 +92,7 @@ SUBJECTS: Final = dict(
             "The Kestrel is a tug of forty tons.",
             "Half of the buoys are still to be painted.",
             "The build of the crane service took eleven minutes.",
+            "The east quay is to be swept before the regatta.",
         ),
         strict=True,
     )
@@ -225,7 +226,7 @@ def _leave_waiting(home: Path) -> None:
     project, now = project_of(Path(PROJECT)), time.time()
     waiting, refused = (_stored(name, content, now) for name, content in (("waiting", QUEUED), ("refused", REFUSED)))
     queue = QueueFile(home / "queue.db")
-    queue.append([(waiting, project.id), (refused, project.id)], now)
+    queue.append([queued_row(each, project.id, now) for each in (waiting, refused)])
     queue.settle((), [Rejected(refused.operation_id, "invalid_input", "it was too late")], now)
     queue.close()
     event = {"format": HOOK_FORMAT, "event": PROMPT, "at": now, "session": "wednesday", "directory": PROJECT}

@@ -87,7 +87,8 @@ class Runtime:
 
     async def status(self) -> dict[str, Any]:
         """The output of `remembrancer status --json`."""
-        return await asyncio.to_thread(self._status)
+        # Without this task's context, by which a library could take the thread to have an event loop already.
+        return await asyncio.get_running_loop().run_in_executor(None, self._status)
 
     def _status(self) -> dict[str, Any]:
         paths, status = RuntimePaths(self.home), None
@@ -114,7 +115,7 @@ class Runtime:
 
     async def down(self) -> None:
         """Stop it."""
-        await asyncio.to_thread(stop_runtime, self.home)
+        await asyncio.get_running_loop().run_in_executor(None, stop_runtime, self.home)
 
     def recorded(self) -> list[tuple[str, int]]:
         """Role and process id of what the launcher runs now; it is asked again while it does not answer."""

@@ -30,6 +30,7 @@ RECORDS: Final[Columns] = {
         "archived_at",
         "valid_from",
         "valid_until",
+        "due",
     ),
     "entities": ("created_at",),
     "memory_entities": ("created_at",),
@@ -68,7 +69,7 @@ IN_JSON: Final[Columns] = {
     "history": ("record", "details"),
 }
 """Columns whose JSON has times in it. What is kept as a message (an operation, its result) stays as it was."""
-KEYS: Final = frozenset({"promoted_at", "occurred_at", "valid_from", "valid_until"})
+KEYS: Final = frozenset({"promoted_at", "occurred_at", "valid_from", "valid_until", "due"})
 """The keys under which those are."""
 NOT_OURS: Final = frozenset({"metadata", "structured"})
 """Keys below which everything belongs to the client."""

@@ -19,7 +19,7 @@ from remembrancer.browser.door import HEADERS, PREFIX, Door, Form, Turned, read_
 from remembrancer.browser.rendering import HERE, environment
 from remembrancer.browser.view import Handler, Shared, ShownLog, View, Writes, name_of
 from remembrancer.config.project import project_of
-from remembrancer.config.tokens import Grant
+from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ProjectsRead, ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
@@ -121,14 +121,15 @@ class Browser:
             everywhere = ReadProjects(ProjectRef("", ""))
             reply = (await self._service.ask(everywhere, time.time())).reply
             found += reply.projects if isinstance(reply, ProjectsRead) else ()
-        sees_user = grant is None or grant.sees_user
         by_id: dict[str, ProjectRef] = {}
         for each in found:
-            by_id.setdefault(each.id, ProjectRef(each.id, each.path, sees_user))
+            by_id.setdefault(each.id, each)
         places = tuple(by_id.values())
         project = by_id.get(wanted) if wanted else next(iter(places), None)
         if project is None:
             raise Turned(404, "There is no such project, or it is not for you to see.")
+        if grant is not None:
+            project = await anyio.to_thread.run_sync(as_granted, project, grant)
         return project, places
 
     async def _first(self, request: Request) -> Response:

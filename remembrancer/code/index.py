@@ -28,6 +28,7 @@ from remembrancer.code.symbols import NAME, PlacedSymbol, Symbol
 from remembrancer.code.words import names_in, question_words, terms_of
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.files import ListedFile
+from remembrancer.protocol.paths import delete_database
 
 VERSION: Final = 8
 """Of the tables and of how code is cut and counted: an index of another one is made anew."""
@@ -143,6 +144,8 @@ class FoundCode(NamedTuple):
 
 
 Mode = Literal["make", "write", "read"]
+UNDECODABLE: Final = (zlib.error, ValueError, TypeError, LookupError, msgspec.DecodeError)
+"""Raised by a value that nobody has written."""
 
 
 class CodeIndex:
@@ -153,6 +156,7 @@ class CodeIndex:
     """
 
     def __init__(self, path: Path, mode: Mode = "read") -> None:
+        self._path = path
         self._log = path.with_name(f"{path.name}-wal")
         opening = {"make": "rwc", "write": "rw", "read": "ro"}[mode]
         self._connection = sqlite3.connect(
@@ -431,7 +435,7 @@ class CodeIndex:
             first = f"{_SHOWN} c.number IN (SELECT value FROM json_each(?)) ORDER BY start_line LIMIT 1"  # noqa: S608
             numbers = [msgspec.json.encode(loaded.numbers[places].tolist()).decode() for places in best]
             rows = [self._connection.execute(first, (alike,)).fetchone() for alike in numbers]
-        return [_shown(row, float(scores[places[0]])) for places, row in zip(best, rows, strict=True)]
+            return [_shown(row, float(scores[places[0]])) for places, row in zip(best, rows, strict=True)]
 
     def chunk_at(self, path: str, line: int) -> FoundCode | None:
         """The chunk of a file that has a line."""
@@ -493,12 +497,34 @@ class CodeIndex:
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Answer all that is asked meanwhile from one state of the index."""
-        self._connection.execute("BEGIN")
-        try:
+        """Answer all that is asked meanwhile from one state of the index. One that turns out to be damaged is deleted:
+        whoever misses it makes it anew.
+
+        Raises:
+            sqlite3.Error: it cannot be read.
+        """
+        if self._connection.in_transaction:
             yield
-        finally:
-            self._connection.execute("COMMIT")
+            return
+        try:
+            self._connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._connection.execute("COMMIT")
+        except (sqlite3.Error, *UNDECODABLE) as error:
+            if not self._is_damaged(error):
+                raise
+            delete_database(self._path)
+            raise sqlite3.DatabaseError(f"the index of code was damaged ({error}), and is made anew") from error
+
+    def _is_damaged(self, error: Exception) -> bool:
+        """True if this file is the reason for what was raised."""
+        try:
+            (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.DatabaseError as again:
+            return not isinstance(again, sqlite3.OperationalError)
+        return found != "ok" or isinstance(error, zlib.error)
 
     # --- Symbols. The file is one too, whose name is empty.
 

@@ -74,6 +74,7 @@ class Tree:
         for entry in entries:
             path = f"{directory}/{entry.name}" if directory else entry.name
             try:
+                entry.name.encode()
                 if entry.is_symlink():
                     self.skipped["link"] += 1
                 elif entry.is_dir():
@@ -89,7 +90,7 @@ class Tree:
                     found = self._file(entry, path, specs)
                     if found is not None:
                         yield found
-            except OSError:
+            except (OSError, UnicodeEncodeError):
                 self.skipped["unreadable"] += 1
 
     def _file(
@@ -97,10 +98,6 @@ class Tree:
     ) -> SourceFile | None:
         reason = None
         about = entry.stat(follow_symlinks=False)
-        try:
-            path.encode()
-        except UnicodeEncodeError:
-            reason = "unreadable"
         if not stat.S_ISREG(about.st_mode):
             reason = "not a file"
         elif _is_ignored(path, specs):
@@ -144,9 +141,15 @@ def _rules_of(path: Path) -> pathspec.GitIgnoreSpec | None:
 
 
 def _rules(lines: Sequence[str]) -> pathspec.GitIgnoreSpec | None:
+    """The patterns of these lines; one that is none (a `!` alone) matches nothing, as in git."""
     import pathspec  # a process that reads files has no use for it, and starts sooner
+    import re2
 
-    spec = pathspec.GitIgnoreSpec.from_lines(lines)
+    try:
+        spec = pathspec.GitIgnoreSpec.from_lines(lines)
+    except (ValueError, re.error, re2.error):
+        valid = [line for line in lines if _rules([line]) is not None] if len(lines) > 1 else []
+        return _rules(valid) if len(valid) < len(lines) else None
     return spec if spec.patterns else None
 
 

@@ -328,7 +328,11 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
             for memory in answer["memories"]
             if memory["id"] not in known
         ]
-    key = (lambda memory: memory[sort]) if sort else (lambda memory: memory.get("occurred_at") or memory["created_at"])
+    key = (
+        (lambda memory: memory.get(sort, 0.0))
+        if sort
+        else (lambda memory: memory.get("occurred_at") or memory["created_at"])
+    )
     memories = sorted(memories, key=key, reverse=True)[: asked.number]
     if asked.json:
         said = [{"code": code, "message": message} for message, code in warnings.items()]
@@ -658,8 +662,12 @@ def _marks(memory: Answer) -> list[str]:
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 
+def _moment(memory: Answer) -> str:
+    return str(memory.get("occurred_at") or memory["created_at"])
+
+
 def _day(memory: Answer) -> str:
-    return str(memory.get("occurred_at") or memory["created_at"])[:10]
+    return _moment(memory)[:10]
 
 
 def _relation(edge: Answer) -> str:

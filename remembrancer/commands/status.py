@@ -249,6 +249,7 @@ def report(
         if embedding is not None
         else dict.fromkeys(EmbeddingSummary.__struct_fields__),
         "remote_embedders": msgspec.to_builtins(store.remote) if store else None,
+        "resting": status.is_resting if status else None,
         "unusable": list(store.unusable) if store else [],
         "counts": msgspec.to_builtins(store.counts) if store else {},
         "gateway": _fields(gateway, *GATEWAY_FIELDS),
@@ -299,7 +300,7 @@ def print_status(
 
 def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
     """The work that the processes have done, in lines."""
-    lines = ["All but gateway and store rest until a session comes."] if status.is_resting else []
+    lines = ["Embedders, consolidator and indexer rest until somebody asks for something."] if status.is_resting else []
     formats = Counter(releases.values())
     lines += [f"files       {count} of release {release}" for release, count in sorted(formats.items())]
     if status.store is not None:

@@ -16,8 +16,10 @@ from typing import Final
 import msgspec
 
 from remembrancer.config.json_list import JsonList
+from remembrancer.config.project import working_tree_of
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.sharing import SharedToken
+from remembrancer.protocol.writes import ProjectRef
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 """The addresses from which only this machine can come."""
@@ -259,6 +261,17 @@ def shared_grant(token: SharedToken, lane: str, project: str) -> SharedGrant:
         lane=lane,
         session_key=token.session_key,
     )
+
+
+def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:
+    """A project as the holder of a token has it, or (None) who needs none: with no code from outside the token's
+    projects and these working trees. Looks at disk."""
+    if grant is not None:
+        project = msgspec.structs.replace(project, sees_user=grant.sees_user)
+        if grant.every_project:
+            return project
+        trees = (*trees, *(working_tree_of(Path(each)) for each in grant.projects))
+    return msgspec.structs.replace(project, code_within=tuple(map(str, trees)))
 
 
 def _new() -> str:

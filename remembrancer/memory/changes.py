@@ -14,7 +14,7 @@ import msgspec
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
@@ -58,7 +58,19 @@ def is_version_visible(
 
 COMPARED: Final = (
     *("content", "importance", "tags", "metadata", "related_entities", "source", "type", "kind", "summary"),
-    *("structured", "confidence", "domain", "valid_from", "valid_until", "invalid_reason", "pinned", "scope", "status"),
+    *(
+        "structured",
+        "confidence",
+        "domain",
+        "valid_from",
+        "valid_until",
+        "invalid_reason",
+        "pinned",
+        "due",
+        "done",
+        "scope",
+        "status",
+    ),
 )
 """The fields in which versions differ, in the order of an answer."""
 
@@ -82,7 +94,11 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
 def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
     """Raises `InvalidInput` for more tags, entities or metadata than a memory may have, a kind of another scope, or a
     validity that would end before it begins."""
-    ends = change.ends_asked()
+    times = change.times_asked()
+    kind = change.kind or kind_of(before)
+    if kind != OPEN_END and (change.due is not None or change.done is not None):
+        field = "done" if change.due is None else "due"
+        raise InvalidInput(f"only an open end has {field}: give the kind {OPEN_END} with it", field=field)
     after = msgspec.structs.replace(
         before,
         content=before.content if change.content is None else change.content,
@@ -94,15 +110,17 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         related_entities=with_subjects(
             _with_entities(before.related_entities, change.add_entities, change.remove_entities)
         ),
-        kind=before.kind if change.kind is None else change.kind,
+        kind=kind,
         type=before.type if change.kind is None else type_of_kind(change.kind),
         summary=_said(before.summary, change.summary),
         structured=_merged(before.structured, change.structured or {}, "structured"),
         confidence=before.confidence if change.confidence is None else change.confidence,
         domain=_said(before.domain, change.domain),
-        valid_from=change.valid_from if "valid_from" in ends else before.valid_from,
-        valid_until=change.valid_until if "valid_until" in ends else before.valid_until,
-        invalid_reason=None if "valid_until" in ends else before.invalid_reason,
+        valid_from=change.valid_from if "valid_from" in times else before.valid_from,
+        valid_until=change.valid_until if "valid_until" in times else before.valid_until,
+        invalid_reason=None if "valid_until" in times else before.invalid_reason,
+        due=None if kind != OPEN_END else change.due if "due" in times else before.due,
+        done=kind == OPEN_END and (before.done if change.done is None else change.done),
     )
     if after.content != before.content:  # nothing stands for what is said now
         after = msgspec.structs.replace(after, status="active")
@@ -128,6 +146,8 @@ def says_the_same(known: Snapshot, created_at: float, again: StoreMemory, now: f
     for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
         if after is not None and after != before:
             return False
+    if OPEN_END in (kind_of(known), again.kind):
+        return kind_of(known) == again.kind and not known.done
     if again.type == "episodic" or again.occurred_at is not None:
         apart_s = (now if again.occurred_at is None else again.occurred_at) - (known.occurred_at or created_at)
         return abs(apart_s) < SAME_EVENT_S
@@ -150,6 +170,7 @@ def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
         pinned=known.pinned or again.pinned,
         summary=known.summary or again.summary,
         domain=known.domain or again.domain,
+        due=known.due if again.due is None else again.due,
         status="active" if known.status in ("archived", "consolidated") else known.status,
     )
 

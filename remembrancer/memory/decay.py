@@ -53,15 +53,23 @@ DEFAULT_MAINTENANCE: Final = MaintenanceRules()
 
 
 def memory_strength(
-    importance: float, confidence: float, access_count: int, last_accessed_at: float, scope: Scope, now: float
+    importance: float,
+    confidence: float,
+    access_count: int,
+    last_accessed_at: float,
+    scope: Scope,
+    now: float,
+    *,
+    is_open: bool = False,
 ) -> float:
     """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits.
 
     In [0, 1] for importance and confidence in [0, 1] and an access count of 0 or more. A session's memories do not
-    decay. A memory that nobody has accessed counts from its creation; a last access in the future counts as now.
+    decay, nor does an open end while it `is_open`. A memory that nobody has accessed counts from its creation; a last
+    access in the future counts as now.
     """
     strength = importance * confidence
-    if scope != "session":
+    if scope != "session" and not is_open:
         strength *= 0.5 ** (max(0.0, now - last_accessed_at) / _half_life_s(scope, access_count))
     return math.floor(strength * 1000 + 0.5) / 1000
 

@@ -139,7 +139,7 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
     ):
         if text:
             check_length(text, field=field, longest=longest)
-    for name in ("occurred_at", "valid_from", "valid_until"):
+    for name in ("occurred_at", "valid_from", "valid_until", "due"):
         check_time(getattr(memory, name), name)
     for name in ("metadata", "structured"):
         clean_object(getattr(memory, name), field=name)

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.memory.features import NAMES, Asked, Candidates, Column, table
+from remembrancer.protocol.reads import RecalledMemory
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 LEAST_SPAN: Final = 0.05
@@ -30,6 +31,9 @@ By = Literal["meaning", "words"]
 """By meaning and words, or by words alone where there are no vectors."""
 
 
+LIKELY: Final = 0.5
+PERHAPS: Final = 0.15
+"""The probabilities from which on a memory is said to answer likely, and perhaps."""
 NOTHING: Final = 6.0
 """The score of the answer that is not stored: a candidate that nothing competes with need not answer."""
 
@@ -115,6 +119,11 @@ CONNECTED: Final = {"graph": 0.5, "meaning": 0.25, "bm25": 0.25}
 """The ranking of what is connected with the entities that a question names."""
 
 
+def is_given_whole(memory: RecalledMemory) -> bool:
+    """True for a memory that answers likely or perhaps: an answer has it whole, of any other one a line."""
+    return memory.scores.relevance >= PERHAPS
+
+
 def composite(weights: Weights) -> dict[str, float]:
     """The ranking `composite`: relevance is the mean of scaled cosine and scaled BM25."""
     whole = weights.relevance + weights.importance + weights.recency
@@ -151,7 +160,8 @@ def weigh(
     shift: Column | None = None,
 ) -> Weighed:
     """The scores and probabilities of candidates. With a `formula` the scores are those of a ranking by name; `shift`
-    is added to each score."""
+    is added to each score. Where there is no PageRank, the other weights of a formula (which add up to 1) count for it.
+    """
     rows = table(of, asked)
 
     def summed(weights: Mapping[str, float]) -> tuple[Column, Column]:
@@ -162,6 +172,8 @@ def weigh(
     probabilities = fitted.probabilities(scores)
     if formula is None:
         return Weighed(shares, scores, probabilities, fitted.least_probability)
+    reached = of.graph[:, None] > 0.0
+    rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # else what names no entity comes last
     return Weighed(*summed(formula), probabilities, 0.0)
 
 

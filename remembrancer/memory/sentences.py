@@ -17,6 +17,7 @@ _ABBREVIATION: Final = re.compile(
 )
 _ABBREVIATION_LENGTH: Final = 9
 _LONGEST_NUMBER: Final = 4
+LETTERS_A_WORD: Final = 10
 _BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
 
 
@@ -54,6 +55,15 @@ def cut_at_word(text: str, length: int) -> str:
     head = text[: length + 1]
     end = max((place for place, character in enumerate(head) if character.isspace()), default=0)
     return (head[:end] if end > length // 2 else head[:length]).rstrip()
+
+
+def first_words(text: str, number: int) -> str:
+    """So many words of the beginning of a text on one line, with "…" where there are more; where words are not told
+    apart by spaces, `LETTERS_A_WORD` characters for each."""
+    line = " ".join(text[: 20 * number].split())
+    words = line.split()
+    cut = cut_at_word(" ".join(words[:number]), LETTERS_A_WORD * number)
+    return cut if cut == line and len(text) <= 20 * number else f"{cut} …"
 
 
 def _without_bullet(sentence: str) -> str:

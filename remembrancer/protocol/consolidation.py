@@ -242,6 +242,7 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     """The time at which it was archived, for one that is."""
     valid_until: float | None = None
     pinned: bool = False
+    """True also of an open end that is not done."""
     vector: bytes = b""
     undone: str = ""
     """The work of a run on it (as the history calls it), if undoing that was the last change to it."""

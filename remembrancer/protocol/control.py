@@ -92,6 +92,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """True if a project in use has files to be indexed."""
     remote: RemoteEmbedders | None = None
     """None: no embedder on another host may come."""
+    asked: int = 0
+    """The questions and writes of clients and commands so far: whatever rests is needed when there are more."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
@@ -251,7 +253,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     consolidator: ConsolidatorHealth | None = None
     indexer: IndexerHealth | None = None
     is_resting: bool = False
-    """True if embedders and others have gone until a session comes."""
+    """True if embedders and others have gone until somebody asks for something."""
 
 
 class ProcessTraces(msgspec.Struct, frozen=True):

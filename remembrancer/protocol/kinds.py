@@ -24,6 +24,7 @@ GivenKind = Literal[
     "entity",
     "scratchpad",
     "tool_outcome",
+    "open_end",
 ]
 """The kinds that a memory can be given."""
 Kind = GivenKind | Literal["session_record"]
@@ -52,13 +53,15 @@ STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 KINDS: Final[tuple[GivenKind, ...]] = get_args(GivenKind)
 SESSION_RECORD: Final = "session_record"
 """The kind of the memory that says what a session has done. Nobody can give it to a memory of his own."""
+OPEN_END: Final = "open_end"
+"""The kind of what is still to be done, until it is done."""
 RELATIONS: Final[tuple[Relation, ...]] = get_args(Relation)
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong to their session alone."""
 ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
 
 _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
-    "episodic": ("observation", "decision", "error_fix", "scratchpad", "tool_outcome", SESSION_RECORD),
+    "episodic": ("observation", "decision", "error_fix", "scratchpad", "tool_outcome", OPEN_END, SESSION_RECORD),
     "semantic": ("fact", "preference", "architecture", "entity", "pattern", "convention"),
     "procedural": ("procedure",),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import msgspec
@@ -24,8 +25,9 @@ from remembrancer.protocol.writes import (
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["fitted", "composite", "pagerank"]
 """The rankings of what was found: by its own signals, or also by PageRank over the graph of memories and entities."""
-Order = Literal["important", "latest", "valid"]
-"""`valid`: what has begun to be valid last comes first."""
+Order = Literal["important", "latest", "valid", "due"]
+"""`valid`: what has begun to be valid last comes first. `due`: open ends that are not done, by due date; those
+without one last."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """The names of the weights of scopes in a recall: six profiles."""
@@ -127,6 +129,8 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
 
     id: str
     created_at: float
+    updated_at: float = 0.0
+    """The time of its last change; its creation's where it has not changed."""
     version: int = 1
     access_count: int = 0
     status: Status = "active"
@@ -153,6 +157,17 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     def valid_since(self) -> float:
         """From when on it is valid; where nobody has said so, since it happened or was stored."""
         return min(self.created_at, self.happened_at) if self.valid_from is None else self.valid_from
+
+    def place_in(self, order: Order) -> tuple[float, float]:
+        """Its place in a list of that order: the greatest comes first."""
+        match order:
+            case "important":
+                return self.importance, self.happened_at
+            case "valid":
+                return self.valid_since, 0.0
+            case "due":
+                return -math.inf if self.due is None else -self.due, self.happened_at
+        return self.happened_at, 0.0
 
     def listed(self) -> dict[str, Any]:
         """The fields that every memory of a list has, by name."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from remembrancer.protocol.kinds import OPEN_END, Relation, Status
 from remembrancer.protocol.kinds import Kind as Kind
 from remembrancer.protocol.kinds import MemoryType as MemoryType
-from remembrancer.protocol.kinds import Relation, Status
 from remembrancer.protocol.kinds import Scope as Scope
 from remembrancer.protocol.runs import ApplyRun, ChainLink, PromotionReason, RunResult, UndoneResult, UndoRun
 from remembrancer.protocol.session_life import (
@@ -27,6 +27,8 @@ class ProjectRef(msgspec.Struct, frozen=True):
     path: str
     sees_user: bool = True
     """True if who asks in it sees and changes the user's memories, which belong to all projects."""
+    code_within: tuple[str, ...] | None = None
+    """The real directories outside of which who asks in it reads no code; None: he reads whatever the user may."""
 
 
 class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,6 +81,15 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     valid_from: float | None = None
     valid_until: float | None = None
     metadata: dict[str, Any] = {}
+    due: float | None = None
+    """The time by which an open end has to be done."""
+    done: bool = False
+    """True of an open end that is done."""
+
+    @property
+    def is_open(self) -> bool:
+        """True of an open end that is not done."""
+        return self.kind == OPEN_END and not self.done
 
 
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
@@ -177,14 +188,14 @@ class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
     strength: float = 1.0
 
 
-ValidityEnd = Literal["valid_from", "valid_until"]
+Clearable = Literal["valid_from", "valid_until", "due"]
 
 
 class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Change a memory. What is None or empty stays as it is.
 
     `metadata` and `structured` are merged key by key into what is there; a value of None takes its key away.
-    `remove_entities` are names. What is `cleared` is unknown again: without a beginning, or without an end. A link
+    `remove_entities` are names. What is `cleared` is unknown again: without a beginning, an end or a due date. A link
     `supersedes` also ends the time in which its target is valid. `tags` and `related` take the place of all that it
     has; of `related`, which are ids of memories, any that is not there is passed over.
     """
@@ -206,18 +217,15 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     valid_until: float | None = None
     add_links: tuple[LinkRef, ...] = ()
     remove_links: tuple[LinkRef, ...] = ()
-    cleared: tuple[ValidityEnd, ...] = ()
+    cleared: tuple[Clearable, ...] = ()
     tags: tuple[str, ...] | None = None
     related: tuple[str, ...] | None = None
+    due: float | None = None
+    done: bool | None = None
 
-    def ends_asked(self) -> set[ValidityEnd]:
-        """Which ends of the validity it gives or takes away."""
-        asked = set(self.cleared)
-        if self.valid_from is not None:
-            asked.add("valid_from")
-        if self.valid_until is not None:
-            asked.add("valid_until")
-        return asked
+    def times_asked(self) -> set[str]:
+        """The times that it gives or takes away."""
+        return {name for name in get_args(Clearable) if name in self.cleared or getattr(self, name) is not None}
 
 
 class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

@@ -25,7 +25,7 @@ import msgspec
 from remembrancer import toolsets
 from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
-from remembrancer.memory.text import neutralised_value, shown
+from remembrancer.memory.text import neutralised, neutralised_value, shown
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import Notice
@@ -133,6 +133,9 @@ class Tool(Generic[T]):
     asked for."""
     marks_data: bool = True
     """True if its answers are marked as data. Not those that hold nothing stored, or that it marks within a budget."""
+    answers_text: bool = False
+    """True if a client gets its answer's `text` and the messages of its warnings, and an error's message, as they are:
+    for a tool whose answers models know by heart."""
 
     async def answer(self, call: Call, arguments: T) -> Answer:
         """Carry it out. Every answer leaves here, whoever asks: no text in it steers a terminal, poses as a frame of a
@@ -189,12 +192,13 @@ def tool(
     destructive: bool = False,
     is_short_form: bool = False,
     marks_data: bool = True,
+    answers_text: bool = False,
     aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Handler[T]], Handler[T]]:
     """Register a function as the tool of its name, in the toolset of the folder that it is in.
 
     `destructive`: it may hide or replace what is remembered. `aliases` are other names of its arguments. For
-    `is_short_form` and `marks_data` see `Tool`.
+    `is_short_form`, `marks_data` and `answers_text` see `Tool`.
 
     Raises:
         ValueError: there is a tool of that name in the toolset already.
@@ -208,7 +212,7 @@ def tool(
         _, arguments, *_ = typing.get_type_hints(run).values()
         decoder: ArgumentDecoder[T] = ArgumentDecoder(arguments, aliases)
         _registered[toolset, name] = Tool(
-            name, toolset, description, decoder, run, read_only, destructive, is_short_form, marks_data
+            name, toolset, description, decoder, run, read_only, destructive, is_short_form, marks_data, answers_text
         )
         return run
 
@@ -307,25 +311,24 @@ def _weight_of(code: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of a call: the answer, and the same as compact JSON text, which is made once."""
+    """The result of a call: the answer, and the same as compact JSON text, which is made once. Without an answer the
+    text is all."""
 
-    answer: Answer
+    answer: Answer | None
     text: str
     is_error: bool = False
 
     def as_mcp(self) -> dict[str, Any]:
         """As the SDK takes it: the answer as structured content, and as text."""
-        content = [{"type": "text", "text": self.text}]
-        return {"content": content, "structuredContent": self.answer, "isError": self.is_error, **COMPLETE}
+        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
+        return result | ({} if self.answer is None else {"structuredContent": self.answer}) | COMPLETE
 
     async def response(self, request_id: int | str) -> bytes:
         """The JSON-RPC response of a protocol that begins with a handshake. A long one is made in a thread, while
         others are served."""
-        result = {
-            "content": [{"type": "text", "text": self.text}],
-            "structuredContent": msgspec.Raw(self.text.encode()),
-            "isError": self.is_error,
-        }
+        result: dict[str, Any] = {"content": [{"type": "text", "text": self.text}], "isError": self.is_error}
+        if self.answer is not None:
+            result["structuredContent"] = msgspec.Raw(self.text.encode())
         response = {"jsonrpc": "2.0", "id": request_id, "result": result}
         if len(self.text) > LONG_ANSWER:
             return await anyio.to_thread.run_sync(_json.encode, response)
@@ -337,8 +340,16 @@ def answer_text(answer: Answer) -> str:
     return _json.encode(answer).decode()
 
 
-def error_result(error: RemembrancerError, *, degraded: bool) -> Result:
-    """The error envelope, with the field at fault and further facts where there are any."""
+def text_result(answer: Answer) -> Result:
+    """The result of a tool that answers with text."""
+    warnings = [f"({warning['message']})" for warning in answer.get("warnings", ())]
+    return Result(None, "\n".join([answer["text"], *warnings]))
+
+
+def error_result(error: RemembrancerError, *, degraded: bool, as_text: bool = False) -> Result:
+    """The error envelope, with the field at fault and further facts where there are any. `as_text`: the message."""
+    if as_text:
+        return Result(None, neutralised(error.message), is_error=True)
     envelope: Answer = {
         "error": error.code,
         "message": error.message,

@@ -115,6 +115,8 @@ class PlayedStore:
         self.refuses_writes: Refused | None = None
         self.rejects: set[str] = set()
         """Contents that can never be applied."""
+        self.hangs_for: set[str] = set()
+        """The ids of projects whose queued writes get no answer."""
         self.answers_nonsense = False
         self.notices: tuple[Notice, ...] = ()
         self.embedding_error: str | None = None
@@ -198,7 +200,8 @@ class PlayedStore:
                 self.ahead.append(message)
             case _:
                 self.requests.append(message)
-        if not self.hangs:
+        of = {each.project.id for each in message.operations} if isinstance(message, SubmitBatch) else set()
+        if not (self.hangs or of & self.hangs_for):
             body = self.refuses or self._reply(message)
             self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id)
 

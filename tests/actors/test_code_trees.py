@@ -21,6 +21,7 @@ import anyio.lowlevel
 import psutil
 import pytest
 
+from remembrancer.actors.indexer import code_trees
 from remembrancer.actors.indexer.code_reading import MOST_DEATHS, CodeReaders
 from remembrancer.actors.indexer.code_trees import CodeTrees
 from remembrancer.code.index import CodeIndex
@@ -147,7 +148,9 @@ def readers(parent: int | None = None) -> list[psutil.Process]:
 
 
 def write(tree: CodeTree, name: str, text: str) -> None:
-    Path(tree.root, name).write_text(text)
+    path = Path(tree.root, name)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
 
 
 def damage(tree: CodeTree) -> None:
@@ -396,6 +399,22 @@ async def test_a_damaged_index_is_made_anew_and_a_missing_root_is_said(tree: Cod
     index = CodeIndex(tmp_path / "gone.db")
     assert index.about()["status"] == "failed"
     index.close()
+
+
+async def test_a_name_that_is_not_utf_8_ends_neither_the_watch_nor_another_tree(
+    tree: CodeTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_trees, "UNWATCHED_LOOK_S", 0.2)
+    other = CodeTree("code_2", str(tmp_path / "other"), str(tmp_path / "other.db"), watch=True)
+    CodeIndex(tmp_path / "other.db", "make").close()
+    write(other, "one.py", "def one():\n    pass\n")
+    async with indexing(Work(CodeTree(tree.id, tree.root, tree.database, watch=True), other)) as trees:
+        await until(lambda: trees.syncs >= 2)
+        write(tree, os.fsdecode(b"latin\xff.py"), "x = 1\n")
+        write(tree, "pool.py", "class Reservoir:\n    pass\n")
+        write(other, "two.py", "def two():\n    pass\n")
+        await until(lambda: found(tree, "Reservoir") == ["pool.py"])
+        await until(lambda: found(other, "two") == ["two.py"])
 
 
 async def test_a_saved_file_is_found_soon_and_so_is_a_switch_of_branches(tree: CodeTree) -> None:

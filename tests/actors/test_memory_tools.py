@@ -50,7 +50,7 @@ async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
     async with session(rig) as client:
         stored = await client.store("The lantern stands in the attic")
         await client.call("forget_memory", memory_id=stored["memory_id"], reason="it was sold")
-        answer = await client.call("recall_memories", query="lantern", include_forgotten=True)
+        answer = await client.call("recall_memories", query="lantern", include_forgotten=True, detail=True)
         [memory] = answer["memories"]
         assert memory["forgotten"] is True
         assert memory["forgotten_reason"] == "it was sold"
@@ -58,3 +58,52 @@ async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
         await client.call("restore_memory", memory_id=stored["memory_id"])
         answer = await client.call("recall_memories", query="lantern", include_forgotten=True)
         assert not {"forgotten", "forgotten_at", "forgotten_reason"} & set(answer["memories"][0])
+
+
+async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig) -> None:
+    async with session(rig) as client:
+        stored = await client.store("Renew the lantern's licence", due="2030-05-02")
+        assert (stored["kind"], stored["type"]) == ("open_end", "episodic")
+        end = stored["memory_id"]
+
+        async def state() -> list[object]:
+            answer = await client.call("recall_memories", query="licence of the lantern")
+            whole = await client.call("get_memory", memory_id=end)
+            [memory] = answer["memories"]
+            assert (memory["done"], memory.get("due")) == (whole["done"], whole.get("due"))
+            return [whole["done"], whole.get("due"), whole["version"]]
+
+        assert await state() == [False, "2030-05-02", 1]
+        again = await client.store("Renew the lantern's licence", kind="open_end", due="2030-06-01T12:00:00+02:00")
+        assert (again["memory_id"], again["already_known"]) == (end, True)
+        assert await state() == [False, "2030-06-01T10:00:00Z", 2]
+        await client.call("update_memory", memory_id=end, due="")
+        changed = await client.call("update_memory", memory_id=end, done=True)
+        assert changed["updated_fields"] == ["done"]
+        assert await state() == [True, None, 4]
+        another = await client.store("Renew the lantern's licence", kind="open_end")
+        assert another["memory_id"] != end, "the licence runs out again"
+        await client.call("forget_memory", memory_id=another["memory_id"])
+        await client.call("update_memory", memory_id=end, done=False)
+        assert await state() == [False, None, 5]
+        await client.call("restore_memory", memory_id=end, version=2)
+        assert await state() == [False, "2030-06-01T10:00:00Z", 6]
+        await client.call("update_memory", memory_id=end, kind="fact")
+        whole = await client.call("get_memory", memory_id=end)
+        assert "done" not in whole
+        assert "due" not in whole
+
+
+async def test_what_is_no_open_end_is_neither_due_nor_done(rig: Rig) -> None:
+    async with session(rig) as client:
+        fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
+        for tool, arguments, field in (
+            ("store_memory", {"content": "x", "kind": "fact", "due": "2030-05-02"}, "due"),
+            ("store_memory", {"content": "x", "due": "soon"}, "due"),
+            ("update_memory", {"memory_id": fact, "due": "2030-05-02"}, "due"),
+            ("update_memory", {"memory_id": fact, "done": True}, "done"),
+        ):
+            answer = await client.call(tool, **arguments)
+            assert (answer["error"], answer["field"]) == ("invalid_input", field), arguments
+        await client.call("update_memory", memory_id=fact, kind="open_end", done=True)
+        assert (await client.call("get_memory", memory_id=fact))["done"] is True

@@ -26,12 +26,12 @@ from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.profiles import PROFILES
+from remembrancer.memory.ranking import LIKELY
 from remembrancer.protocol.kinds import SESSION_RECORD, STATUSES, Scope, Status
 from remembrancer.protocol.reads import GatherContext, ProfileName, Ranking, Recall, Recalled, Section, Strategy
 from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, StoreMemory, UpdateMemory
-from remembrancer.toolsets.memory.answers import LIKELY
 from tests.actors.store_process import vector_of
 from tests.operations import (
     OTHER_SESSION,

@@ -11,8 +11,9 @@ import pytest
 from mcp_types import TextContent
 
 from remembrancer.memory.features import NAMES
+from remembrancer.memory.ranking import LIKELY, PERHAPS
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.toolsets.memory.answers import LIKELY, PERHAPS
+from remembrancer.toolsets.memory.recall_memories import NEAREST
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.sdk_client import sdk_client
 from tests.actors.store_process import store_rig
@@ -113,6 +114,37 @@ async def test_each_result_says_in_a_word_how_surely_it_answers_and_the_instruct
             assert least <= memory["relevance_score"] <= most
         (sentence,) = (part for part in (client.instructions or "").split(". ") if "`answers`" in part)
         assert all(word in sentence for word in words)
+
+
+FILLER = "and whoever comes by in the evening sees its light from the pier and from the ferry"
+
+
+@pytest.mark.parametrize(
+    ("query", "more", "whole", "lines"),
+    [
+        ("green lantern at the quay", {}, 1, 5),
+        ("green lantern at the quay", {"limit": 9}, 1, 8),
+        ("green lantern at the quay", {"limit": 3}, 1, 2),
+        ("green lantern at the quay", {"detail": True}, 10, 0),
+        ("who mends a broken lantern", {}, 0, 5),
+        ("who mends a broken lantern", {"limit": 9}, 0, 9),
+    ],
+)
+async def test_a_memory_that_hardly_answers_has_one_line(
+    rig: Rig, query: str, more: dict[str, int], whole: int, lines: int
+) -> None:
+    async with session(rig) as client:
+        await client.store(f"The lantern at the quay was painted green {FILLER}.")
+        for number in range(11):
+            await client.store(f"Lantern {number} of the quay has {number + 2} lamps {FILLER}.")
+        answer = await client.call("recall_memories", query=query, **more)
+        memories = answer["memories"]
+        assert [len(each["content"].split()) > 11 for each in memories] == [True] * whole + [False] * lines
+        for each in memories[whole:]:
+            assert (set(each), each["answers"]) == ({"id", "content", "answers"}, "hardly")
+            assert each["content"].endswith(" …")
+            assert "light from the pier" in (await client.call("get_memory", memory_id=each["id"]))["content"]
+        assert (answer.get("hint") == NEAREST) == (whole == 0)
 
 
 async def test_the_shares_of_the_score_say_why_a_memory_came_third(rig: Rig) -> None:

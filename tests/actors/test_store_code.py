@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from remembrancer.code.index import CodeIndex
+from remembrancer.code.segments import read_segment
+from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import (
     CodeDescription,
@@ -19,11 +22,14 @@ from remembrancer.protocol.code import (
     ListCodeFiles,
     SearchCode,
 )
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.files import FilesListed
 from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.projects import MoveProject, ProjectMoved
+from remembrancer.protocol.reads import GraphFound, SearchGraph
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 
@@ -54,6 +60,25 @@ async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_b
         index.close()
         (after,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
         assert (before.status, after.status) == ("queued", "ready")
+
+
+SYSTEM = ["/", "/boot", "/etc", "/etc/ssl", "/proc/self", "/root", "/sys"]
+
+
+@pytest.mark.parametrize("place", [*SYSTEM, "~", "home", "home/keys", "link", "home's parent"])
+async def test_neither_the_system_s_directories_nor_the_home_are_indexed(
+    home: Path, tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = tmp_path / "person"
+    (person / "shop").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home)
+    monkeypatch.setenv("HOME", str(person))
+    paths = {"home": home, "home/keys": home / "keys", "home's parent": home.parent, "link": tmp_path / "link"}
+    async with store_rig(home) as rig:
+        rig.paths.keys.mkdir(exist_ok=True)
+        with pytest.raises(InvalidInput, match=r"holds no repository|more than a repository|no directory"):
+            await rig.gateway.ask(IndexCode(PROJECT, str(paths.get(place, place)), watch=False), CodeDescription)
+        await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False), CodeDescription)
 
 
 def be_ready(folder: Path) -> None:
@@ -102,6 +127,27 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
         assert made != database, "whoever has the old one open writes into no new one"
         await rig.gateway.ask(DeleteCode(PROJECT, tree.id), CodeDescription)
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
+
+
+async def test_code_that_is_damaged_fails_one_walk_of_the_graph_and_is_indexed_again(
+    home: Path, tmp_path: Path
+) -> None:
+    async with store_rig(home) as rig:
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
+        (database,) = rig.paths.projects.glob("*/code/*.db")
+        await rig.restart()
+        with contextlib.closing(CodeIndex(database, "write")) as index:
+            (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
+            index.take(read_segment(str(tmp_path), list(Tree(str(tmp_path)).files())))
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
+        content = database.read_bytes()
+        database.write_bytes(content[:4096] + bytes(len(content) - 4096))
+        await rig.gateway.submit(store_operation("01", "The pool lies in pool.py."))
+        walk = SearchGraph(PROJECT, "s", entity="pool.py")
+        with pytest.raises(MemoryUnavailable):
+            await rig.gateway.ask(walk, GraphFound)
+        assert (await rig.gateway.ask(walk, GraphFound)).entities == ()
+        await until(lambda: list(rig.paths.projects.glob("*/code/*.db")) not in ([], [database]))
 
 
 async def test_trees_of_a_project_that_is_moved_lie_in_its_new_place_and_keep_their_indexes(

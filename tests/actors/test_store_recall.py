@@ -192,6 +192,17 @@ async def test_recalls_and_facts_are_counted_after_the_answer(rig: StoreRig) -> 
     assert described.database_path.endswith("p_0123456789ab/memory.db")
 
 
+async def test_of_what_hardly_answers_no_access_is_counted(rig: StoreRig) -> None:
+    answer_id = await rig.gateway.store("the lantern at the quay was painted green")
+    others = [await rig.gateway.store(f"lantern {number} of the quay has lamps") for number in range(4)]
+    request = Recall(SESSION, project=PROJECT, query="green lantern at the quay")
+    found = await _recall_until(rig, request, least_accesses=1)
+    assert {each.id: each.access_count > 0 for each in found.memories} == {
+        answer_id: True,
+        **dict.fromkeys(others, False),
+    }
+
+
 async def _recall_until(rig: StoreRig, request: Recall, least_accesses: int) -> Recalled:
     deadline = time.monotonic() + PATIENCE_S
     while True:

@@ -14,10 +14,11 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.gateway.write_queue import SCHEMA, WriteQueue
+from remembrancer.actors.gateway.write_queue import SCHEMA, QueueFile, WriteQueue, queued_row
 from remembrancer.commands import queue as queue_command
 from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, StorageFull
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 
@@ -192,7 +193,7 @@ async def test_what_is_no_file_in_its_place_is_said_and_done_without_until_it_is
         assert (queue.problem, queue.depth) == (None, 1)
 
 
-@pytest.mark.parametrize("how", ["deleted", "cut", "replaced"])
+@pytest.mark.parametrize("how", ["deleted", "cut", "replaced by what is none", "replaced by a queue", "by a directory"])
 async def test_a_file_that_is_taken_away_while_it_is_open_is_made_again_with_what_was_in_it(
     tmp_path: Path, how: str
 ) -> None:
@@ -203,13 +204,65 @@ async def test_a_file_that_is_taken_away_while_it_is_open_is_made_again_with_wha
             os.truncate(path, 0)
         else:
             path.unlink()
-        if how == "replaced":
+        if how == "replaced by what is none":
             path.write_bytes(b"not a database at all, but long enough to look like one" * 100)
+        if how == "replaced by a queue":
+            with closing(QueueFile(path)) as file:
+                file.append([queued_row(operation(3), "p_0", 1.0)])
+        if how == "by a directory":
+            path.mkdir()
+            with pytest.raises(MemoryUnavailable, match="move it away"):
+                await queue.append(operation(4))
+            path.rmdir()
         await queue.append(operation(2))
         assert queue.damage is not None
+        await queue.refresh()
+        assert queue.depth == (3 if how == "replaced by a queue" else 2)
     async with opened(path) as again:
-        assert operation(2) in await again.head(10, 10_000)
-        assert how != "deleted" or operation(1) in await again.head(10, 10_000)
+        waiting = await again.head(10, 10_000)
+        assert [each for each in waiting if each != operation(3)] == [operation(1), operation(2)]
+        assert len(waiting) == again.depth
+
+
+async def test_a_file_that_is_taken_away_is_made_again_before_anything_more_is_queued(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+        path.unlink()
+        await until(path.exists)
+        with closing(QueueFile(path)) as file:
+            assert file.head(10, 10_000, None)[0] == [operation(1)]
+
+
+async def test_a_file_that_is_damaged_while_it_is_open_is_set_aside_with_nothing_lost(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        for number in range(100):
+            await queue.append(operation(number))
+        damage_rows(path)
+        assert await queue.head(1000, 10**9) == [operation(number) for number in range(100)]
+        assert "damaged" in (queue.damage or "")
+    async with opened(path) as again:
+        assert (again.depth, again.damage) == (100, None)
+
+
+async def test_a_write_that_cannot_be_encoded_is_refused_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        with pytest.raises(UnicodeEncodeError):
+            await queue.append(operation(1, "half a character: \ud83d"))
+        with anyio.fail_after(20):
+            await queue.append(operation(2))
+        assert queue.depth == 1
+
+
+def damage_rows(path: Path) -> None:
+    """Overwrite all of a queue but its first page, as a disk does that goes bad."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    with path.open("r+b") as file:
+        size = path.stat().st_size
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
 
 
 async def test_each_file_has_a_lane_and_forgetting_passes_what_is_not_about_its_memory(tmp_path: Path) -> None:

@@ -844,10 +844,15 @@ class MemoryRecords:
         def key(kept: Stored) -> tuple[float, ...]:
             if order == "valid":
                 return kept.begins, kept.number
+            if order == "due":
+                due = kept.memory.now.due
+                return -math.inf if due is None else -due, kept.happened_at, kept.number
             importance = kept.memory.now.importance if order == "important" else 0.0
             return importance, kept.happened_at, kept.number
 
         passing = [each for each in self.tables.memories.values() if passes(each, filters)]
+        if order == "due":
+            passing = [each for each in passing if each.memory.now.is_open and not each.memory.now.forgotten]
         if files is not None:
             passing = [each for each in passing if any(name in (each.memory.now.source.file or "") for name in files)]
         return [each.number for each in sorted(passing, key=key, reverse=True)[:limit]]
@@ -931,7 +936,8 @@ class MemoryRecords:
                 continue
             names = (*ShownFields.__struct_fields__, "status", "invalid_reason")
             fields = {name: getattr(record, name) for name in names}
-            listed = ListedMemory(**fields, id=memory.id, version=entry.version, created_at=memory.created_at)
+            times: dict[str, Any] = {"created_at": memory.created_at, "updated_at": entry.changed_at}
+            listed = ListedMemory(**fields, **times, id=memory.id, version=entry.version)
             found.append((begins if valid_at <= as_of else entry.changed_at, listed))
         found.sort(key=lambda each: (each[0], each[1].id), reverse=True)
         return found[offset : offset + limit]

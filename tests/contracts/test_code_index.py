@@ -68,6 +68,30 @@ def index(tmp_path: Path, tree: Tree) -> CodeIndex:
     return index
 
 
+def test_a_zeroed_page_is_damage_wherever_it_is_and_has_the_index_deleted(tmp_path: Path) -> None:
+    root, path, numbers = tmp_path / "tree", tmp_path / "code.db", random.Random(7)
+    root.mkdir()
+    for number in range(12):
+        rows = "".join(f"        '{numbers.randbytes(60).hex()}',\n" for _ in range(120))
+        (root / f"table{number}.py").write_text(f"def table{number}():\n    return [\n{rows}    ]\n")
+    files = list(Tree(str(root)).files())
+    with closing(CodeIndex(path, "make")) as made:
+        made.take(read_segment(str(root), files, frozenset()))
+    whole, deleted = path.read_bytes(), 0
+    for page in range(1, len(whole) // 4096):
+        path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
+        with closing(CodeIndex(path)) as index:
+            try:
+                with index.at_one_moment():
+                    index.search("table3", 20)
+                    assert all(index.chunk_at(file.path, 2) for file in files)
+                    assert len(index.entities("name", [f"table{number}" for number in range(12)])) == 12
+            except sqlite3.DatabaseError:
+                assert not path.exists()
+                deleted += 1
+    assert deleted > len(whole) // 4096 // 2
+
+
 def _paths(index: CodeIndex, question: str) -> list[str]:
     return [found.path for found in index.search(question, 10)]
 

@@ -20,7 +20,7 @@ from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable
 from remembrancer.protocol.files import (
     FileChunk,
     FilesIndexed,
@@ -185,6 +185,26 @@ def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_pa
     embed(second, change(second, note("a.md", "the lantern")).to_embed)
     assert not set(before) & set(second.passages(PassageFilter(MODEL)).numbers)
     second.close()
+
+
+def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    made = FileIndex(path, "p_0.files", cached=2)
+    notes = (note(f"{n}.md", *(f"lantern {n} {k} " * 40 for k in range(4))) for n in range(40))
+    embed(made, change(made, *notes).to_embed)
+    made.close()
+    whole = path.read_bytes()
+    for page in range(1, len(whole) // 4096):
+        path.write_bytes(whole[: page * 4096] + bytes(4096) + whole[(page + 1) * 4096 :])
+        index = FileIndex(path, "p_0.files", cached=2)
+        try:
+            found(index, "lantern")
+            change(index, note("1.md", "the windmill"), removed=["2.md"])
+            embed(index, index.pending(MODEL))
+            index.passages(PassageFilter(MODEL))
+        except RecordsUnusable:
+            assert index.is_damaged
+        index.close()
 
 
 def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> None:

@@ -89,8 +89,17 @@ def test_a_memory_is_read_with_all_that_counts(factory: RecordsFactory, records:
     assert (one.created_at, one.happened_at) == (REQUESTED_AT, REQUESTED_AT)
     assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", factory.clock.now, REQUESTED_AT)
     assert not two.is_derived
+    assert not two.pinned
     bare = records.materials(ReadMemories(None, with_content=False), None).memories[0]
     assert (bare.content, bare.summary, bare.entities, bare.tags) == ("", None, (), ("t",))
+
+
+def test_an_open_end_is_pinned_until_it_is_done(records: Records) -> None:
+    pinned = []
+    for change in (UpdateMemory(ONE, kind="open_end"), UpdateMemory(ONE, done=True)):
+        records.apply([change_operation(f"done {change.done}", change)])
+        pinned.append(records.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories[0].pinned)
+    assert pinned == [True, False]
 
 
 def test_what_is_asked_for_is_all_that_comes(records: Records) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -276,108 +275,6 @@ def _saved_anew(work: Workspace, text: str) -> None:
     other = work.path.with_name("other")
     other.write_text(text)
     other.replace(work.path)
-
-
-def write_while_another_saves(
-    work: Workspace, monkeypatch: pytest.MonkeyPatch, late: str, then: Callable[[], object]
-) -> None:
-    """Write a note; right after it was replaced, an editor saves `late` into the old file, and `then` is done."""
-    work.has(BEFORE)
-    with work.path.open("r+") as editor:
-        rename = os.rename
-
-        def rename_and_save(source: str, to: str, **named: int) -> None:
-            rename(source, to, **named)
-            if to == work.path.name:
-                monkeypatch.setattr(os, "rename", rename)
-                editor.truncate(0)
-                editor.write(late)
-                editor.flush()
-                then()
-
-        monkeypatch.setattr(os, "rename", rename_and_save)
-        work.write("a", "New.")
-
-
-@pytest.mark.parametrize(
-    ("late", "after", "whole"),
-    [
-        (BEFORE + "Late.\n", "", BEFORE + "\nNew.\nLate.\n"),
-        (BEFORE + "Late.\n", "After.\n", BEFORE + "\nNew.\nAfter.\nLate.\n"),
-        ("Anew.\n", "", "Anew.\n\nNew.\n"),
-    ],
-)
-def test_what_is_written_into_the_replaced_file_is_taken_over(
-    work: Workspace, monkeypatch: pytest.MonkeyPatch, late: str, after: str, whole: str
-) -> None:
-    """By who had it open: `late` is what that file has then, `after` what is appended to the new one."""
-
-    def append() -> None:
-        with work.path.open("a") as other:
-            other.write(after)
-
-    write_while_another_saves(work, monkeypatch, late, append)
-    assert work.path.read_text() == whole
-    assert not work.leftovers()
-
-
-def test_two_that_save_at_once_both_stay(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_while_another_saves(work, monkeypatch, "Anew.\n", lambda: work.path.write_text("Anew as well.\n"))
-    (beside,) = [path for path in work.path.parent.iterdir() if path != work.path]
-    assert (work.path.read_text(), beside.read_text()) == ("Anew as well.\n", "Anew.\n\nNew.\n")
-    assert beside.suffix == ".md"
-
-
-def test_what_is_appended_long_after_the_rename_by_who_had_the_note_open_is_not_lost(work: Workspace) -> None:
-    work.has("before\n")
-    opened = threading.Event()
-
-    def append() -> None:
-        with work.path.open("a") as editor:
-            opened.set()
-            time.sleep(0.3)  # longer than anybody waits who only sees that nothing changes
-            editor.write("by hand\n")
-
-    other = threading.Thread(target=append)
-    other.start()
-    opened.wait()
-    (outcome,) = work.notes.apply([work.operation("note", "ours")])
-    other.join()
-    assert isinstance(outcome.reply, Applied)
-    assert [line for line in work.path.read_text().splitlines() if line] == ["before", "ours", "by hand"]
-
-
-def test_what_others_append_all_the_time_is_there_once(work: Workspace) -> None:
-    work.has("")
-    stop = threading.Event()
-    appended: list[str] = []
-
-    def append() -> None:
-        while not stop.is_set() and len(appended) < 3000:
-            with work.path.open("a") as editor:
-                editor.write(f"hand {len(appended)}\n")
-            appended.append(f"hand {len(appended)}")
-            stop.wait(0.005)
-
-    editor = threading.Thread(target=append)
-    editor.start()
-    stored: list[str] = []
-    try:
-        number = 0
-        while len(appended) < 60 or len(stored) < 3:
-            number += 1
-            (outcome,) = work.notes.apply([work.operation(f"note {number}", f"note {number}")])
-            if isinstance(outcome.reply, Applied):
-                stored.append(f"note {number}")
-            else:  # it is saved all the time: nothing is stored, and it says so
-                assert isinstance(outcome.reply, MemoryUnavailable)
-    finally:
-        stop.set()
-        editor.join()
-    lines = [line for line in work.path.read_text().splitlines() if line]
-    assert sorted(lines) == sorted(appended + stored)
-    assert len(stored) >= 3
-    assert not work.leftovers()
 
 
 # --- Killed.

@@ -10,7 +10,7 @@ import pytest
 from remembrancer.actors.store.records import search
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.protocol.reads import Order
-from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory
+from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory, UpdateMemory
 from tests.contracts.records_factories import RecordsFactory
 from tests.operations import (
     OTHER_SESSION,
@@ -57,6 +57,27 @@ def test_the_first_pass_the_filters(records: Records) -> None:
     assert records.top(Filters(SESSION, ("session",)), "latest", 10) == [mine]
     assert records.top(Filters(OTHER_SESSION, ("session",), ("episodic",)), "latest", 10) == [theirs]
     assert records.top(Filters(SESSION, ("project",), ("episodic",)), "latest", 10) == [event]
+
+
+def test_open_ends_are_given_by_their_due_dates_until_they_are_done(records: Records) -> None:
+    """The done, the forgotten, other sessions' and other kinds are not among them."""
+    later = store(records, "undated, later", kind="open_end", type="episodic", requested_at=REQUESTED_AT + 1)
+    undated = store(records, "undated", kind="open_end", type="episodic")
+    second = store(records, "second", kind="open_end", type="episodic", due=20.0)
+    first = store(records, "first", kind="open_end", type="episodic", scope="session", due=10.0)
+    theirs = store(records, "theirs", kind="open_end", scope="session", session_id=OTHER_SESSION, due=5.0)
+    store(records, "fact", due=1.0)
+    for name in ("done", "gone"):
+        store(records, name, kind="open_end", type="episodic", due=1.0)
+    done, gone = (memory_id_of(store_operation(name, name)) for name in ("done", "gone"))
+    for change in (UpdateMemory(done, done=True), ForgetMemory(gone)):
+        records.apply([change_operation(f"change {change.memory_id}", change)])
+    assert records.top(ALL, "due", 10) == [first, second, later, undated]
+    assert records.top(ALL, "due", 2) == [first, second]
+    assert records.top(Filters(OTHER_SESSION, include_forgotten=True), "due", 10) == [theirs, second, later, undated]
+    assert records.top(Filters(SESSION, ("project",), before=REQUESTED_AT), "due", 10) == [second, undated]
+    records.apply([change_operation("reopened", UpdateMemory(done, done=False))])
+    assert len(records.top(ALL, "due", 10)) == 5
 
 
 def test_memories_of_files_are_found_by_a_part_of_the_path(records: Records) -> None:

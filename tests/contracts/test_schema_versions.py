@@ -18,7 +18,7 @@ import pytest
 from remembrancer.actors import migrations
 from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.gateway.shown_log import FILE, ShownLog
-from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.migrations import Schema, Step, copy_of, drop_copies, release_of, version_in, version_of
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.schema import RECORDS
@@ -146,7 +146,7 @@ def test_a_copy_of_the_queue_or_of_what_was_shown_goes_when_it_has_an_erased_mem
     queue_path, shown_path = tmp_path / "queue.db", tmp_path / FILE
     waiting, other = (store_operation(name, f"lantern {name}") for name in ("waiting", "other"))
     queue = QueueFile(queue_path)
-    queue.append([(waiting, PROJECT.id)], 1.0)
+    queue.append([queued_row(waiting, PROJECT.id, 1.0)])
     queue.close()
     shown = ShownLog(tmp_path, kept_s=1e12)
     shown.note(PROJECT.id, SESSION, ["memory:shown"], "recall_memories", "which lantern is lit?")

@@ -111,8 +111,8 @@ def library(request: pytest.FixtureRequest, records: Records) -> Library:
         return Library(records, ExactVectors(records, MODEL), lambda: None)
     opened = request.getfixturevalue("chroma")
     vectors = ChromaVectors(records, MODEL)
-    vectors.tend(opened, DIMENSIONS, lambda: True)
-    return Library(records, vectors, lambda: vectors.tend(opened, DIMENSIONS, lambda: True))
+    vectors.tend(opened.collection, DIMENSIONS, lambda: True)
+    return Library(records, vectors, lambda: vectors.tend(opened.collection, DIMENSIONS, lambda: True))
 
 
 def expected(passages: PassageVectors, query: Vectors, limit: int) -> dict[int, float]:
@@ -319,7 +319,7 @@ def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limi
 
 def tended(records: Records, chroma: Chroma) -> ChromaVectors:
     vectors = ChromaVectors(records, MODEL)
-    vectors.tend(chroma, DIMENSIONS, lambda: True)
+    vectors.tend(chroma.collection, DIMENSIONS, lambda: True)
     return vectors
 
 
@@ -335,7 +335,7 @@ def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next
         exact.add(unit(FILLED_AT_ONCE, seed=part))
     goes_on = iter([True, False])
     stopped = ChromaVectors(exact.records, MODEL)
-    stopped.tend(chroma, DIMENSIONS, lambda: next(goes_on))
+    stopped.tend(chroma.collection, DIMENSIONS, lambda: next(goes_on))
     assert not stopped.ready
     with pytest.raises(IndexLost):
         stopped.nearest(unit(1)[0], 1)

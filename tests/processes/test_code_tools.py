@@ -177,7 +177,7 @@ async def test_a_recall_says_what_has_become_of_the_code_that_a_memory_is_about(
         )
 
         async def said(memory: dict[str, Any], query: str = "connections opened") -> str:
-            answer = await client.call("recall_memories", query=query)
+            answer = await client.call("recall_memories", query=query, detail=True)
             of = [each.get("code", "") for each in answer["memories"] if each["id"] == memory["memory_id"]]
             return str(of[0]) if of else ""
 

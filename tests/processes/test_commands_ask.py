@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.commands import backup, export, projects, queue, runtime_client
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination, check_model, check_records
@@ -65,7 +65,7 @@ def test_a_running_store_answers_what_its_files_say(
 ) -> None:
     refused = [store_operation(f"refused {number}", "Refused") for number in range(2)]
     with closing(QueueFile(home / "queue.db")) as file:
-        file.append([(each, PROJECT.id) for each in refused], now=1.0)
+        file.append([queued_row(each, PROJECT.id, 1.0) for each in refused])
         file.settle([], [Rejected(each.operation_id, "not_found", "gone") for each in refused], now=2.0)
     fill(home)
 

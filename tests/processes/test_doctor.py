@@ -22,7 +22,7 @@ from unittest import mock
 import pytest
 
 from remembrancer.actors.embedder import workers
-from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.setup import Probed
@@ -284,7 +284,7 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
 def test_what_waits_and_what_was_rejected_is_counted_with_the_reason(home: Path) -> None:
     queue = QueueFile(RuntimePaths(home).write_queue)
     operations = [store_operation(name, SECRET) for name in ("one", "two", "three")]
-    queue.append([(each, each.project.id) for each in operations], 1.0)
+    queue.append([queued_row(each, each.project.id, 1.0) for each in operations])
     queue.settle((), [Rejected(operations[0].operation_id, "schema_too_new", "of a newer release")], 2.0)
     queue.close()
     RuntimePaths(home).write_queue.chmod(0o600)

@@ -73,6 +73,49 @@ def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: D
     assert "x-remembrancer-toolsets" in allowed.headers["access-control-allow-headers"]
 
 
+def test_a_token_reads_code_of_its_projects_alone(door: Door, tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    for each in (mine, theirs):
+        (each / "src").mkdir(parents=True)
+        (each / "src" / f"{each.name}.py").write_text(f"def open_vault():\n    return {each.name!r}\n")
+    (mine / "link").symlink_to(theirs)
+    both = door.token("both", "--project", str(mine), "--project", str(theirs))
+    narrow = door.token("narrow", "--project", str(mine))
+    door.start()
+    code = {"x_remembrancer_toolsets": "memory,code"}
+
+    def ask(tool: str, token: str, **given: Any) -> Any:
+        return door.call(tool, token, headers=code, **given)
+
+    outside = ("/", "/etc", str(theirs), "../theirs", "link", str(door.home), f"{door.home}/keys", "/no/such/place")
+    refused = {path: ask("index_project", narrow, path=path) for path in outside}
+    assert {path: answer.get("error") for path, answer in refused.items()} == dict.fromkeys(outside, "invalid_input")
+    assert all("is not in this project" in answer["message"] for answer in refused.values())
+    assert ask("index_project", narrow, path="src")["path"] == str(mine / "src")
+    foreign = ask("index_project", both, path=str(theirs))["project_id"]  # in the project of `mine`
+
+    def roots(token: str) -> list[str]:
+        listed = ask("list_projects", token)["projects"]
+        return [each["path"] for each in listed if each["status"] == "ready"]
+
+    def named(token: str) -> list[str]:
+        """The projects whose code is in each of three answers."""
+        found = (
+            ask("search_code", token, query="open_vault"),
+            ask("recall_memories", token, query="open_vault", sources=["code"]),
+            ask("search_knowledge_graph", token, entity="open_vault"),
+        )
+        return [" ".join(name for name in ("mine.py", "theirs.py") if name in json.dumps(each)) for each in found]
+
+    until(lambda: roots(both) == [str(mine / "src"), str(theirs)])
+    assert roots(narrow) == [str(mine / "src")]
+    assert named(both) == ["mine.py theirs.py"] * 3
+    assert named(narrow) == ["mine.py"] * 3
+    for tool in ("get_index_status", "delete_project", "search_code"):
+        query = {"query": "open_vault"} if tool == "search_code" else {}
+        assert ask(tool, narrow, project_id=foreign, **query)["error"] == "not_found"
+
+
 def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: Door, tmp_path: Path) -> None:
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()

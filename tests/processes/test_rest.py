@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from bench.client import StdioClient
-from tests.runtime import Runtime, Session, until
+from tests.runtime import Runtime, Session, command, until
 
 pytestmark = pytest.mark.anyio
 
+RESTING = {"launcher", "gateway", "store"}
 HELD_UP = """
 import os, pathlib, sys, time
 
@@ -49,7 +54,7 @@ async def test_after_a_break_gateway_and_store_are_there_and_answer_by_words_unt
 
     async def rests() -> bool:
         status = await runtime.status()
-        return {process["role"] for process in status["processes"]} == {"launcher", "gateway", "store"}
+        return {process["role"] for process in status["processes"]} == RESTING
 
     await until(rests)
 
@@ -79,4 +84,43 @@ async def test_after_a_break_gateway_and_store_are_there_and_answer_by_words_unt
             return not said
 
         await until(joins)
+    await runtime.down()
+
+
+async def test_a_command_wakes_what_it_needs_and_a_look_at_the_browser_keeps_nothing_awake(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_REST_TIMEOUT_S", "3")
+    runtime = Runtime(home)
+
+    async def rests() -> bool:
+        status = await runtime.status()
+        return bool(status["resting"]) and {each["role"] for each in status["processes"]} == RESTING
+
+    async def said(*arguments: str) -> dict[str, Any]:
+        done = await asyncio.to_thread(command, *arguments, "--json", home=home, directory=tmp_path)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+    async with Session(home, cwd=tmp_path) as client:
+        await client.store("The lantern in the harbour is mended by Ada.", wait_for_embedding=True)
+        url = (await said("browse"))["link"]
+        async with httpx.AsyncClient(follow_redirects=True) as browser:
+            assert (await browser.get(url)).status_code == 200
+    await until(rests)
+
+    async def is_found_by_meaning() -> bool:
+        found = await said("search", "who repairs the lamp of the harbour?")
+        return [each["code"] for each in found.get("warnings", ())] == [] and bool(found["memories"])
+
+    await until(is_found_by_meaning)
+    await until(rests)
+    await said("add", "The harbour is closed in winter.")
+
+    async def is_embedded() -> bool:
+        status = await runtime.status()
+        return bool(status["embedding"]["workers"] == 1 and status["embedding"]["pending"] == 0)
+
+    await until(is_embedded)
     await runtime.down()

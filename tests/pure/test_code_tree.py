@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def test_ignored_files_are_left_out_as_git_does_it(tmp_path: Path) -> None:
     tree = Tree(str(tmp_path), ["set.py"])
     assert [file.path for file in tree.files()] == ["a.py", "keep.gen.py", "sub/only_top.py", "sub/z.gen.py"]
     assert tree.skipped["ignored"] == 6
+
+
+def test_a_name_that_is_not_utf_8_is_passed_over_and_a_pattern_that_is_none_matches_nothing(tmp_path: Path) -> None:
+    _write(tmp_path, {".gitignore": "build/\n!\nback\\\n[z-a]\n*.gen.py\n", "a.py": "", "x.gen.py": ""})
+    folder = tmp_path / os.fsdecode(b"folder\xfe")
+    folder.mkdir()
+    for path in (tmp_path / os.fsdecode(b"file\xff.py"), folder / "b.py"):
+        path.touch()
+    tree = Tree(str(tmp_path))
+    assert [file.path for file in tree.files()] == ["a.py"]
+    assert dict(tree.skipped) == {"ignored": 1, "unreadable": 2}
 
 
 def test_what_others_wrote_and_what_is_no_code_is_left_out_and_counted(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors import snapshots
-from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.launcher.home import Record, write_record
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.home_reader import SHARED, examine_file
@@ -300,7 +300,7 @@ def test_memories_that_cannot_be_embedded_are_told_with_the_reason(at: Examinati
 
 def test_queued_writes_are_a_warning_when_they_should_have_gone(at: Examination) -> None:
     queue = QueueFile(at.paths.write_queue)
-    queue.append([(store_operation("one", "x"), "p_0")], time.time() - 90)
+    queue.append([queued_row(store_operation("one", "x"), "p_0", time.time() - 90)])
     queue.close()
     assert doctor.check_queue(at).status == "ok"
     at.held = True
@@ -316,7 +316,7 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     assert "delete it" in damaged.advice
     assert "remembrancer queue" not in damaged.advice
     queue, operation = QueueFile(at.paths.write_queue), store_operation("one", "x")
-    queue.append([(operation, "p_0")], 1.0)
+    queue.append([queued_row(operation, "p_0", 1.0)])
     queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
     queue.close()
     finding = doctor.check_queue(at)

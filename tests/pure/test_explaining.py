@@ -110,6 +110,9 @@ def test_archiving_is_foretold_with_the_date_on_which_the_strength_has_sunk() ->
     assert memory_strength(0.2, 0.5, 0, STORED, "project", at) == 0.05
     assert "Archived when its strength falls below 0.05, around 2026-02-15, if nobody uses it" in text  # 14 days
     assert "Not archived: it was accessed 2 times." in said(memory("project", access_count=2))
+    end = memory("project", importance=0.2, kind="open_end")
+    assert "Not archived: it is not done." in said(end)
+    assert "Archived when its strength" in said(msgspec.structs.replace(end, done=True))
 
 
 def test_each_status_says_how_the_memory_is_found() -> None:

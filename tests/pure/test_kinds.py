@@ -24,14 +24,14 @@ from remembrancer.protocol.kinds import (
 )
 
 TYPES: dict[MemoryType, set[Kind]] = {
-    "episodic": {"observation", "decision", "error_fix", "scratchpad", "tool_outcome"},
+    "episodic": {"observation", "decision", "error_fix", "scratchpad", "tool_outcome", "open_end"},
     "semantic": {"fact", "preference", "architecture", "entity", "pattern", "convention"},
     "procedural": {"procedure"},
 }
 
 
 def test_there_are_as_many_words_as_the_design_has() -> None:
-    assert (len(KINDS), len(RELATIONS), len(ENTITY_KINDS), len(STATUSES)) == (12, 8, 12, 4)
+    assert (len(KINDS), len(RELATIONS), len(ENTITY_KINDS), len(STATUSES)) == (13, 8, 12, 4)
     assert SCOPES == ("session", "project", "user")
     assert all(len(set(words)) == len(words) for words in (KINDS, RELATIONS, ENTITY_KINDS, STATUSES))
 

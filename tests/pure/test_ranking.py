@@ -71,6 +71,13 @@ def test_a_formula_of_a_seed_ranks_by_itself_in_0_to_1_and_leaves_the_probabilit
     assert weighed.probabilities.tolist() == weigh(of, asked, fitted).probabilities.tolist()
 
 
+def test_an_answer_that_pagerank_does_not_reach_keeps_its_own_score() -> None:
+    of = candidates(3, cosine=[0.7, 0.3, 0.3], bm25=[1.0, 0.0, 0.2], graph=[0.0, 1.0, 0.4])
+    answer, *reached = weigh(of, Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores.tolist()
+    (alone,) = weigh(candidates(1, cosine=[0.7], bm25=[1.0]), Asked(NOW), fitted_for(DEFAULT_MODEL), PAGERANK).scores
+    assert answer == alone > max(reached)
+
+
 def test_a_shift_is_added_to_each_score_of_either_ranking() -> None:
     of, shift = candidates(2, cosine=[0.9, 0.9]), np.array([0.0, -0.5])
     for formula in (None, PAGERANK):

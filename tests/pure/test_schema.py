@@ -90,7 +90,7 @@ def test_the_parameters_are_those_of_the_design() -> None:
         "wait_for_embedding",
         "allow_secrets",
         *("kind", "confidence", "summary", "domain", "structured", "valid_from", "valid_until"),
-        *("occurred_at", "supersedes", "metadata"),
+        *("occurred_at", "supersedes", "metadata", "due"),
     }
     assert store["required"] == ["content"]
     assert store["properties"]["scope"]["default"] == "project"

@@ -30,8 +30,8 @@ from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=True)
 
 
-def sessions(count: int) -> GatewayHealth:
-    return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
+def sessions(count: int, http: str | None = None) -> GatewayHealth:
+    return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected", http=http)
 
 
 def test_gateway_and_store_start_first_and_side_by_side() -> None:
@@ -233,6 +233,24 @@ def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_
     world.settle()
     world.pong("store", StoreHealth(Counts(), SUMMARY, has_files=True))
     assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
+
+
+def test_whatever_is_asked_wakes_what_rests_and_pages_that_were_looked_at_keep_nothing_awake() -> None:
+    world = begun(Settings(rest_timeout_s=60.0, idle_timeout_s=600.0), for_sessions=True)
+    world.pong("gateway", sessions(0, http="http://127.0.0.1:8080/mcp"))
+    world.run_for(61.0)
+    for name in ("embedder-1", "consolidator"):
+        world.exit(name, 0)
+    assert world.core.is_resting
+    world.pong("store", StoreHealth(Counts(), SUMMARY, asked=1))  # by a command, whose session is gone by now
+    world.run_for(20.0)
+    world.settle()
+    assert set(world.running) == {"gateway", "store", "embedder-1", "consolidator"}
+    world.pong("store", StoreHealth(Counts(), SUMMARY, asked=1))
+    world.run_for(61.0)
+    assert world.core.is_resting
+    world.run_for(600.0)
+    assert world.core.stopping == "no session for 600 s"
 
 
 def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done() -> None:

@@ -19,12 +19,12 @@ from remembrancer.actors.consolidator.themes import Theme, find_themes
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import SESSION_RECORD, Kind
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ProjectRef
 
-LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", SESSION_RECORD})
-"""Kinds that are not summed up: notes for the moment, and records of a session."""
+LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad", OPEN_END, SESSION_RECORD})
+"""Kinds that are not summed up: notes for the moment, open ends, and records of a session."""
 MOST_PATTERNS: Final = 20
 MOST_TAGS: Final = 10
 MOST_ENTITIES: Final = 20

@@ -58,7 +58,7 @@ from remembrancer.actors.gateway.http_messages import (
 from remembrancer.actors.gateway.http_sessions import EndsToTell, HttpSessions, name_of
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
-from remembrancer.config.tokens import LOOPBACK, Grant, SharedGrant, Tokens
+from remembrancer.config.tokens import LOOPBACK, Grant, SharedGrant, Tokens, as_granted
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -521,18 +521,14 @@ class HttpServer:
         Raises `Refused` for another project than the token's.
         """
         named = headers.get(PROJECT) or parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
-        allowed = [Path(each) for each in grant.projects] if grant is not None else []
-        directory = Path(named) if named else allowed[0] if allowed else self._home
+        first = grant.projects[0] if grant is not None and grant.projects else self._home
+        directory = Path(named or first)
         if not directory.is_absolute() or "\0" in named:
             raise Refused(400, "a project is named by the absolute path of its directory")
-        project, tree, is_allowed = await anyio.to_thread.run_sync(_place, directory, allowed)
-        if grant is not None and not (is_allowed or grant.every_project):
-            raise Refused(403, "this token is not for that project")
+        project, tree = await anyio.to_thread.run_sync(_place, directory, grant)
         tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
             tools = {name: tool for name, tool in tools.items() if tool.read_only}
-        if grant is not None:
-            project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         bridge = headers.get(BRIDGE)
         if bridge is not None:
             session = f"session:{hashlib.sha256(f'{_whose(grant)} {bridge}'.encode()).hexdigest()[:32]}"
@@ -576,10 +572,16 @@ class _Rates:
         return wait_s
 
 
-def _place(directory: Path, allowed: Sequence[Path]) -> tuple[ProjectRef, str, bool]:
-    """The project and the working tree of a directory, and whether it is one of the allowed projects. Looks at disk."""
-    project = project_of(directory)
-    return project, str(working_tree_of(directory)), project.id in {project_of(each).id for each in allowed}
+def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
+    """The project and the working tree of a directory, for who has the token. Looks at disk.
+
+    Raises `Refused`: it is not one of the token's projects.
+    """
+    project, tree = project_of(directory), working_tree_of(directory)
+    has_all = grant is None or grant.every_project
+    if grant is not None and not has_all and project.id not in {project_of(Path(each)).id for each in grant.projects}:
+        raise Refused(403, "this token is not for that project")
+    return as_granted(project, grant, tree), str(tree)
 
 
 def _stopped() -> Refused:

@@ -21,7 +21,6 @@ from remembrancer.protocol.reads import (
     Filters,
     ListedMemory,
     ListMemories,
-    Order,
     RecalledMemory,
     Scores,
 )
@@ -137,7 +136,7 @@ class Overlay:
 
         Where a change's effect is not known here, a memory is listed as it was before.
         """
-        before = {row.id: place_of(row, request.order) for row in rows}
+        before = {row.id: row.place_in(request.order) for row in rows}
         now = {each.id: self.follow(each, viewer).memory for each in (*rows, *others)}
         for memory_id, (_, operation) in self._made.items():
             made = self.follow_made(memory_id, viewer)
@@ -147,7 +146,11 @@ class Overlay:
             known = next((each for each in now.values() if _is_stated_by(operation, each)), None)
             stands = as_listed(made.memory) if known is None else after(known, operation) or known
             now[stands.id] = stands
-        shown = {each.id: place_of(each, request.order) for each in now.values() if passes(each, request)}
+        shown = {
+            each.id: each.place_in(request.order)
+            for each in now.values()
+            if passes(each, request) and (each.is_open or request.order != "due")
+        }
         found = [now[memory_id] for memory_id, place in before.items() if shown.get(memory_id) == place]
         for memory_id, place in shown.items():
             if before.get(memory_id) != place:
@@ -164,13 +167,6 @@ def _is_stated_by(operation: Operation, memory: ListedMemory) -> bool:
         and (memory.content, memory.scope) == (again.content, again.scope)
         and says_the_same(_stored(memory, operation.session_id).now, memory.created_at, again, operation.requested_at)
     )
-
-
-def place_of(memory: ListedMemory, order: Order) -> tuple[float, float]:
-    """The place of a memory in a list of an order, in which the highest comes first."""
-    if order == "valid":
-        return memory.valid_since, 0.0
-    return memory.importance if order == "important" else 0.0, memory.happened_at
 
 
 def passes(memory: ListedMemory, filters: Filters) -> bool:
@@ -233,10 +229,8 @@ def after(memory: Memory, operation: Operation) -> Memory | None:
 def _revised(memory: Memory, edit: Revise) -> Memory:
     now, at = edit.entry.record, edit.entry.changed_at
     fields: dict[str, Any] = {name: value for name, value in now.recorded().items() if hasattr(memory, name)}
-    fields |= {"version": edit.entry.version, "forgotten_at": at if now.forgotten else None}
-    if isinstance(memory, PortableMemory):
-        fields["updated_at"] = at
-    else:
+    fields |= {"version": edit.entry.version, "updated_at": at, "forgotten_at": at if now.forgotten else None}
+    if not isinstance(memory, PortableMemory):
         fields["forgotten"] = now.forgotten
     if isinstance(memory, RecalledMemory):
         if "valid_until" in edit.fields:
@@ -298,7 +292,7 @@ def _stored(memory: ListedMemory | PortableMemory, asker: str) -> StoredMemory:
         memory.version,
         Snapshot(**{"session_id": asker, **known}, forgotten=is_forgotten),
         memory.created_at,
-        memory.updated_at if isinstance(memory, PortableMemory) else memory.created_at,
+        memory.updated_at or memory.created_at,
     )
 
 

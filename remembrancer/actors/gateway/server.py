@@ -39,10 +39,12 @@ from remembrancer.toolsets.tools import (
     COMPLETE,
     Call,
     Result,
+    Tool,
     answer_text,
     cut_to_size,
     error_result,
     instructions_of,
+    text_result,
     unknown_tool,
 )
 
@@ -113,20 +115,24 @@ class Handlers:
                 checked = tool.decoder.decode(arguments)
                 trace.mark("arguments checked")
                 said = await tool.answer(call, checked)
-                text = answer_text(said)
-                if len(text) > MAX_ANSWER_BYTES:
+                answer = text_result(said) if tool.answers_text else Result(said, answer_text(said))
+                if answer.answer is not None and len(answer.text) > MAX_ANSWER_BYTES:
                     offset = getattr(checked, "offset", None)
                     said = await anyio.to_thread.run_sync(cut_to_size, said, 0 if offset is UNSET else offset)
-                    text = await anyio.to_thread.run_sync(answer_text, said)
-                answer = Result(said, text)
+                    answer = Result(said, await anyio.to_thread.run_sync(answer_text, said))
             except RemembrancerError as error:
-                answer = error_result(error, degraded=self.is_degraded(error))
+                answer = self._error_result(error, tool)
             except Exception:
                 logger.exception("a tool failed", extra={"tool": name})
-                failure = InternalError("the memory service failed on this call: see gateway.log")
-                answer = error_result(failure, degraded=self.is_degraded(failure))
+                answer = self._error_result(
+                    InternalError("the memory service failed on this call: see gateway.log"), tool
+                )
             trace.mark("answer made")
             return answer
+
+    def _error_result(self, error: RemembrancerError, tool: Tool[Any] | None) -> Result:
+        as_text = tool is not None and tool.answers_text
+        return error_result(error, degraded=self.is_degraded(error), as_text=as_text)
 
     def is_degraded(self, error: RemembrancerError) -> bool:
         """True if the store is away; a caller's own mistake is answered in full without it."""

@@ -12,6 +12,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -349,7 +350,7 @@ class StoreAccess:
 
     async def require(self, request: GatewayRequest, kind: type[T], timeout_s: float) -> T:
         """The store's answer, of that type, to what only it can do, after what the session wrote. It may take all of
-        `timeout_s`.
+        `timeout_s`; a store that dies meanwhile is asked again when it is back.
 
         Raises:
             MemoryUnavailable: the store is away.
@@ -357,12 +358,14 @@ class StoreAccess:
             RemembrancerError: it refuses the request, and why.
         """
         until = time.time() + timeout_s
-        await self._require_store(until)
-        await self._catch_up(request, until)
-        try:
-            return checked(request, await self._store.request(request, _left_s(until), is_long=True), kind)
-        except (PeerUnavailable, PeerLost) as error:
-            raise MemoryUnavailable("the store went away meanwhile: call again in a moment") from error
+        while True:
+            await self._require_store(until)
+            await self._catch_up(request, until)
+            try:
+                with suppress(PeerLost):
+                    return checked(request, await self._store.request(request, _left_s(until), is_long=True), kind)
+            except PeerUnavailable as error:
+                raise MemoryUnavailable("the store went away meanwhile: call again in a moment") from error
 
     def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
         """The recent and queued memories that a session may see, then those that it was shown last."""
@@ -464,7 +467,10 @@ class StoreAccess:
         return Listed(page, reply.notices, is_cut)
 
     async def _require_store(self, until: float) -> None:
-        if not await self._is_store_there(until):
+        """Wait for a store that is on its way, as long as that may take."""
+        health = self.store_health
+        is_coming = health.state == "reconnecting" and await self._store.wait_usable(_left_s(until))
+        if not (is_coming or health.usable):
             raise MemoryUnavailable(f"{self.store_health.explain_away()}: call again in a moment")
 
     async def _is_store_there(self, until: float) -> bool:

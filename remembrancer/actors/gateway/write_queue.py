@@ -33,7 +33,7 @@ from remembrancer.protocol.errors import (
     StorageFull,
     disk_full,
 )
-from remembrancer.protocol.paths import look_at, look_at_database, set_aside
+from remembrancer.protocol.paths import database_files, delete_database, look_at, look_at_database, set_aside
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
 from remembrancer.protocol.wire import ToGateway
@@ -60,6 +60,8 @@ MIRROR_OPERATIONS: Final = 2000
 MIRROR_BYTES: Final = 8 * 1024 * 1024
 LOCKED_S: Final = 0.5
 """The time that another program's lock is waited for: a client waits for what is queued."""
+LOOK_S: Final = 1.0
+"""The time between two looks whether the file is still there, while something waits in it."""
 MAX_SALVAGED: Final = 1_000_000
 """Rows that are looked for in a damaged file."""
 
@@ -78,8 +80,9 @@ SCHEMA: Final = Schema(
     """,
     )
 )
-_PLACES: Final = {"queued": "?, ?, ?, ?, ?, ?", "rejected": "?, ?, ?, ?, ?, ?, ?, ?"}
-"""The tables, with a place for each of their columns."""
+_QUEUED: Final = "operation_id, operation, lane, memory_id, queued_at"
+_COLUMNS: Final = {"queued": _QUEUED, "rejected": f"{_QUEUED}, rejected_at, code, message"}
+"""The tables and their columns, without the number of a row."""
 NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 USER_LANE: Final = "user"
 NOTES: Final = ".notes"
@@ -96,6 +99,24 @@ class Waiting(NamedTuple):
     memory_id: str
 
 
+class QueuedRow(NamedTuple):
+    """A row of `queued`, without its number."""
+
+    operation_id: str
+    operation: bytes
+    lane: str
+    memory_id: str
+    queued_at: float
+
+
+class Mirrored(NamedTuple):
+    """A queued operation that is kept in memory as well."""
+
+    operation: Operation
+    lane: str
+    size_bytes: int
+
+
 class QueueFile:
     """The open file. Synchronous, for one thread.
 
@@ -108,78 +129,126 @@ class QueueFile:
         MemoryUnavailable: it cannot be opened.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mirrored: Callable[[], Sequence[Mirrored]] = tuple) -> None:
         self._path = path
+        self._mirrored = mirrored
         self.damage: str | None = None
-        self._open_file()
+        self._rescued: tuple[list[Any], list[Any]] = [], []
+        """The rows of a file that was taken away, until they are in another."""
+        try:
+            self._database = self._open_file()
+            self._identity = self._identity_on_disk()
+            """None when the file has to be opened anew."""
+        except (sqlite3.Error, OSError) as error:
+            raise self._explain(error) from error
 
-    def _open_file(self) -> None:
+    def do(self, work: Callable[[QueueFile], T]) -> T:
+        """Do something with the file, after a look whether it is still there; once more if it turns out damaged.
+
+        Raises:
+            StorageFull: the disk has no room.
+            MemoryUnavailable: another program has locked the file, or it cannot be read or written now.
+        """
+        try:
+            try:
+                if self._identity is None or self._identity_on_disk() != self._identity:
+                    self._carry_over()
+                return work(self)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._database.close()
+                self._identity = None
+                self._database = self._begin_anew(error)
+                self._identity = self._identity_on_disk()
+                return work(self)
+        except (sqlite3.Error, OSError) as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: sqlite3.Error | OSError) -> RemembrancerError:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code in NO_SPACE:
+            return disk_full("the disk has no room for the write queue: nothing was stored", self._path)
+        if code == sqlite3.SQLITE_BUSY:
+            return MemoryUnavailable(f"another program has locked {self._path}")
+        return MemoryUnavailable(f"the write queue {self._path} cannot be used: {error}")
+
+    def _identity_on_disk(self) -> tuple[int, int] | None:
+        """The device and inode of the file; None where there is none, or an empty one."""
+        try:
+            about = os.stat(self._path)  # noqa: PTH116 - before each append: a Path takes three times as long
+        except FileNotFoundError:
+            return None
+        return (about.st_dev, about.st_ino) if about.st_size else None
+
+    def _open_file(self) -> sqlite3.Connection:
         path = self._path
         look = look_at_database(path)
         if look.problem is not None:
             raise MemoryUnavailable(f"the write queue cannot be used: {look.problem}")
         try:
-            if not path.exists():  # made elsewhere and moved here whole: one that is empty can only be damaged
-                made = path.with_suffix(".new")
-                if look_at(made).problem is not None:
-                    set_aside(made)
-                made.unlink(missing_ok=True)
-                _open(made).close()
-                made.rename(path)
+            if not path.exists():
+                self._make_file()[0].rename(path)
             elif path.stat().st_size == 0:
                 raise sqlite3.DatabaseError("it was cut to nothing")
-            self._database = _open(path)
+            return _open(path)
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
-                raise MemoryUnavailable(f"the write queue {path} cannot be opened: {error}") from error
-            self._begin_anew(error)
-        except OSError as error:
-            raise MemoryUnavailable(f"the write queue {path} cannot be made: {error.strerror or error}") from error
-        about = os.stat(path)  # noqa: PTH116 - as below
-        self._identity = about.st_dev, about.st_ino
+                raise
+            return self._begin_anew(error)
 
-    def _carry_over_if_replaced(self) -> None:
+    def _make_file(self, *rows: Sequence[tuple[Any, ...]]) -> tuple[Path, int]:
+        """Make a file with these rows beside the place of ours, to be moved there whole: one that is empty can only be
+        damaged. Its path, and the number of writes that are queued in it."""
+        made = self._path.with_suffix(".new")
+        if look_at(made).problem is not None:
+            set_aside(made)
+        delete_database(made)
+        with closing(_open(made)) as database:
+            return made, self._put(database, *rows)
+
+    def _carry_over(self) -> None:
         """Go on in a new file when ours was deleted, replaced or cut to nothing: what is written there is lost."""
-        try:
-            about = os.stat(self._path)  # noqa: PTH116 - before each append: a Path takes three times as long
-            if about.st_size and (about.st_dev, about.st_ino) == self._identity:
-                return
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise MemoryUnavailable(f"the write queue {self._path} cannot be reached: {error.strerror}") from error
-        rows: list[list[tuple[Any, ...]]] = [[], []]
-        for found, table in zip(rows, _PLACES, strict=True):
+        for rows, (table, columns) in zip(self._rescued, _COLUMNS.items(), strict=True):
             with suppress(sqlite3.Error):
-                found += self._database.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our names
-        self._database.close()
-        self._open_file()
-        self._put(*rows)
-        self.damage = f"the write queue {self._path} was taken away while it was open: {len(rows[0])} writes were kept"
-        logger.error("the write queue was taken away while it was open", extra={"kept": len(rows[0])})
+                rows += self._database.execute(f"SELECT {columns} FROM {table} ORDER BY rowid").fetchall()  # noqa: S608
+        self._database.close()  # before another is opened: SQLite deletes the log beside it by its name
+        self._identity = None
+        self._database = self._open_file()
+        kept = self._put(self._database, *self._rescued)
+        self._identity = self._identity_on_disk()
+        self._rescued = [], []
+        self.damage = f"the write queue {self._path} was taken away while it was open: {kept} writes were kept"
+        logger.error("the write queue was taken away while it was open", extra={"kept": kept})
 
-    def _put(self, queued: Sequence[tuple[Any, ...]], rejected: Sequence[tuple[Any, ...]]) -> None:
-        with self._database:
-            self._database.execute("BEGIN IMMEDIATE")
-            for (table, places), rows in zip(_PLACES.items(), (queued, rejected), strict=True):
-                self._database.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({places})", rows)  # noqa: S608
+    def _put(
+        self,
+        database: sqlite3.Connection,
+        queued: Sequence[tuple[Any, ...]] = (),
+        rejected: Sequence[tuple[Any, ...]] = (),
+    ) -> int:
+        """Put rows of another file into this one, and what is known in memory alone; the number of queued writes."""
+        mirrored = [queued_row(operation, lane, time.time()) for operation, lane, _ in self._mirrored()]
+        with _transaction(database):
+            for (table, columns), more in zip(_COLUMNS.items(), ([*queued, *mirrored], rejected), strict=True):
+                places = ", ".join("?" * len(columns.split(",")))
+                database.executemany(f"INSERT OR IGNORE INTO {table} ({columns}) VALUES ({places})", more)  # noqa: S608
+            (count,) = database.execute("SELECT count(*) FROM queued").fetchone()
+        return int(count)
 
-    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+    def _begin_anew(self, error: sqlite3.DatabaseError) -> sqlite3.Connection:
         aside = self._path.with_suffix(f".damaged-{int(time.time())}")
-        kept, rejected, lost = _salvage(self._path)
-        for suffix in ("-wal", "-shm"):
-            old = Path(f"{self._path}{suffix}")
+        queued, rejected, lost = _salvage(self._path)
+        made, kept = self._make_file(queued, rejected)
+        for old, new in zip(database_files(self._path), database_files(aside), strict=True):
             if old.exists():
-                old.rename(f"{aside}{suffix}")
-        self._path.rename(aside)
-        self._database = _open(self._path)
-        self._put(kept, rejected)
-        read = (
-            f"{len(kept)} queued writes were read from it and are applied" if kept else "no write could be read from it"
-        )
+                old.rename(new)
+        made.rename(self._path)
+        read = f"{kept} queued writes were kept and are applied" if kept else "no write could be read from it"
         more = "; others that it held are lost" if lost else ""
         self.damage = f"the write queue was damaged ({error}): {read}{more}. It is kept as {aside.name}"
         logger.error("the write queue was damaged and is set aside", extra={"reason": self.damage})
+        return _open(self._path)
 
     def close(self) -> None:
         """Close the file. May be called twice."""
@@ -188,9 +257,8 @@ class QueueFile:
     def erase(self, memory_id: str) -> list[str]:
         """Delete what is queued or set aside about a memory, for good; the operations' ids."""
         found: list[str] = []
-        with self._database:
-            self._database.execute("PRAGMA secure_delete = ON")
-            self._database.execute("BEGIN IMMEDIATE")
+        self._database.execute("PRAGMA secure_delete = ON")
+        with _transaction(self._database):
             for table in ("queued", "rejected"):
                 gone = self._database.execute(
                     f"DELETE FROM {table} WHERE memory_id = ? RETURNING operation_id",  # noqa: S608 - our names
@@ -210,18 +278,14 @@ class QueueFile:
 
     def take_back(self, operation_ids: Sequence[str], now: float, *, deletes: bool) -> tuple[list[Waiting], int]:
         """Queue operations again that were set aside, at the end, or delete them for good. Returns those that wait now,
-        and how many are not set aside any more.
-
-        Raises:
-            MemoryUnavailable: another program has the file locked.
-        """
+        and how many are not set aside any more."""
         queued: list[Waiting] = []
         count = 0
-        with self._changing():
+        with _transaction(self._database):
             for operation_id in operation_ids:
                 if not deletes:
                     again = self._database.execute(
-                        "INSERT OR IGNORE INTO queued (operation_id, operation, lane, memory_id, queued_at)"
+                        f"INSERT OR IGNORE INTO queued ({_QUEUED})"  # noqa: S608 - our names
                         " SELECT operation_id, operation, lane, memory_id, ? FROM rejected WHERE operation_id = ?"
                         " RETURNING lane, memory_id",
                         (now, operation_id),
@@ -230,33 +294,11 @@ class QueueFile:
                 count += self._database.execute("DELETE FROM rejected WHERE operation_id = ?", (operation_id,)).rowcount
         return queued, count
 
-    def append(self, operations: Sequence[tuple[Operation, str]], now: float) -> list[tuple[bool, int]]:
-        """Add operations with their lanes at the end, durably, in one transaction. Returns of each whether it is new,
-        and its size in bytes.
-
-        Raises:
-            StorageFull: the disk has no room.
-            MemoryUnavailable: the file cannot be written for another reason.
-        """
-        added: list[tuple[bool, int]] = []
-        try:
-            self._carry_over_if_replaced()
-            with self._database:
-                self._database.execute("BEGIN IMMEDIATE")
-                for operation, lane in operations:
-                    blob = _encoder.encode(operation)
-                    cursor = self._database.execute(
-                        "INSERT INTO queued (operation_id, operation, lane, memory_id, queued_at)"
-                        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (operation_id) DO NOTHING",
-                        (operation.operation_id, blob, lane, memory_id_of(operation.change) or "", now),
-                    )
-                    added.append((cursor.rowcount == 1, len(blob)))
-        except sqlite3.Error as error:
-            if getattr(error, "sqlite_errorcode", None) in NO_SPACE:
-                message = "the disk has no room for the write queue: nothing was stored"
-                raise disk_full(message, self._path) from error
-            raise MemoryUnavailable(f"the write queue cannot be written: {error}") from error
-        return added
+    def append(self, rows: Sequence[QueuedRow]) -> list[bool]:
+        """Add rows at the end, durably, in one transaction. Returns of each whether it is new."""
+        insert = f"INSERT OR IGNORE INTO queued ({_QUEUED}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our names
+        with _transaction(self._database):
+            return [self._database.execute(insert, row).rowcount == 1 for row in rows]
 
     def head(self, count: int, size_bytes: int, lane: str | None) -> tuple[list[Operation], list[Waiting]]:
         """The oldest operations of a lane (None: of all): at most `count`, and about `size_bytes`, but one at least.
@@ -281,13 +323,9 @@ class QueueFile:
         return found, self.settle((), unreadable, time.time()) if unreadable else []
 
     def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> list[Waiting]:
-        """Take the applied ones away, and the rejected ones aside. Returns what left the queue.
-
-        Raises:
-            MemoryUnavailable: another program has the file locked.
-        """
+        """Take the applied ones away, and the rejected ones aside. Returns what left the queue."""
         left: list[Waiting] = []
-        with self._changing():
+        with _transaction(self._database):
             self._database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
                 " FROM queued WHERE operation_id = ?",
@@ -300,16 +338,18 @@ class QueueFile:
                 left += [Waiting(*row) for row in gone.fetchall()]
         return left
 
-    @contextmanager
-    def _changing(self) -> Iterator[None]:
-        with self._database:
-            try:
-                self._database.execute("BEGIN IMMEDIATE")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
-                raise MemoryUnavailable(f"another program has locked {self._path}") from error
-            yield
+
+@contextmanager
+def _transaction(database: sqlite3.Connection) -> Iterator[None]:
+    with database:
+        database.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def queued_row(operation: Operation, lane: str, now: float) -> QueuedRow:
+    """The row of `queued` for an operation."""
+    memory_id = memory_id_of(operation.change) or ""
+    return QueuedRow(operation.operation_id, _encoder.encode(operation), lane, memory_id, now)
 
 
 def _open(path: Path) -> sqlite3.Connection:
@@ -339,13 +379,13 @@ def _salvage(path: Path) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], 
     found: list[list[tuple[Any, ...]]] = [[], []]
     lost = True
     with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
-        for rows, table in zip(found, ("queued", "rejected"), strict=True):
+        for rows, (table, columns) in zip(found, _COLUMNS.items(), strict=True):
             # Each row by itself: a page that cannot be read must not cost those behind it.
             last = _last_row(database, table)
             lost = False if table == "queued" else lost
             for number in range(1, min(last, MAX_SALVAGED) + 1):
                 try:
-                    rows += database.execute(f"SELECT * FROM {table} WHERE rowid = ?", (number,)).fetchall()  # noqa: S608
+                    rows += database.execute(f"SELECT {columns} FROM {table} WHERE rowid = ?", (number,)).fetchall()  # noqa: S608
                 except sqlite3.Error:
                     lost = True
     return found[0], found[1], lost
@@ -370,13 +410,13 @@ class WriteQueue:
         self._path = path
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._appends: deque[tuple[Operation, str, asyncio.Future[tuple[bool, int]]]] = deque()
+        self._appends: deque[tuple[QueuedRow, asyncio.Future[bool]]] = deque()
         self._work: deque[tuple[Callable[[QueueFile], Any], asyncio.Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._closing = False
         self._thread: threading.Thread | None = None
-        self._mirror: dict[str, tuple[Operation, int]] = {}
-        """By id, with its size."""
+        self._mirror: dict[str, Mirrored] = {}
+        """By the operation's id."""
         self._mirror_bytes = 0
         self._changed = anyio.Event()
         self._memories: Counter[Waiting] = Counter()
@@ -408,7 +448,7 @@ class WriteQueue:
         self._thread, self.problem = thread, None
         await self._count()
         for operation in await self.head(MIRROR_OPERATIONS, MIRROR_BYTES):
-            self._remember(operation, len(_encoder.encode(operation)))
+            self._remember(Mirrored(operation, self.lane_of(operation), len(_encoder.encode(operation))))
 
     async def _count(self) -> None:
         waiting, self.rejected = await self._do(QueueFile.waiting)
@@ -507,22 +547,23 @@ class WriteQueue:
         if self.depth >= self._limit:
             raise QueueFull(f"the store is away and {self.depth} writes wait for it already: try again later")
         waiting = Waiting(self.lane_of(operation), memory_id_of(operation.change) or "")
+        row = queued_row(operation, waiting.lane, time.time())
         self._add(waiting, 1)
-        future: asyncio.Future[tuple[bool, int]] = self._loop.create_future()
+        future: asyncio.Future[bool] = self._loop.create_future()
         with self._wake:
-            self._appends.append((operation, waiting.lane, future))
+            self._appends.append((row, future))
             self._wake.notify()
         try:
-            is_new, size = await asyncio.shield(future)
+            is_new = await asyncio.shield(future)
         except RemembrancerError:
             self._add(waiting, -1)
             raise
         if is_new:
-            self._remember(operation, size)
+            self._remember(Mirrored(operation, row.lane, len(row.operation)))
         else:
             self._add(waiting, -1)
         self._announce()
-        return size
+        return len(row.operation)
 
     def _add(self, waiting: Waiting, count: int) -> None:
         self.depths[waiting.lane] += count
@@ -553,12 +594,12 @@ class WriteQueue:
 
     def mirrored(self) -> list[Operation]:
         """The queued operations that are kept in memory, oldest first."""
-        return [operation for operation, _ in self._mirror.values()]
+        return [each.operation for each in self._mirror.values()]
 
     def size_of(self, operation: Operation) -> int | None:
         """The size in bytes of a queued operation; None if it is not kept in memory."""
         mirrored = self._mirror.get(operation.operation_id)
-        return None if mirrored is None else mirrored[1]
+        return None if mirrored is None else mirrored.size_bytes
 
     @property
     def unmirrored(self) -> int:
@@ -578,14 +619,14 @@ class WriteQueue:
         self._changed.set()
         self._changed = anyio.Event()
 
-    def _remember(self, operation: Operation, size: int) -> None:
-        if len(self._mirror) < MIRROR_OPERATIONS and self._mirror_bytes + size <= MIRROR_BYTES:
-            self._mirror[operation.operation_id] = operation, size
-            self._mirror_bytes += size
+    def _remember(self, queued: Mirrored) -> None:
+        if len(self._mirror) < MIRROR_OPERATIONS and self._mirror_bytes + queued.size_bytes <= MIRROR_BYTES:
+            self._mirror[queued.operation.operation_id] = queued
+            self._mirror_bytes += queued.size_bytes
 
     def _forget(self, operation_id: str) -> None:
-        _, size = self._mirror.pop(operation_id, (None, 0))
-        self._mirror_bytes -= size
+        mirrored = self._mirror.pop(operation_id, None)
+        self._mirror_bytes -= mirrored.size_bytes if mirrored is not None else 0
 
     def _do(self, work: Callable[[QueueFile], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -601,44 +642,43 @@ class WriteQueue:
 
     def _run(self, opened: asyncio.Future[str | None]) -> None:
         try:
-            file = QueueFile(self._path)
+            file = QueueFile(self._path, lambda: list(self._mirror.values()))
         except Exception as error:  # noqa: BLE001 - handed to whoever opens the queue
             self._hand_over([(opened, error)])
             return
         self._hand_over([(opened, file.damage)])
-        try:
+        with closing(file):
             while self._turn(file):
                 pass
-        finally:
-            file.close()
 
     def _turn(self, file: QueueFile) -> bool:
         with self._wake:
             while not (self._appends or self._work or self._closing):
-                self._wake.wait()
+                if not self._wake.wait(LOOK_S if self.depths else None):
+                    self._answer(file, lambda _: (), ())
             group = [self._appends.popleft() for _ in range(min(MAX_GROUP, len(self._appends)))]
             work = self._work.popleft() if self._work else None
         if group:
-            self._append(file, group)
+            rows, futures = zip(*group, strict=True)
+            self._answer(file, lambda each: each.append(rows), futures)
         if work is not None:
             action, future = work
-            try:
-                result = action(file)
-            except Exception as error:  # noqa: BLE001 - handed to whoever awaits the future
-                result = error
-            self._hand_over([(future, result)])
+            self._answer(file, lambda each: [action(each)], [future])
         return bool(group or work is not None or not self._closing)
 
-    def _append(self, file: QueueFile, group: list[tuple[Operation, str, asyncio.Future[tuple[bool, int]]]]) -> None:
+    def _answer(
+        self, file: QueueFile, work: Callable[[QueueFile], Sequence[Any]], futures: Sequence[asyncio.Future[Any]]
+    ) -> None:
+        """Do something with the file, and hand a result, or the error, to each that waits for one."""
+        results: Sequence[Any]
         try:
-            added = file.append([(operation, lane) for operation, lane, _ in group], time.time())
-        except RemembrancerError as error:
-            logger.warning("writes could not be queued", extra={"code": error.code, "reason": error.message})
-            self._hand_over([(future, error) for _, _, future in group])
-            return
+            results = file.do(work)
+        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the futures
+            results = [error] * len(futures)
         if file.damage != self.damage:
             self.damage, self._may_have_lost = file.damage, True
-        self._hand_over([(future, each) for (_, _, future), each in zip(group, added, strict=True)])
+            self._loop.call_soon_threadsafe(self._announce)
+        self._hand_over(list(zip(futures, results, strict=True)))
 
     def _hand_over(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
         self._loop.call_soon_threadsafe(_resolve, results)
@@ -691,28 +731,35 @@ class Drain:
     async def run(self) -> None:
         """Drain whenever there is something to drain and a store to take it. Ends when it is cancelled."""
         while True:
-            now = time.monotonic()
-            due = [lane for lane in list(self._queue.depths) if self._again_at.get(lane, 0.0) <= now]
-            if not due:
-                times = [self._again_at[lane] - now for lane in self._queue.depths if lane in self._again_at]
-                times += [REOPEN_S] if self._queue.problem is not None else []
-                with anyio.move_on_after(max(0.05, min(times, default=math.inf))):
-                    await self._queue.wait_changed()
-                    continue
-                await (self._queue.refresh() if self._queue.problem is None else self._queue.open())
+            try:
+                await self._round()
+            except RemembrancerError as error:
+                logger.warning("the write queue cannot be drained now", extra={"reason": error.message})
+                await anyio.sleep(REOPEN_S)
+
+    async def _round(self) -> None:
+        """Send a batch of each lane that is due, or wait until one is. The lanes that failed come last."""
+        await (self._queue.refresh() if self._queue.problem is None else self._queue.open())
+        now = time.monotonic()
+        due = [lane for lane in self._queue.depths if self._again_at.get(lane, 0.0) <= now]
+        if not due:
+            times = [self._again_at[lane] - now for lane in self._queue.depths if lane in self._again_at]
+            times += [REOPEN_S] if self._queue.problem is not None else []
+            with anyio.move_on_after(max(0.05, min(times, default=math.inf))):
+                await self._queue.wait_changed()
+            return
+        await self._store.wait_answering()
+        for lane in sorted(due, key=self._tries.__getitem__):
+            batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES, lane)
+            if not batch:  # an append is on its way to the disk, or what was counted has been lost
+                self._again_at[lane] = time.monotonic() + 0.05
                 continue
-            await self._store.wait_answering()
-            for lane in due:
-                batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES, lane)
-                if not batch:  # an append is on its way to the disk, or what was counted has been lost
-                    await self._queue.refresh()
-                    self._again_at[lane] = time.monotonic() + 0.05
-                    continue
-                try:
-                    await self._send(lane, batch)
-                except AWAY as error:
-                    logger.info("draining stopped", extra={"code": error.code, "depth": self._queue.depth})
-                    break
+            try:
+                await self._send(lane, batch)
+            except AWAY as error:
+                logger.info("draining stopped", extra={"code": error.code, "depth": self._queue.depth})
+                self._postpone(lane)
+                return
 
     async def _send(self, lane: str, batch: list[Operation]) -> None:
         """Send a batch. What the store did not get to stays, and is sent again."""
@@ -754,9 +801,7 @@ class Drain:
                 self._queue.stuck[lane] = error.message
                 if isinstance(error, StorageFull):
                     self._queue.full[lane] = error
-                pause_s = STUCK_PAUSES_S[min(self._tries[lane], len(STUCK_PAUSES_S) - 1)]
-                self._tries[lane] += 1
-                self._again_at[lane] = time.monotonic() + pause_s
+                self._postpone(lane)
                 return
             await self._settle((), [(operation, Rejected(operation.operation_id, error.code, error.message))])
         else:
@@ -764,6 +809,12 @@ class Drain:
             self._queue.note_room(lane, operation)
         self._go_on(lane)
         del self._internal_failures[operation.operation_id]
+
+    def _postpone(self, lane: str) -> None:
+        """Try a lane again after a pause; as soon as the store is back, if it is away."""
+        pause_s = STUCK_PAUSES_S[min(self._tries[lane], len(STUCK_PAUSES_S) - 1)] if self._store.health.usable else 0.0
+        self._tries[lane] += 1
+        self._again_at[lane] = time.monotonic() + pause_s
 
     def _go_on(self, lane: str) -> None:
         self._queue.stuck.pop(lane, None)

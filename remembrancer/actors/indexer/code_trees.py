@@ -25,7 +25,7 @@ from watchfiles import Change, awatch
 
 from remembrancer.actors.indexer.code_reading import CodeReaders
 from remembrancer.actors.indexer.watching import RETRY_S, UNWATCHED_LOOK_S, portions
-from remembrancer.code.index import CodeIndex
+from remembrancer.code.index import UNDECODABLE, CodeIndex
 from remembrancer.code.languages import language_of
 from remembrancer.code.segments import Segment
 from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
@@ -157,8 +157,8 @@ class TreeIndexer:
             with closing(await anyio.to_thread.run_sync(CodeIndex, path, "write")) as index:
                 await self._sync(index)
                 self.syncs += 1
-        except (sqlite3.Error, OSError, MemoryError) as error:
-            is_damage = isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError)
+        except (sqlite3.Error, OSError, MemoryError, *UNDECODABLE) as error:
+            is_damage = not isinstance(error, sqlite3.OperationalError | OSError | MemoryError)
             logger.warning("code was not indexed", extra={"root": self.tree.root, "reason": str(error)})
             if is_damage and await anyio.Path(path).exists():
                 await anyio.to_thread.run_sync(_make_anew, path)
@@ -244,8 +244,8 @@ class TreeIndexer:
                     if told or is_first:  # what changed before it began nobody has told
                         self._wake.set()
                     is_first = False
-            except (OSError, RuntimeError) as error:
-                logger.info("no changes of code are told", extra={"root": root, "reason": str(error)})
+            except* (OSError, RuntimeError) as errors:  # the second also for a name that is not UTF-8
+                logger.info("no changes of code are told", extra={"root": root, "reason": repr(errors)})
             self._watching = False
             self._wake.set()
             await anyio.sleep(UNWATCHED_LOOK_S)

@@ -33,7 +33,7 @@ EMBEDDERS_WAIT_S: Final = 5.0
 """The time that the embedders, whose models take both cores to load, let the gateway go first."""
 FIRST_SESSION_S: Final = 30.0
 """The least time for the session that started the runtime to come, whatever the idle time is set to."""
-RESTS: Final = "it rests until a session comes"
+RESTS: Final = "it rests until somebody asks"
 CONSOLIDATOR_WAIT_S: Final = 15.0
 """The time that the consolidator, for which nobody waits at a start, lets all others go first."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
@@ -67,6 +67,8 @@ class Supervision:
         """True if nobody has been there for a while: gateway and store alone stay, to serve at once who comes."""
         self._busy: dict[Role, bool] = {}
         """True for the store if it has texts to be embedded, for the consolidator if it has a job."""
+        self._asked = 0
+        """The questions and writes that the present store has counted."""
         self._next_beat = now + settings.heartbeat_interval_s
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
         self._consolidator_at: float | None = now + CONSOLIDATOR_WAIT_S if settings.consolidator else None
@@ -130,14 +132,16 @@ class Supervision:
             self._models = health.models
         if isinstance(health, StoreHealth):
             self._busy["store"] = health.embedding.pending > 0 and health.embedding.workers > 0
+            if health.asked != self._asked:
+                self._asked = health.asked
+                self._note_use(now)
         if isinstance(health, ConsolidatorHealth):
             self._busy["consolidator"] = health.job is not None
         if isinstance(health, GatewayHealth):
-            sessions = health.sessions + (health.http is not None)
-            for watch in self._watches:
-                watch.observe(sessions, now)
-            if sessions:
-                self._wake(now)
+            if health.sessions:
+                self._note_use(now)
+            elif self._idle is not None and self._settings.http_port:
+                self._idle.observe(1, now)  # a client over HTTP cannot start a runtime
         done = self.on_ready(name, incarnation, now) if health is not None else []
         needs_indexer = isinstance(health, StoreHealth) and health.has_files and not self.is_resting
         if needs_indexer and self._indexer is None and self.stopping is None:
@@ -149,8 +153,10 @@ class Supervision:
     def _watches(self) -> list[IdleWatch]:
         return [watch for watch in (self._idle, self._rest) if watch is not None]
 
-    def _wake(self, now: float) -> None:
-        """Somebody is there: what rests comes again."""
+    def _note_use(self, now: float) -> None:
+        """Somebody is there, or has asked for something: what rests comes again."""
+        for watch in self._watches:
+            watch.observe(1, now)
         if self.is_resting and self.stopping is None:
             self.is_resting = False
             self._consolidator_at = now + CONSOLIDATOR_WAIT_S if self._settings.consolidator else None
@@ -185,9 +191,7 @@ class Supervision:
     def scale(self, embedders: int, now: float) -> list[Instruction]:
         """Have this many embedders (checked already). Those that had failed get another try."""
         self._wanted = embedders
-        if self._rest is not None:
-            self._rest.observe(1, now)  # who asks for them is there
-        self._wake(now)
+        self._note_use(now)
         self._embedders_at = None
         done: list[Instruction] = []
         for process in tuple(self._embedders.values()):

@@ -37,9 +37,11 @@ from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, maintenance_rules, model_choices, promotion_rules
 from remembrancer.memory.ranking import Weights
+from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
+from remembrancer.protocol.home import HomeRequest
 from remembrancer.protocol.reads import (
     Counts,
     EmbeddingSummary,
@@ -55,11 +57,12 @@ from remembrancer.protocol.work import (
     WorkerLeaving,
     WorkerReady,
 )
-from remembrancer.protocol.writes import Operation
+from remembrancer.protocol.writes import Operation, SubmitBatch
 
 if TYPE_CHECKING:
     from remembrancer.actors.store.remote_workers import RemoteWorkers
 
+ASKERS: Final = ("gateway", "command")
 HOUSEKEEPING_S: Final = 1.0
 COUNT_S: Final = 0.25
 """The time between two looks for commits that are to be counted."""
@@ -83,6 +86,8 @@ class StoreActor(Actor):
         self._counts_of: dict[str, tuple[int, Counts]] = {}
         """By file, after how many commits it was counted and what there was."""
         self._embedded = 0
+        self._asked = 0
+        """The questions and writes of clients and commands, apart from those about the state of things."""
         self._gateway: Peer | None = None
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
@@ -240,6 +245,7 @@ class StoreActor(Actor):
             has_files=self._file_handlers.has_files or self._code.has_work,
             models=self._scheduler.needed,
             remote=None if self._remote is None else self._remote.state(),
+            asked=self._asked,
         )
 
     async def _listen_for_workers(self, endpoint: str) -> None:
@@ -310,6 +316,8 @@ class StoreActor(Actor):
     def _hear(self, peer: Peer, message: ToStore) -> None:
         if peer.name == "gateway":
             self._gateway = peer
+        if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, NotePresence | HomeRequest):
+            self._asked += 1
         self._jobs.hear(peer, message)
 
     def _tell_gateway(self, operations: Sequence[Operation]) -> None:

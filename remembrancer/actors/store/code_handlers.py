@@ -28,7 +28,7 @@ from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.code.anchors import described
-from remembrancer.code.index import CodeIndex
+from remembrancer.code.index import UNDECODABLE, CodeIndex
 from remembrancer.memory.names import name_key
 from remembrancer.memory.text import shown
 from remembrancer.protocol.code import (
@@ -62,6 +62,8 @@ ANSWER_MARGIN_S: Final = 0.2
 MOST_BESIDE: Final = 3
 """Memories that are shown beside a chunk."""
 _decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
+SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
+"""Directories in which nothing is indexed, but for the user's own home."""
 LANE: Final = "code"
 """The name of the threads that read the indexes of code, of all projects."""
 
@@ -127,8 +129,11 @@ class CodeHandlers:
             self._announce(trees)
 
     async def keep_anchors(self) -> None:
-        """Find and judge the anchors of memories in the projects in use."""
+        """Find and judge the anchors of memories in the projects in use. An index that was lost is made anew."""
         for project_id in {Path(tree.database).parent.parent.name for tree in self._work.trees}:
+            for tree in tuple(self._of(project_id).values()):
+                if not await asyncio.to_thread(os.path.exists, tree.database):
+                    await self._make_anew(project_id, tree, "it was deleted")
             await self._look(project_id)
 
     async def _look(self, project_id: str) -> ProjectAnchors | None:
@@ -146,12 +151,14 @@ class CodeHandlers:
                 await self._gate.step_aside()
         return anchors
 
-    def beside_code(self, project_id: str, answer: Recalled) -> Recalled:
+    def beside_code(self, project: ProjectRef, answer: Recalled) -> Recalled:
         """An answer in which each memory about code says what has become of that. What is gone comes last."""
-        anchors = self._anchors.get(project_id)
+        anchors = self._anchors.get(project.id)
         if anchors is None:
             return answer
-        of = {memory.id: found for memory in answer.memories if (found := anchors.of(memory.id, memory.version))}
+        trees = self._readable(project)
+        found = ((memory.id, anchors.of(memory.id, memory.version)) for memory in answer.memories)
+        of = {memory_id: anchor for memory_id, anchor in found if anchor is not None and anchor.tree_id in trees}
         if not of:
             return answer
         memories = [
@@ -167,18 +174,25 @@ class CodeHandlers:
         return [] if anchors is None else anchors.about({name_key(name) for name in names})
 
     @contextlib.contextmanager
-    def reading(self, project_id: str) -> Iterator[list[CodeIndex]]:
-        """The indexes of a project, as they are at one moment. Blocks; one that cannot be read is passed over."""
-        with contextlib.ExitStack() as stack:
-            found = []
-            for tree in self._trees.get(project_id, {}).values():
-                try:
-                    index = stack.enter_context(contextlib.closing(CodeIndex(Path(tree.database))))
-                    stack.enter_context(index.at_one_moment())
-                    found.append(index)
-                except sqlite3.Error as error:
-                    logger.info("code is not walked through", extra={"root": tree.root, "reason": str(error)})
-            yield found
+    def reading(self, project: ProjectRef) -> Iterator[list[CodeIndex]]:
+        """The indexes of a project, as they are at one moment. Blocks; one that cannot be opened is passed over.
+
+        Raises:
+            MemoryUnavailable: one turned out to be damaged.
+        """
+        try:
+            with contextlib.ExitStack() as stack:
+                found = []
+                for tree in self._readable(project).values():
+                    try:
+                        index = stack.enter_context(contextlib.closing(CodeIndex(Path(tree.database))))
+                        stack.enter_context(index.at_one_moment())
+                        found.append(index)
+                    except sqlite3.Error as error:
+                        logger.info("code is not walked through", extra={"root": tree.root, "reason": str(error)})
+                yield found
+        except sqlite3.Error as error:
+            raise MemoryUnavailable(str(error)) from error
 
     async def _list_stale(self, request: ListStale, _context: RequestContext) -> StaleListed:
         records = await self._files.project(request.project)
@@ -187,7 +201,8 @@ class CodeHandlers:
             if anchors is not None:
                 anchors.outdate()
             anchors = await self._look(request.project.id)
-        stale = {} if anchors is None else anchors.stale
+        trees = self._readable(request.project)
+        stale = {} if anchors is None else {i: each for i, each in anchors.stale.items() if each.tree_id in trees}
 
         def load() -> StaleListed:
             numbers = [number for each in stale if (number := records.number_of(each)) is not None]
@@ -279,9 +294,15 @@ class CodeHandlers:
         write_whole(folder / "trees.json", msgspec.json.encode(tuple(trees.values())))
         self._trees[project_id] = trees
 
+    def _readable(self, project: ProjectRef) -> dict[str, CodeTree]:
+        """The trees of a project, without those that are not for the one who asks."""
+        trees = self._trees.get(project.id, {})
+        return {each: tree for each, tree in trees.items() if _is_readable(tree.root, project)}
+
     def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[CodeTree]:
         """Raises `NotFound`: the project has no tree of that id."""
-        trees = self._of(project.id)
+        self._of(project.id)
+        trees = self._readable(project)
         if tree_id is None:
             return sorted(trees.values(), key=lambda tree: tree.root)
         if tree_id not in trees:
@@ -299,7 +320,7 @@ class CodeHandlers:
     # --- Clients.
 
     async def _index(self, request: IndexCode, _context: RequestContext) -> CodeDescription:
-        root = await asyncio.to_thread(_checked_root, request.path, self._paths)
+        root = await asyncio.to_thread(_checked_root, request, self._paths)
         project_id = request.project.id
         async with self._listing:
             tree = await self._listed(project_id, root, watch=request.watch)
@@ -346,16 +367,21 @@ class CodeHandlers:
             is_lost = not await asyncio.to_thread(os.path.exists, tree.database)
             if isinstance(error, sqlite3.OperationalError) and not is_lost:
                 raise
-            async with self._listing:
-                now = self._of(project_id).get(tree.id)
-                if now is None:
-                    raise  # it was deleted meanwhile
-                if now.database == tree.database:
-                    logger.warning("an index of code is made anew", extra={"root": tree.root, "reason": str(error)})
-                    now = await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
+            now = await self._make_anew(project_id, tree, str(error))
+            if now is None:
+                raise  # it was deleted meanwhile
+        return await self._read(partial(question, now))
+
+    async def _make_anew(self, project_id: str, tree: CodeTree, reason: str) -> CodeTree | None:
+        """The tree as it is listed now, with another index than the one that was lost or damaged."""
+        async with self._listing:
+            now = self._of(project_id).get(tree.id)
+            if now is not None and now.database == tree.database:
+                logger.warning("an index of code is made anew", extra={"root": tree.root, "reason": reason})
+                now = await self._listed(project_id, tree.root, watch=tree.watch, anew=True)
         self._asked_at[project_id] = time.monotonic()
         self.keep_house({project_id, *self._asked_at})
-        return await self._read(partial(question, now))
+        return now
 
     async def _search(self, request: SearchCode, _context: RequestContext) -> CodeFound:
         trees = self._chosen(request.project, request.tree_id)
@@ -414,7 +440,7 @@ class CodeHandlers:
     async def _describe_one(self, project_id: str, tree: CodeTree) -> TreeDescription:
         try:
             return await self._ask(project_id, tree, self._described)
-        except (sqlite3.Error, msgspec.DecodeError, msgspec.ValidationError) as error:
+        except sqlite3.Error as error:
             reason = f"its index cannot be read: {error}"
             return TreeDescription(tree.id, tree.root, tree.watch, "failed", error=reason)
 
@@ -456,7 +482,7 @@ class CodeHandlers:
         """The state of a tree, as its index says it. Blocks.
 
         Raises:
-            sqlite3.Error, msgspec.DecodeError, msgspec.ValidationError: the index cannot be read.
+            sqlite3.Error: the index cannot be read.
         """
         plain = TreeDescription(tree.id, tree.root, tree.watch, "queued")
 
@@ -499,8 +525,9 @@ class _OpenIndex:
             if self._index is None:
                 self._index, self._file = CodeIndex(self._path), file
             try:
-                return work(self._index)
-            except sqlite3.Error:
+                with self._index.at_one_moment():
+                    return work(self._index)
+            except (sqlite3.Error, *UNDECODABLE):
                 self._let_go()
                 raise
 
@@ -529,15 +556,26 @@ def _is_damaged(database: Path) -> bool:
     return False
 
 
-def _checked_root(path: str, paths: RuntimePaths) -> str:
+def _is_readable(root: str, project: ProjectRef) -> bool:
+    """True if who asks in a project may read the code in a directory, by its real path."""
+    return project.code_within is None or any(Path(root).is_relative_to(each) for each in project.code_within)
+
+
+def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
     """The real path of a directory that may be indexed. Raises `InvalidInput`, and says why it may not."""
+    path = request.path
     root = os.path.realpath(Path(path).expanduser())
+    if not _is_readable(root, request.project):  # before it is said whether it is there
+        raise InvalidInput(f"{shown(path)} is not in this project: give a directory in it", field="path")
     if not Path(root).is_absolute() or not Path(root).is_dir():
         raise InvalidInput(f"{shown(path)} is no directory: give the path of a repository", field="path")
     if not os.access(root, os.R_OK | os.X_OK):
         raise InvalidInput(f"{shown(path)} cannot be read by the user that Remembrancer runs as", field="path")
-    too_wide: Iterable[Path] = (Path.home(), paths.projects)
-    with contextlib.suppress(OSError):
-        if any(each.resolve().is_relative_to(root) for each in too_wide):
-            raise InvalidInput(f"{shown(path)} is more than a repository: give a directory in it", field="path")
+    user, home = (Path(os.path.realpath(each)) for each in (Path.home(), paths.home))
+    if user.is_relative_to(root) or home.is_relative_to(root):
+        raise InvalidInput(f"{shown(path)} is more than a repository: give a directory in it", field="path")
+    for each in (home, *SYSTEM_DIRECTORIES):
+        is_users = user.is_relative_to(each) and Path(root).is_relative_to(user)
+        if Path(root).is_relative_to(each) and not is_users:
+            raise InvalidInput(f"{shown(path)} is in {each}, which holds no repository", field="path")
     return root

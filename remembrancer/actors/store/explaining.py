@@ -195,6 +195,8 @@ def _to_user(memory: PortableMemory, kind: Kind, score: float, proposal: Proposa
 def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> str:
     if _undone(memory) in ("archived", "forgotten"):
         return "Not archived: that was undone, and it is left alone until something else changes it."
+    if memory.is_open:
+        return "Not archived: it is not done."
     rule = rules.user if memory.scope == "user" else rules.project
     if memory.access_count >= rule.accessed_below:
         return f"Not archived: it was accessed {counted(memory.access_count, 'time', 'times')}."

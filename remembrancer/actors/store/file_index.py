@@ -33,7 +33,13 @@ from remembrancer.actors.store.records.schema import passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for, unusable
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, SchemaTooNew, SchemaTooOld
+from remembrancer.protocol.errors import (
+    MemoryUnavailable,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    SchemaTooOld,
+)
 from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, ListedFile, SourceCounts
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import database_files, set_aside
@@ -372,9 +378,16 @@ class FileIndex(SqlitePassages, SqliteWords):
 def _opened(path: Path) -> SqliteFile:
     file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # what a crash of the machine takes is read again
     # The vector index knows passages by their numbers: those of an index that was deleted must not come again.
-    for table in ("texts", "passages"):
-        if not file.writer.execute("SELECT 1 FROM sqlite_sequence WHERE name = ?", (table,)).fetchone():
-            file.writer.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, time.time_ns() // 1_000_000))
+    try:
+        with file.transaction() as connection:
+            for table in ("texts", "passages"):
+                if not connection.execute("SELECT 1 FROM sqlite_sequence WHERE name = ?", (table,)).fetchone():
+                    connection.execute(
+                        "INSERT INTO sqlite_sequence VALUES (?, ?)", (table, time.time_ns() // 1_000_000)
+                    )
+    except RemembrancerError:
+        file.close()
+        raise
     return file
 
 

@@ -1,10 +1,9 @@
 """Writing notes: Markdown files in a project's working tree, which people and other programs edit as well.
 
 A note is changed as it is on the disk at that moment, and replaced as a whole: a temporary file in the same directory,
-`fsync`, rename, `fsync` of the directory. While that goes on the directory is locked (`flock`) against another store;
-others take no lock, and are looked out for: a note that was saved after it was read is read again, and what was written
-into the replaced file by who had it open at the rename is taken over. What is left is an editor that puts another file
-in the note's place within the microseconds between our last look and the rename.
+`fsync`, rename, `fsync` of the directory. While that goes on the directory is locked (`flock`) against another store.
+Editors take no lock, so a note that somebody saved after it was read is read again. A save in the microseconds between
+the last look and the rename is lost, as it is between any two editors.
 
 Exactly once, also through `kill -9`, although a file and a database share no transaction:
 
@@ -29,14 +28,13 @@ import fcntl
 import hashlib
 import logging
 import os
-import signal
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -63,12 +61,6 @@ WRITE_S: Final = 5.0
 """The time that a note is waited for: a disk may hang, or be gone with the network."""
 LOCK_S: Final = 1.0
 """The time that another store may have the directory."""
-LOOK_S: Final = 0.002
-"""The time between two looks whether somebody still has a replaced file open for writing;"""
-STILL_S: Final = 0.05
-"""where that cannot be told, what is being written into it is waited for until nothing has changed for so long;"""
-LONGEST_S: Final = 2.0
-"""and no longer than this."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 T = TypeVar("T")
@@ -242,78 +234,27 @@ def _locked(note: RealNote) -> Iterator[int]:
         os.close(descriptor)
 
 
-class _Version:
-    """A file as it is at one moment; it stays open, so that what is written into it later can be seen."""
+class _Version(NamedTuple):
+    """The content of a file at one moment, and its mode; None where there is no file."""
 
-    def __init__(self, directory: int, name: str) -> None:
-        self.mode: int | None = None
-        self._descriptor: int | None = None
-        with contextlib.suppress(FileNotFoundError):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
-            self._descriptor = os.open(name, flags, dir_fd=directory)
-            about = os.fstat(self._descriptor)
-            self.mode = stat.S_IMODE(about.st_mode)
-            if not stat.S_ISREG(about.st_mode):
-                raise InvalidInput(f"{name} is not a file", field="path")
-            if about.st_size > MAX_FILE_BYTES:
-                raise InvalidInput(f"{name} has more than {MAX_FILE_BYTES} bytes: begin another note", field="path")
-        self.data = self._read()
+    data: bytes
+    mode: int | None
 
-    def _read(self) -> bytes:
-        if self._descriptor is None:
-            return b""
-        parts, size = [], 0
-        while part := os.pread(self._descriptor, 1 << 20, size):
-            parts.append(part)
-            size += len(part)
-        return b"".join(parts)
 
-    def is_at(self, directory: int, name: str) -> bool:
-        """True if the file of that name is this one, and holds what was read."""
-        try:
-            there = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        except FileNotFoundError:
-            return self._descriptor is None
-        return self._descriptor is not None and os.path.samestat(there, os.fstat(self._descriptor)) and not self.changed
-
-    @property
-    def changed(self) -> bool:
-        """True if somebody has written into it since it was read. By its content: a time may say too little."""
-        return self._read() != self.data
-
-    def settled(self) -> bytes:
-        """The file's content, once nobody has it open to write into it any more.
-
-        Where the system does not tell that: once what was being written has not changed for a while.
-        """
-        held, until = self.data, time.monotonic() + LONGEST_S
-        while time.monotonic() < until:
-            has_writer = self._has_writer()
-            held, before = self._read(), held
-            if has_writer is False or (has_writer is None and held == before):
-                break
-            time.sleep(STILL_S if has_writer is None else LOOK_S)
-        return held
-
-    def _has_writer(self) -> bool | None:
-        """True if a process has it open for writing: then Linux gives no lease to read. None: that cannot be told."""
-        if self._descriptor is None:
-            return False
-        try:
-            fcntl.fcntl(
-                self._descriptor, fcntl.F_SETSIG, signal.SIGURG
-            )  # which is ignored, and the usual one is deadly
-            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        except (AttributeError, OSError) as error:  # another system; another's file, or a file system without leases
-            return True if isinstance(error, BlockingIOError) else None
-        return False
-
-    def close(self) -> None:
-        """Let it go."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+def _read(directory: int, name: str) -> _Version:
+    """The note as it is now. Raises `InvalidInput` when it is no regular file, or too large to be one."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
+    try:
+        descriptor = os.open(name, flags, dir_fd=directory)
+    except FileNotFoundError:
+        return _Version(b"", None)
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise InvalidInput(f"{name} is not a file", field="path")
+        if about.st_size > MAX_FILE_BYTES:
+            raise InvalidInput(f"{name} has more than {MAX_FILE_BYTES} bytes: begin another note", field="path")
+        return _Version(file.read(), stat.S_IMODE(about.st_mode))
 
 
 class _NoteFile:
@@ -329,23 +270,15 @@ class _NoteFile:
         """Put what `edit` makes of the note in its place. `begin` is called when that is durable in the temporary file;
         both are called again when the note has changed meanwhile."""
         for _ in range(ATTEMPTS):
-            before = _Version(self._directory, self._name)
-            try:
-                data = _edited_bytes(before.data, edit, self._name)
-                self._prepare(self._temporary, data, before.mode)
-                self.is_prepared = True
-                begin()
-                if not before.is_at(self._directory, self._name):
-                    continue
+            before = _read(self._directory, self._name)
+            self._prepare(_edited_bytes(before.data, edit, self._name), before.mode)
+            self.is_prepared = True
+            begin()
+            if _read(self._directory, self._name) == before:
                 self._rename(self._temporary, self._name)
                 self.is_prepared = False
                 os.fsync(self._directory)
-                late = before.settled()
-                if late != before.data:
-                    self._take_over(before.data, late, data, edit)
                 return
-            finally:
-                before.close()
         raise MemoryUnavailable(f"{self._name} is saved by somebody else all the time: try again")
 
     def discard(self) -> None:
@@ -356,20 +289,21 @@ class _NoteFile:
     def _rename(self, name: str, to: str) -> None:
         os.rename(name, to, src_dir_fd=self._directory, dst_dir_fd=self._directory)
 
-    def _prepare(self, temporary: str, data: bytes, mode: int | None) -> None:
+    def _prepare(self, data: bytes, mode: int | None) -> None:
         """Make the temporary file, or put another in its place: it is never gone in between."""
-        name = f"{temporary}.new"
+        name = f"{self._temporary}.new"
         try:
-            self._put(name, os.O_CREAT | os.O_TRUNC, data, mode)
+            self._put(name, data, mode)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(name, dir_fd=self._directory)
             raise
-        self._rename(name, temporary)
+        self._rename(name, self._temporary)
         os.fsync(self._directory)
 
-    def _put(self, name: str, flags: int, data: bytes, mode: int | None = None) -> None:
-        descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666, dir_fd=self._directory)
+    def _put(self, name: str, data: bytes, mode: int | None) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        descriptor = os.open(name, flags, 0o666, dir_fd=self._directory)
         try:
             if mode is not None:
                 os.fchmod(descriptor, mode)
@@ -379,28 +313,6 @@ class _NoteFile:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def _take_over(self, before: bytes, late: bytes, ours: bytes, edit: Callable[[str], str]) -> None:
-        """Somebody wrote into the file that was replaced, who had it open: what that came to is not lost.
-
-        What was appended there is appended here. What was written anew there is edited as if it had been read, if
-        nothing else has happened to the note since; otherwise it is kept in a file beside it.
-        """
-        if late.startswith(before):
-            self._put(self._name, os.O_APPEND, late[len(before) :])
-            return
-        temporary = f"{self._temporary}.late"  # without the other name, which says that the note is not written
-        now = _Version(self._directory, self._name)
-        try:
-            self._prepare(temporary, _edited_bytes(late, edit, self._name), now.mode)
-            if now.data == ours and now.is_at(self._directory, self._name):
-                self._rename(temporary, self._name)
-                return
-            beside = f"{self._name.removesuffix('.md')}.saved-{time.time_ns()}.md"
-            logger.warning("a note was saved twice at once", extra={"kept_in": beside})
-            self._rename(temporary, beside)
-        finally:
-            now.close()
 
 
 BOM: Final = b"\xef\xbb\xbf"

@@ -37,7 +37,7 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
-from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
+from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -183,12 +183,13 @@ class ReadHandlers:
         async def search_in(view: View) -> Recalled:
             answer, seen = await recall(request, view, embed, threads, time.time(), self._weights)
             if request.counts_accesses:
-                self._note_shown(view.by_file(seen), request.session_id, used_in(answer.memories))
+                given = [ref for ref, each in zip(seen, answer.memories, strict=True) if is_given_whole(each)]
+                self._note_shown(view.by_file(given), request.session_id, used_in(answer.memories))
             return answer
 
         with self._gate.serving():
             answer = with_notices(*await answered(in_scope, search))
-            answer = self._code.beside_code(request.project.id, answer)
+            answer = self._code.beside_code(request.project, answer)
             answer = _sendable(with_notices(answer, without_notes), in_parts=request.with_passages)
             if (missing := self._scheduler.missing) and request.strategy != "keyword":
                 text = (
@@ -218,12 +219,10 @@ class ReadHandlers:
         return embed
 
     async def _search_graph(self, request: SearchGraph, _context: RequestContext) -> GraphFound:
-        project_id = request.project.id
-
         async def search(view: View) -> GraphFound:
             def walk() -> tuple[GraphFound, list[Ref]]:
-                with self._code.reading(project_id) as code:
-                    about = partial(self._code.memories_about, project_id)
+                with self._code.reading(request.project) as code:
+                    about = partial(self._code.memories_about, request.project.id)
                     return search_graph(request, view, time.time(), self._weights, code, about)
 
             answer, seen = await self._read(request.project, walk)
@@ -445,9 +444,15 @@ def show_memory(
         embedded,
         near_duplicates(view, ref, request.session_id),
         strength=memory_strength(
-            memory.importance, memory.confidence, memory.access_count, accessed_at, memory.scope, now
+            memory.importance,
+            memory.confidence,
+            memory.access_count,
+            accessed_at,
+            memory.scope,
+            now,
+            is_open=memory.is_open,
         ),
-        is_stale=is_stale(memory.status, accessed_at, memory.access_count, now),
+        is_stale=not memory.is_open and is_stale(memory.status, accessed_at, memory.access_count, now),
         incoming=known.incoming,
         promotions=promotions,
         observed_in=known.observed_in,

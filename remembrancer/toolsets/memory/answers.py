@@ -8,6 +8,9 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from remembrancer.memory.limits import moment
+from remembrancer.memory.ranking import LIKELY, PERHAPS, is_given_whole
+from remembrancer.memory.sentences import first_words
+from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import NearMemory, PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
@@ -16,9 +19,9 @@ from remembrancer.toolsets.tools import DATA, Answer, saying, with_caveats
 _ROUNDED: Final = 4
 NEAR: Final = 3
 OUTDATED: Final = "link the new one to it by supersedes (update_memory, add_links), or update or forget it"
-LIKELY: Final = 0.5
-PERHAPS: Final = 0.15
-"""The probabilities from which on a memory is said to answer likely, and perhaps."""
+MOST_LINES: Final = 5
+"""Memories of which an answer has a line, where the caller names no limit."""
+FIRST_WORDS: Final = 10
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 """The fields that say when a memory is true, and why no longer."""
 _TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_from", "valid_until", "forgotten_at"})
@@ -48,6 +51,8 @@ def said_by(memory: PortableMemory | Snapshot | ListedMemory | Fact, *names: str
 
 
 def _shown(name: str, value: Any) -> Any:
+    if name == "due":
+        return iso(value).removesuffix("T00:00:00Z")  # mostly a day
     if name in _TIMES:
         return iso(value)
     if isinstance(value, SourceRef):
@@ -55,24 +60,38 @@ def _shown(name: str, value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
-    """A memory as answers that found it show it: what it says, how surely it answers, since when, and what is not as
-    usual about it. With `detail` all that is known of it, and each signal that had a say in its place. A part of a file
-    has its path and lines in place of an id."""
+def with_lines(memories: Sequence[RecalledMemory], most_lines: int) -> list[RecalledMemory]:
+    """Memories in their order: those that answer likely or perhaps, and the first `most_lines` others."""
+    others = [each for each in memories if not is_given_whole(each)]
+    left_out = {id(each) for each in others[most_lines:]}
+    return [each for each in memories if id(each) not in left_out]
+
+
+def line_of(memory: RecalledMemory) -> Answer:
+    """The first words of a memory that hardly answers."""
+    words = {"content": first_words(memory.content, FIRST_WORDS), "answers": "hardly"}
+    return _place_of(memory) | words | _unusual(memory)
+
+
+def _place_of(memory: RecalledMemory) -> Answer:
+    """The id of a memory; the path and lines of a part of a file."""
+    if memory.origin is None:
+        return fields_of(memory, "id")
+    return {"source": memory.origin, "path": memory.source.file or "", "lines": list(memory.lines or ())}
+
+
+def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool = True) -> Answer:
+    """A memory as answers that found it show it: what it says, how surely it answers (if that `is_judged`), since when,
+    and what is not as usual about it. With `detail` all that is known of it, and each signal that had a say in its
+    place."""
+    relevance = _relevance(memory, _ROUNDED if detail else 2) if is_judged else {}
     if memory.origin is not None:
         scored = {"scores": _signals(memory)} if detail else {}
-        return {
-            "source": memory.origin,
-            "path": memory.source.file or "",
-            "lines": list(memory.lines or ()),
-            **fields_of(memory, "content"),
-            **_relevance(memory, _ROUNDED if detail else 2),
-            **scored,
-        }
+        return {**_place_of(memory), **fields_of(memory, "content"), **relevance, **scored}
     if detail:
         shown: Answer = {
             **fields_of(memory, "id", "content", "type", "scope", "importance"),
-            **_relevance(memory, _ROUNDED),
+            **relevance,
             "scores": _signals(memory),
             **fields_of(memory, "created_at", "access_count"),
             **said_by(memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"),
@@ -84,17 +103,26 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
     else:
         shown = {
             **fields_of(memory, "id", "content", "scope"),
-            **_relevance(memory, 2),
+            **relevance,
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
         }
+    return shown | _unusual(memory) | saying(code=memory.code)
+
+
+def _unusual(memory: RecalledMemory) -> Answer:
     told = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
-    return shown | standing_of(memory) | saying(expired=memory.expired, code=memory.code) | said_by(memory, *told)
+    return standing_of(memory) | saying(expired=memory.expired) | said_by(memory, *told)
 
 
 def standing_of(memory: ListedMemory) -> Answer:
     """The unusual about a memory's standing: that it is forgotten, archived and so on."""
     shown = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
-    return shown | saying(status=None if memory.status == "active" else memory.status)
+    return shown | saying(status=None if memory.status == "active" else memory.status) | state_of(memory)
+
+
+def state_of(memory: PortableMemory | Snapshot | ListedMemory) -> Answer:
+    """The state of an open end, and when it is due; nothing of other memories."""
+    return {"done": memory.done, **said_by(memory, "due")} if memory.kind == OPEN_END else {}
 
 
 def _relevance(memory: RecalledMemory, digits: int) -> Answer:

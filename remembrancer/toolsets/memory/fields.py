@@ -154,6 +154,7 @@ MEMORY_FIELDS: Final[dict[str, Rule | None]] = {
     "metadata": clean_object,
     "domain": partial(clean_name, longest=MAX_NAME),
     "occurred_at": seconds_of,
+    "due": seconds_of,
 }
 """The fields of a memory that every tool takes alike, and how each is cleaned. None: its type says all."""
 

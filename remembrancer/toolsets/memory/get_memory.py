@@ -13,7 +13,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, RecalledMemory
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
-from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by
+from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
@@ -136,6 +136,7 @@ def _recorded(record: PortableMemory | Snapshot, *, forgotten: bool) -> Answer:
         ],
         **fields_of(record, "session_id", "confidence"),
         **said_by(record, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
+        **state_of(record),
         "status": "forgotten" if forgotten else record.status,
     }
 
@@ -145,6 +146,7 @@ def _part(memory: RecalledMemory) -> Answer:
     return {
         **fields_of(memory, "id", *IDENTITY, "created_at"),
         **said_by(memory, "occurred_at", "kind", "summary"),
+        **state_of(memory),
         "status": "forgotten" if memory.forgotten else memory.status,
     }
 

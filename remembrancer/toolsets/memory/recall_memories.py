@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.promotion import used_in
+from remembrancer.memory.ranking import is_given_whole
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.errors import InvalidInput
@@ -21,7 +22,7 @@ from remembrancer.protocol.kinds import SESSION_RECORD, Kind
 from remembrancer.protocol.reads import Filters, Notice, ProfileName, Recall, Recalled, Strategy
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
-from remembrancer.toolsets.memory.answers import memory_of
+from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of, with_lines
 from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
 from remembrancer.toolsets.tools import DATA, Answer, Call, saying, tool, with_caveats
@@ -33,6 +34,7 @@ MOST_TOKENS: Final = 100_000
 OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 """Filters of what files do not have."""
 Source = Literal["memory", "notes", "sessions", "code"]
+NEAREST: Final = "Nothing that answers; these are the nearest."
 CODE: Final = "code"
 """The source that is searched beside all others, and shown beside them: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -74,25 +76,36 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
 
 @tool("Find memories and notes by meaning and words.", read_only=True, marks_data=False)
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """The best memories, as many of them and as much as `max_tokens` allows; says what was not searched."""
+    """Those that answer likely or perhaps whole, a line of each other one; says what was not searched.
+
+    With `detail` all are whole, and so is a degraded answer, in which nobody has weighed them.
+    """
     started = time.perf_counter()
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
     asked_for = given(arguments.sources, ())
-    found, is_degraded = NOTHING, False
+    found, is_away = NOTHING, False
     if not asked_for or request.sources:
-        found, is_degraded = await call.service.recall(request, call.received_at)
+        found, is_away = await call.service.recall(request, call.received_at)
+    is_degraded = is_away
     places, code_notices = list[Answer](), tuple[Notice, ...]()
     if CODE in asked_for:
-        places, code_notices, is_away = await find_code(
+        places, code_notices, is_degraded = await find_code(
             call, arguments.query, request.limit, beside=[each.id for each in found.memories]
         )
         is_degraded = is_degraded or is_away
         if arguments.max_tokens is not UNSET:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail = arguments.detail is True
+    memories, whole = list(found.memories), {each.id for each in found.memories}
+    if not (detail or is_away):
+        memories = with_lines(memories, given(arguments.limit, MOST_LINES))
+        whole = {each.id for each in memories if is_given_whole(each)}
     answer: Answer = {
-        "memories": [memory_of(memory, detail=detail) for memory in found.memories],
+        "memories": [
+            memory_of(each, detail=detail, is_judged=not is_away) if each.id in whole else line_of(each)
+            for each in memories
+        ],
         "total_matched": found.total_matched,
     }
     answer |= saying(
@@ -102,20 +115,20 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         profile=found.profile if detail else None,
         note=DATA if found.memories or places else None,
         below_threshold=found.below_threshold if detail or not found.memories else None,
-        hint=None if is_degraded or places else hint_for(request, found),
+        hint=None if is_degraded or places or whole else NEAREST if memories else hint_for(request, found),
     )
     answer = with_caveats(answer, (*found.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not UNSET:
         formed = with_caveats(answer, call.take_notices())
-        passages = [memory.passages for memory in found.memories]
+        passages = [each.passages if each.id in whole else () for each in memories]
         # In a thread: long memories take their time to be counted.
         words = frozenset(re.findall(r"\w+", arguments.query.casefold()))
         fit = partial(within_budget, formed, passages, words, arguments.max_tokens, _sent_tokens, truncate)
         answer = await anyio.to_thread.run_sync(fit)
-    memory_ids = [memory["id"] for memory in answer["memories"] if "id" in memory]
-    used = [] if request.counts_accesses else [each for each in used_in(found.memories) if each in memory_ids]
+    given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in whole]
+    used = [] if request.counts_accesses else [each for each in used_in(found.memories) if each in given_ids]
     call.service.shown(
-        call.caller, memory_ids, count=not request.counts_accesses, used=used, tool=call.tool, question=request.query
+        call.caller, given_ids, count=not request.counts_accesses, used=used, tool=call.tool, question=request.query
     )
     return answer
 

@@ -14,7 +14,7 @@ from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_T
 from remembrancer.memory.text import check_text, clean_name, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.kinds import SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import near_of, not_embedded
@@ -32,7 +32,7 @@ from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 STATED: Final = 0.8
 """The confidence of what a client states without saying how sure it is."""
 MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
-    ("architecture", "convention", "decision", "error_fix", "pattern", "preference", "procedure"), 0.7
+    ("architecture", "convention", "decision", "error_fix", "open_end", "pattern", "preference", "procedure"), 0.7
 )
 """The importance of what somebody bothered to store, where none is given; 0.5 for the other kinds."""
 _KIND_WORDS: Final[dict[Kind, str]] = {
@@ -81,6 +81,7 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
+    due: Annotated[str, Meta(description="Of an open_end")] | UnsetType = UNSET
     supersedes: Annotated[str, Meta(description="Id this replaces (see near)")] | UnsetType = UNSET
 
 
@@ -156,6 +157,10 @@ def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType,
     tell, if that is of this type.
     """
     scope: Scope = given(arguments.scope, "project")
+    if arguments.due is not UNSET and given(arguments.kind, OPEN_END) != OPEN_END:
+        raise InvalidInput(f"only an open end is due: give the kind {OPEN_END} with it, or none", field="due")
+    if arguments.due is not UNSET:
+        return scope, type_of_kind(OPEN_END), OPEN_END
     if arguments.kind is UNSET and arguments.type is not UNSET:
         likely = _kind_of(arguments.content)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None

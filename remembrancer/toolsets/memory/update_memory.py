@@ -13,7 +13,7 @@ from remembrancer.memory.text import check_text, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import RELATIONS, Relation
-from remembrancer.protocol.writes import LinkRef, UpdatedResult, UpdateMemory, ValidityEnd
+from remembrancer.protocol.writes import Clearable, LinkRef, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import (
     MEMORY_FIELDS,
@@ -32,7 +32,9 @@ FIELDS: Final = {
     **{"remove_entities": "related_entities", "add_links": "links", "remove_links": "links"},
 }
 """The names of fields as answers have them, where a change has another."""
-UPDATED: Final = {name: rule for name, rule in {**MEMORY_FIELDS, "kind": clean_kind}.items() if name != "occurred_at"}
+UPDATED: Final = {
+    name: rule for name, rule in {**MEMORY_FIELDS, "kind": clean_kind, "done": None}.items() if name != "occurred_at"
+}
 """The fields that a call may give as a memory has them, each with its rule."""
 
 
@@ -78,6 +80,8 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     structured: dict[str, Any] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
+    due: str | UnsetType = UNSET
+    done: Annotated[bool, Meta(description="Closes an open_end")] | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
     remove_links: list[RemovedLink] | UnsetType = UNSET
     allow_secrets: bool | UnsetType = UNSET
@@ -116,7 +120,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     tags = given(arguments.tags, TagChanges())
     add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
     entities = given(arguments.related_entities, EntityChanges())
-    emptied = [name for name in (*get_args(ValidityEnd), "summary", "domain") if getattr(arguments, name) == ""]
+    emptied = [name for name in (*get_args(Clearable), "summary", "domain") if getattr(arguments, name) == ""]
     fields = cleaned(arguments, UPDATED, *emptied) | {name: "" for name in ("summary", "domain") if name in emptied}
     change = UpdateMemory(
         memory_id=memory_id,
@@ -129,14 +133,14 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         ),
         add_links=_clean_links(given(arguments.add_links, ()), memory_id, "add_links"),
         remove_links=_clean_links(given(arguments.remove_links, ()), memory_id, "remove_links"),
-        cleared=tuple(name for name in get_args(ValidityEnd) if name in emptied),
+        cleared=tuple(name for name in get_args(Clearable) if name in emptied),
         **fields,
     )
     if change == UpdateMemory(memory_id):
         raise InvalidInput(
             "there is nothing to change: give at least one of content, importance, tags (add, remove), metadata, "
             "related_entities (add, remove), kind, summary, confidence, domain, structured, valid_from, valid_until, "
-            "add_links, remove_links"
+            "due, done, add_links, remove_links"
         )
     return change
 

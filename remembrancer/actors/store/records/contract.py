@@ -175,7 +175,6 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
     """A memory as it stands in the records. `number` identifies it inside its file."""
 
     number: int
-    updated_at: float = 0.0
     last_accessed_at: float | None = None
 
 

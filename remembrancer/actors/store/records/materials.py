@@ -20,7 +20,7 @@ _COLUMNS: Final = """m.number, m.id, m.kind, m.type, m.scope, m.session_id, m.ve
     m.importance, m.confidence, m.access_count,
     (SELECT count(*) FROM memory_sessions WHERE memory = m.number), m.status, m.domain, m.tags,
     EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from'),
-    m.archived_at, m.valid_until, m.pinned"""
+    m.archived_at, m.valid_until, m.pinned OR (m.kind = 'open_end' AND NOT m.done)"""
 _TEXTS: Final = ", m.content, m.summary"
 _NO_TEXTS: Final = ", '', NULL"
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode

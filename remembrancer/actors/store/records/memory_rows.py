@@ -47,8 +47,9 @@ DECODERS: Final[dict[str, Callable[[str], Any]]] = {
     "structured": msgspec.json.Decoder(dict[str, Any]).decode,
     "promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode,
     "pinned": bool,
+    "done": bool,
 }
-"""Of the columns that are JSON, and of the one that is true or false."""
+"""Of the columns that are JSON, and of those that are true or false."""
 _KEPT: Final = (
     *("number", "id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     *("source_project", "promotion_chain"),
@@ -185,7 +186,7 @@ def known_as_of(
     """
     index, order = ("validity", "begins") if valid_at <= as_of else ("recording", "changed_at")
     rows = query(
-        f"""SELECT h.{order}, h.memory_id, h.version, h.record, m.created_at
+        f"""SELECT h.{order}, h.memory_id, h.version, h.record, m.created_at, h.changed_at
            FROM history AS h INDEXED BY history_by_{index} CROSS JOIN memories AS m ON m.id = h.memory_id
            WHERE h.begins IS NOT NULL AND h.begins <= ? AND (h.ends IS NULL OR h.ends > ?)
            AND h.changed_at <= ? AND (h.replaced_at IS NULL OR h.replaced_at > ?)
@@ -195,10 +196,11 @@ def known_as_of(
         (valid_at, valid_at, as_of, as_of, session_id, session_id, project_id, limit, offset),
     )
     found: list[tuple[float, ListedMemory]] = []
-    for at, memory_id, version, record, created_at in rows:
+    for at, memory_id, version, record, created_at, updated_at in rows:
         known = _decode_snapshot(record)
         fields = {name: getattr(known, name) for name in (*ShownFields.__struct_fields__, "status", "invalid_reason")}
-        found.append((at, ListedMemory(**fields, id=memory_id, version=version, created_at=created_at)))
+        times = {"created_at": created_at, "updated_at": updated_at}
+        found.append((at, ListedMemory(**fields, **times, id=memory_id, version=version)))
     return found
 
 

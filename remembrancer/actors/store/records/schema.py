@@ -477,4 +477,15 @@ RECORDS: Final = Schema(
     CREATE TABLE lane_sessions (name TEXT PRIMARY KEY) WITHOUT ROWID;
     """,
     ),
+    Step(
+        "0.2.0",
+        """
+    -- Of an open end: when it is due, and if it is done. Those that are not, the first due first.
+    ALTER TABLE memories ADD COLUMN due REAL;
+    ALTER TABLE memories ADD COLUMN done INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX memories_open ON memories (
+        scope, type, ifnull(-due, -1e999), coalesce(occurred_at, created_at), number
+    ) WHERE kind = 'open_end' AND done = 0 AND forgotten_at IS NULL AND scope != 'session';
+    """,
+    ),
 )

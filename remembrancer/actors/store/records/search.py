@@ -191,13 +191,14 @@ class SqliteSearch(SqliteWords):
             return self._from_files(files, filters, limit)
         index, keys = _ORDERS[order]
         descending = ", ".join(f"{key} DESC" for key in keys)
+        narrowed = " AND m.kind = 'open_end' AND m.done = 0 AND m.forgotten_at IS NULL" if order == "due" else ""
 
         def read(query: Query) -> list[tuple[float, ...]]:
             return [
                 row
                 for part in _parts(filters, index)
                 for row in query(
-                    f"""SELECT {", ".join(keys)} FROM {part.table} WHERE {part.condition}
+                    f"""SELECT {", ".join(keys)} FROM {part.table} WHERE {part.condition}{narrowed}
                         ORDER BY {descending} LIMIT ?""",  # noqa: S608 - fixed clauses
                     (*part.arguments, limit),
                 )
@@ -553,6 +554,7 @@ _ORDERS: Final[dict[Order, tuple[str, tuple[str, ...]]]] = {
     "important": ("memories_by_sort", ("m.importance", _HAPPENED, "m.number")),
     "latest": ("memories_by_time", (_HAPPENED, "m.number")),
     "valid": ("memories_by_validity", (_BEGINS, "m.number")),
+    "due": ("memories_open", ("ifnull(-m.due, -1e999)", _HAPPENED, "m.number")),
 }
 """The index that is read backwards, and what is in it."""
 

@@ -180,7 +180,8 @@ def _loaded(view: View, page: Ranked, filters: Filters, now: float, vectors: Map
 def strength_of(record: MemoryRecord, now: float) -> float:
     """See `memory_strength`."""
     accessed_at = record.created_at if record.last_accessed_at is None else record.last_accessed_at
-    return memory_strength(record.importance, record.confidence, record.access_count, accessed_at, record.scope, now)
+    known = record.importance, record.confidence, record.access_count, accessed_at, record.scope
+    return memory_strength(*known, now, is_open=record.is_open)
 
 
 def each_once(entries: Sequence[Entry]) -> list[Entry]:

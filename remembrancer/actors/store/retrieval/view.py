@@ -384,9 +384,7 @@ def _in_order(request: ListMemories, lanes: Sequence[Records]) -> Iterator[Liste
     """The page of what is known now."""
 
     def key(memory: ListedMemory) -> tuple[float, float, str]:
-        if request.order == "valid":
-            return 0.0, memory.valid_since, memory.id
-        return memory.importance if request.order == "important" else 0.0, memory.happened_at, ""
+        return *memory.place_in(request.order), memory.id if request.order == "valid" else ""
 
     def loaded(records: Records, numbers: Sequence[int]) -> Iterator[ListedMemory]:
         """In that order, and not all at once."""

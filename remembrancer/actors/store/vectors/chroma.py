@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +21,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.config import Settings as ChromaSettings
 from chromadb.errors import InvalidArgumentError, InvalidDimensionException, NotFoundError
 
-from remembrancer.actors.store.records.contract import PassageVectors, Vectors
-from remembrancer.actors.store.vectors.chroma_vectors import TOKEN_BYTES, IndexAway, Server
+from remembrancer.actors.store.vectors.chroma_vectors import TOKEN_BYTES, Collection, IndexAway, Server
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.ids import new_ulid
@@ -33,8 +32,6 @@ SEARCH_EFFORT: Final = 150
 
 (100 finds 98.6 % in 1.2 ms.)
 """
-DELETED_AT_ONCE: Final = 1000
-"""Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 SEARCH_S: Final = 1.0
 """The time that a search on a server may take: a client waits for it, and words have answered meanwhile."""
 UPKEEP_S: Final = 10.0
@@ -171,40 +168,6 @@ class Chroma:
             if self._server is not None:
                 raise IndexAway(f"the Chroma server does not answer as it should: {reason}") from error
             raise IndexLost(f"Chroma's files cannot be used: {error!r}") from error
-
-
-class Collection:
-    """One collection. Only numbers and vectors are kept: metadata would double the time of a search."""
-
-    def __init__(self, upkeep: Any, searched: Any, guard: Callable[[], Any]) -> None:
-        self._upkeep = upkeep
-        self._searched = searched
-        self._guard = guard
-
-    def upsert(self, passages: PassageVectors) -> None:
-        """Add passages, or replace those with the same numbers."""
-        with self._guard():
-            self._upkeep.upsert(ids=[str(number) for number in passages.numbers], embeddings=passages.vectors)
-
-    def delete(self, numbers: Sequence[int]) -> None:
-        """Take passages out. Unknown numbers are passed over."""
-        for start in range(0, len(numbers), DELETED_AT_ONCE):
-            with self._guard():
-                self._upkeep.delete(ids=[str(number) for number in numbers[start : start + DELETED_AT_ONCE]])
-
-    def search(self, queries: Vectors, limit: int) -> list[list[tuple[int, float]]]:
-        """For each row of `queries` the nearest passages with their cosines, nearest first."""
-        with self._guard():
-            answer = self._searched.query(query_embeddings=queries, n_results=limit, include=["distances"])
-        return [
-            [(int(number), 1.0 - distance) for number, distance in zip(numbers, distances, strict=True)]
-            for numbers, distances in zip(answer["ids"], answer["distances"], strict=True)
-        ]
-
-    def numbers(self) -> list[int]:
-        """Every passage's number, in any order."""
-        with self._guard():
-            return [int(number) for number in self._upkeep.get(include=[])["ids"]]
 
 
 def _client(server: Server, headers: dict[str, str], timeout_s: float) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -16,13 +16,12 @@ from remembrancer.actors.store.vectors.exact_vectors import IndexLost, Nearest, 
 from remembrancer.protocol.paths import read_file
 from remembrancer.protocol.work import CALIBRATED, CosineScale
 
-if TYPE_CHECKING:
-    from remembrancer.actors.store.vectors.chroma import Chroma, Collection
-
 MOVED_AT_ONCE: Final = 64
 """While Chroma takes passages in, no search gets an answer: at 100,000 passages for some 40 ms."""
 FILLED_AT_ONCE: Final = 500
 """And before it is searched: a third of a second at 100,000 passages, which is how long a stop may have to wait."""
+DELETED_AT_ONCE: Final = 1000
+"""Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 PROBES: Final = 16
 ITSELF_COSINE: Final = 0.99
 FEW: Final = 5000
@@ -55,6 +54,40 @@ class Server(NamedTuple):
         except (OSError, UnicodeDecodeError) as error:
             raise IndexAway(f"the token for the Chroma server cannot be read: {error}") from error
         return {self.token_header: f"Bearer {token}" if self.token_header == AUTHORIZATION else token}
+
+
+class Collection:
+    """One collection. Only numbers and vectors are kept: metadata would double the time of a search."""
+
+    def __init__(self, upkeep: Any, searched: Any, guard: Callable[[], Any]) -> None:
+        self._upkeep = upkeep
+        self._searched = searched
+        self._guard = guard
+
+    def upsert(self, passages: PassageVectors) -> None:
+        """Add passages, or replace those with the same numbers."""
+        with self._guard():
+            self._upkeep.upsert(ids=[str(number) for number in passages.numbers], embeddings=passages.vectors)
+
+    def delete(self, numbers: Sequence[int]) -> None:
+        """Take passages out. Unknown numbers are passed over."""
+        for start in range(0, len(numbers), DELETED_AT_ONCE):
+            with self._guard():
+                self._upkeep.delete(ids=[str(number) for number in numbers[start : start + DELETED_AT_ONCE]])
+
+    def search(self, queries: Vectors, limit: int) -> list[list[tuple[int, float]]]:
+        """For each row of `queries` the nearest passages with their cosines, nearest first."""
+        with self._guard():
+            answer = self._searched.query(query_embeddings=queries, n_results=limit, include=["distances"])
+        return [
+            [(int(number), 1.0 - distance) for number, distance in zip(numbers, distances, strict=True)]
+            for numbers, distances in zip(answer["ids"], answer["distances"], strict=True)
+        ]
+
+    def numbers(self) -> list[int]:
+        """Every passage's number, in any order."""
+        with self._guard():
+            return [int(number) for number in self._upkeep.get(include=[])["ids"]]
 
 
 class ChromaVectors(SpaceVectors):
@@ -123,8 +156,8 @@ class ChromaVectors(SpaceVectors):
     def of_memories(self, memories: Sequence[int]) -> PassageVectors:
         return self.records.passages(PassageFilter(self.model, memories))
 
-    def tend(self, chroma: Chroma, dimensions: int, goes_on: Callable[[], bool]) -> None:
-        """Bring the collection to what the records have, as long as it `goes_on`. Blocks for long.
+    def tend(self, opened: Callable[[str, int], Collection], dimensions: int, goes_on: Callable[[], bool]) -> None:
+        """Bring the collection, which `opened` returns, to what the records have, as long as it `goes_on`. Blocks for long.
 
         Raises:
             IndexLost: the collection has to be made anew.
@@ -132,7 +165,7 @@ class ChromaVectors(SpaceVectors):
         extent = self.records.extent(self.model)
         collection, is_ready = self._collection, self._collection is not None
         if collection is None:
-            collection = chroma.collection(f"{self.records.name}.{self.model}", dimensions)
+            collection = opened(f"{self.records.name}.{self.model}", dimensions)
         indexed, recorded = set(collection.numbers()), self.records.passage_numbers(self.model)
         if not is_ready:
             self._prove(collection, [number for number in recorded if number in indexed])

@@ -302,7 +302,7 @@ class VectorSpaces:
         if not file.ready or (file.is_behind and (not self._busy() or file.newest > NEWEST)):
             model = self._models.get(file.model)
             if model is not None:
-                file.tend(self._opened(), model.dimensions, lambda: not self._closing)
+                file.tend(self._opened().collection, model.dimensions, lambda: not self._closing)
 
     def _opened(self) -> Chroma:
         """Raises `IndexAway`."""

@@ -1,0 +1,121 @@
+"""The memory tool of Anthropic's Python SDK over Remembrancer: durable, searchable and undoable memory for an API user.
+
+    client.beta.messages.run_tools(model=…, messages=[…], tools=[MemoryTool(project=".")])
+
+Needs the extra `anthropic`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final, Self
+
+from anthropic.lib.tools import ToolError
+from anthropic.tools.memory import BetaAbstractMemoryTool
+from anthropic.types.beta import (
+    BetaMemoryTool20250818Command,
+    BetaMemoryTool20250818CreateCommand,
+    BetaMemoryTool20250818DeleteCommand,
+    BetaMemoryTool20250818InsertCommand,
+    BetaMemoryTool20250818RenameCommand,
+    BetaMemoryTool20250818StrReplaceCommand,
+    BetaMemoryTool20250818ViewCommand,
+)
+
+_START: Final = "import sys; from remembrancer.command_line import main; sys.exit(main())"
+_END_S: Final = 5.0
+
+
+class MemoryTool(BetaAbstractMemoryTool):
+    """A session with the runtime of this machine, which is started where none is up; `close` ends it.
+
+    `/memories` is the user's memory, `/memories/repo` that of the `project` (a directory; the working directory by
+    default), `/memories/session` this object's own. `home`: another home than this user's. A refused command raises the
+    SDK's `ToolError`, a runtime that cannot be reached `ConnectionError`.
+    """
+
+    def __init__(self, project: str | os.PathLike[str] = ".", *, home: str | os.PathLike[str] | None = None) -> None:
+        super().__init__()
+        environment = {**os.environ, "REMEMBRANCER_TOOLSETS": "directory"}
+        if home is not None:
+            environment["REMEMBRANCER_HOME"] = str(Path(home).absolute())
+        self._bridge = subprocess.Popen(
+            [sys.executable, "-c", _START, "mcp", "--project", str(Path(project).absolute())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        self._number = 0
+        self._lock = threading.Lock()
+        client = {"name": "anthropic-sdk", "version": "1"}
+        self._ask("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client})
+        self._send({"method": "notifications/initialized"})
+
+    def execute(self, command: BetaMemoryTool20250818Command) -> str:
+        """Carry out a command, whichever it is."""
+        arguments = {name: value for name, value in command.to_dict().items() if value is not None}
+        result = self._ask("tools/call", {"name": "memory", "arguments": arguments})
+        text: str = result["content"][0]["text"]
+        if result.get("isError"):
+            raise ToolError(text)
+        return text
+
+    def view(self, command: BetaMemoryTool20250818ViewCommand) -> str:
+        return self.execute(command)
+
+    def create(self, command: BetaMemoryTool20250818CreateCommand) -> str:
+        return self.execute(command)
+
+    def str_replace(self, command: BetaMemoryTool20250818StrReplaceCommand) -> str:
+        return self.execute(command)
+
+    def insert(self, command: BetaMemoryTool20250818InsertCommand) -> str:
+        return self.execute(command)
+
+    def delete(self, command: BetaMemoryTool20250818DeleteCommand) -> str:
+        return self.execute(command)
+
+    def rename(self, command: BetaMemoryTool20250818RenameCommand) -> str:
+        return self.execute(command)
+
+    def close(self) -> None:
+        """End the session. May be called twice."""
+        assert self._bridge.stdin is not None
+        assert self._bridge.stdout is not None
+        self._bridge.stdin.close()
+        try:
+            self._bridge.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._bridge.kill()
+            self._bridge.wait()
+        self._bridge.stdout.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._bridge.stdin is not None
+        self._bridge.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self._bridge.stdin.flush()
+
+    def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        assert self._bridge.stdout is not None
+        with self._lock:
+            self._number += 1
+            self._send({"id": self._number, "method": method, "params": params})
+            for line in self._bridge.stdout:
+                message = json.loads(line)
+                if message.get("id") == self._number and "method" not in message:
+                    if "error" in message:
+                        raise ConnectionError(message["error"]["message"])
+                    result: dict[str, Any] = message["result"]
+                    return result
+        raise ConnectionError("the session of Remembrancer has ended")

@@ -1,0 +1,248 @@
+"""The tool `memory`: a directory of files, as models know it from Anthropic's API (`memory_20250818`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_PATH
+from remembrancer.memory.text import check_text, clean_name
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.kinds import type_of_kind
+from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Notice
+from remembrancer.protocol.writes import Change as MemoryChange
+from remembrancer.protocol.writes import (
+    ForgetMemory,
+    PromoteMemory,
+    Scope,
+    StoredResult,
+    StoreMemory,
+    UpdateMemory,
+)
+from remembrancer.toolsets.directory.files import (
+    PATH,
+    ROOT,
+    Change,
+    File,
+    Place,
+    below,
+    changes,
+    file_at,
+    files_of,
+    inserted,
+    is_directory,
+    kind_of_file,
+    listing,
+    numbered,
+    place_of,
+    replaced,
+)
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.memory.store_memory import STATED
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+PAGE: Final = 1000
+WIDER: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
+
+
+class MemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    command: Literal["view", "create", "str_replace", "insert", "delete", "rename"]
+    path: Annotated[str, Meta(description="/memories: user; /memories/repo: project; /memories/session")] | (
+        UnsetType
+    ) = UNSET
+    file_text: str | UnsetType = UNSET
+    old_str: Annotated[str, Meta(description="Must occur once")] | UnsetType = UNSET
+    new_str: str | UnsetType = UNSET
+    insert_line: Annotated[int, Meta(description="Insert after this line")] | UnsetType = UNSET
+    insert_text: str | UnsetType = UNSET
+    view_range: list[int] | UnsetType = UNSET
+    old_path: str | UnsetType = UNSET
+    new_path: str | UnsetType = UNSET
+
+
+class _Directory:
+    """The files that a call sees, and the changes that it makes."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._parts = 0
+        self.notices: list[Notice] = []
+
+    async def read(self, *scopes: Scope) -> dict[Place, File]:
+        """All files of these scopes. Raises `MemoryUnavailable` and `DeadlineExceeded`: the store does not answer."""
+        caller = self._call.caller
+        found: list[ListedMemory] = []
+        while True:
+            request = ListMemories(
+                project=caller.project,
+                session_id=caller.session_id,
+                scopes=scopes,
+                limit=PAGE,
+                offset=len(found),
+                valid_at=self._call.received_at,
+            )
+            service = self._call.service
+            reply = await service.require(request, Listed, service.settings.call_budget_s)
+            found += reply.memories
+            if not reply.cut and len(reply.memories) < PAGE:
+                return files_of(found)
+
+    async def file(self, place: Place) -> File:
+        return file_at(await self.read(place.scope), place)
+
+    async def submit(self, change: MemoryChange) -> object:
+        """Make one change; several of a call are told apart by their order."""
+        written = await self._call.submit(change, part=f"change {self._parts}")
+        self._parts += 1
+        self.notices += [notice for notice in written.notices if notice not in self.notices]
+        return written.result
+
+    async def store(self, place: Place, text: str, *, is_file: bool) -> None:
+        kind = kind_of_file(place.name)
+        check_text(text, field="file_text", longest_bytes=self._call.service.settings.content_limit_bytes)
+        name = clean_name(place.name, field=PATH, longest=MAX_PATH)
+        change = StoreMemory(
+            # Of one call the ids sort as its parts do: its lines stay in their order.
+            memory_id=derive_memory_id(f"{self._call.operation_id} {self._parts}", at=self._parts / 1000),
+            content=text,
+            type=type_of_kind(kind),
+            kind=kind,
+            scope=place.scope,
+            session_id=self._call.caller.session_id,
+            confidence=STATED,
+            metadata={PATH: name} if is_file else {},
+            pinned=is_file,
+        )
+        result = await self.submit(change)
+        if is_file and isinstance(result, StoredResult) and result.already_known:
+            # Two files of one text are one memory: it goes by its latest name.
+            await self.submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
+
+    async def apply(self, file: File, wanted: Iterable[Change]) -> None:
+        """Carry out changes of a file's memories."""
+        for memory, text in wanted:
+            if text is None:
+                assert memory is not None
+                await self.submit(ForgetMemory(memory.id, reason=f"deleted from {file.place.path}"))
+            elif memory is None:
+                await self.store(file.place, text, is_file=False)
+            else:
+                check_text(text, field="new_str", longest_bytes=self._call.service.settings.content_limit_bytes)
+                await self.submit(UpdateMemory(memory.id, content=text))
+
+
+@tool(
+    "Files that outlast this conversation: view, create, str_replace, insert, delete, rename below /memories.",
+    destructive=True,
+    marks_data=False,
+    answers_text=True,
+)
+async def memory(call: Call, arguments: MemoryArguments) -> Answer:
+    """Carry out one command; the answer's `text` is what the SDK's own tool would say."""
+    directory = _Directory(call)
+    run = {
+        "view": _view,
+        "create": _create,
+        "str_replace": _str_replace,
+        "insert": _insert,
+        "delete": _delete,
+        "rename": _rename,
+    }[arguments.command]
+    text = await run(directory, arguments)
+    return with_caveats({"text": text}, directory.notices)
+
+
+def _required(value: str | UnsetType, field: str) -> str:
+    if value is UNSET:
+        raise InvalidInput(f"{field} is required for this command", field=field)
+    return value
+
+
+async def _view(directory: _Directory, arguments: MemoryArguments) -> str:
+    path = _required(arguments.path, PATH).rstrip("/")
+    place = place_of(path)
+    scopes: tuple[Scope, ...] = (place.scope,) if path != ROOT else ()
+    files = await directory.read(*scopes)
+    if place not in files and is_directory(files, place):
+        return listing(files, place, path)
+    text = numbered(path, file_at(files, place).text, given(arguments.view_range, None))
+    if len(text.encode()) > MAX_ANSWER_BYTES:
+        raise InvalidInput(f"{path} is too long to be shown at once: give a view_range", field="view_range")
+    return text
+
+
+async def _create(directory: _Directory, arguments: MemoryArguments) -> str:
+    place = place_of(_required(arguments.path, PATH))
+    text = _required(arguments.file_text, "file_text")
+    files = await directory.read(place.scope)
+    if place in files or is_directory(files, place):
+        raise InvalidInput(f"File {place.path} already exists", field=PATH)
+    await directory.store(place, text, is_file=True)
+    return f"File created successfully at: {place.path}"
+
+
+async def _str_replace(directory: _Directory, arguments: MemoryArguments) -> str:
+    file = await directory.file(place_of(_required(arguments.path, PATH)))
+    old = _required(arguments.old_str, "old_str")
+    after, text = replaced(file.place.path, file.text, old, given(arguments.new_str, ""))
+    await directory.apply(file, list(changes(file, after)))
+    return text
+
+
+async def _insert(directory: _Directory, arguments: MemoryArguments) -> str:
+    file = await directory.file(place_of(_required(arguments.path, PATH)))
+    new = arguments.insert_text if arguments.insert_text is not UNSET else arguments.new_str
+    line = arguments.insert_line
+    if line is UNSET:
+        raise InvalidInput("insert_line is required for this command", field="insert_line")
+    after = inserted(file.text, line, _required(new, "insert_text"))
+    await directory.apply(file, list(changes(file, after)))
+    return f"The file {file.place.path} has been edited."
+
+
+async def _delete(directory: _Directory, arguments: MemoryArguments) -> str:
+    place = place_of(_required(arguments.path, PATH))
+    if not place.name:
+        raise InvalidInput(f"Cannot delete the {place.path} directory itself", field=PATH)
+    files = await directory.read(place.scope)
+    doomed = [files[place]] if place in files else below(files, place)
+    if not doomed:
+        raise NotFound(f"The path {place.path} does not exist", field=PATH)
+    for file in doomed:
+        _check_own(file, "deleted: replace single lines by nothing")
+        await directory.apply(file, [Change(file.memories[0], None)])
+    return f"Successfully deleted {place.path}"
+
+
+async def _rename(directory: _Directory, arguments: MemoryArguments) -> str:
+    old = place_of(_required(arguments.old_path if arguments.old_path is not UNSET else arguments.path, "old_path"))
+    new = place_of(_required(arguments.new_path, "new_path"))
+    if not old.name:
+        raise InvalidInput(f"Cannot rename the {old.path} directory itself", field="old_path")
+    files = await directory.read(old.scope, new.scope)
+    if new in files or is_directory(files, new):
+        raise InvalidInput(f"The destination {new.path} already exists", field="new_path")
+    moved = [files[old]] if old in files else below(files, old)
+    if not moved:
+        raise NotFound(f"The path {old.path} does not exist", field="old_path")
+    if WIDER[new.scope] < WIDER[old.scope]:
+        message = f"{old.path} cannot be moved to where fewer see it: create {new.path}, and delete it"
+        raise InvalidInput(message, field="new_path")
+    for file in moved:
+        _check_own(file, "renamed: its lines belong to a kind of memory")
+    for file in moved:
+        name = new.name + file.place.name.removeprefix(old.name)
+        memory_id = file.memories[0].id
+        await directory.submit(UpdateMemory(memory_id, metadata={PATH: clean_name(name, field=PATH, longest=MAX_PATH)}))
+        if new.scope != old.scope and new.scope != "session":
+            await directory.submit(PromoteMemory(memory_id, new.scope, reason=f"renamed to {new.path}"))
+    return f"Successfully renamed {old.path} to {new.path}"
+
+
+def _check_own(file: File, advice: str) -> None:
+    if file.is_group:
+        raise InvalidInput(f"{file.place.path} shows {len(file.memories)} memories and cannot be {advice}", field=PATH)

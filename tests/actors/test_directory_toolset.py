@@ -1,0 +1,172 @@
+"""The toolset `directory` through the gateway, with a real store behind it, beside the SDK's own tool over files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anthropic.lib.tools import ToolError
+from anthropic.tools.memory import BetaLocalFilesystemMemoryTool
+
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.store_process import store_rig
+
+pytestmark = pytest.mark.anyio
+Command = dict[str, Any]
+
+
+@asynccontextmanager
+async def session(home: Path) -> AsyncIterator[RawClient]:
+    chosen = {"REMEMBRANCER_TOOLSETS": "directory,memory"}
+    rig = Rig(home, PATIENT)
+    async with store_rig(home), rig.running(), rig.session(environment=chosen) as client:
+        yield client
+
+
+async def said(client: RawClient, command: str, path: str | None = None, **arguments: Any) -> str:
+    """The text of an answer, behind `error: ` where it is one. There is nothing structured beside it."""
+    given = {"command": command, **arguments} | ({} if path is None else {"path": path})
+    result = (await client.request("tools/call", name="memory", arguments=given))["result"]
+    (content,) = result["content"]
+    assert "structuredContent" not in result
+    return ("error: " if result["isError"] else "") + str(content["text"])
+
+
+def said_by_sdk(tool: BetaLocalFilesystemMemoryTool, command: Command) -> str:
+    try:
+        return str(tool.call(command))
+    except ToolError as error:
+        return f"error: {error}"
+
+
+def command(name: str, path: str | None = None, **arguments: Any) -> Command:
+    return {"command": name, **arguments} | ({} if path is None else {"path": path})
+
+
+LINES = "Line 1\nOld Text\nLine 3\nLine 4\nLine 5\nLine 6"
+COMMANDS: list[Command] = [
+    command("view", "/memories/nonexistent.txt"),
+    command("create", "/memories/lines.txt", file_text=LINES),
+    command("create", "/memories/lines.txt", file_text="Again"),
+    command("create", "/memories/deep/nested/file.txt", file_text="Nested file"),
+    command("create", "/memories/deep/other.txt", file_text="Hello Hello\nworld\nHello\n"),
+    command("view", "/memories/lines.txt"),
+    command("view", "/memories/lines.txt", view_range=[2, 4]),
+    command("view", "/memories/lines.txt", view_range=[3, -1]),
+    command("view", "/memories/deep/other.txt"),
+    command("str_replace", "/memories/lines.txt", old_str="Old Text", new_str="New Text"),
+    command("str_replace", "/memories/lines.txt", old_str="NotFound", new_str="x"),
+    command("str_replace", "/memories/deep/other.txt", old_str="Hello", new_str="x"),
+    command("str_replace", "/memories/nonexistent.txt", old_str="a", new_str="b"),
+    command("str_replace", "/memories/deep", old_str="a", new_str="b"),
+    command("insert", "/memories/lines.txt", insert_line=0, insert_text="First Line\n"),
+    command("insert", "/memories/lines.txt", insert_line=7, insert_text="Last Line"),
+    command("insert", "/memories/lines.txt", insert_line=3, insert_text="Two\nmore\n"),
+    command("insert", "/memories/lines.txt", insert_line=99, insert_text="x"),
+    command("insert", "/memories/nonexistent.txt", insert_line=0, insert_text="x"),
+    command("view", "/memories/lines.txt"),
+    command("rename", old_path="/memories/nonexistent.txt", new_path="/memories/x.txt"),
+    command("rename", old_path="/memories/lines.txt", new_path="/memories/deep/other.txt"),
+    command("rename", old_path="/memories/lines.txt", new_path="/memories/new/dir/lines.txt"),
+    command("rename", old_path="/memories", new_path="/memories/x"),
+    command("view", "/memories/lines.txt"),
+    command("view", "/memories/new/dir/lines.txt"),
+    command("rename", old_path="/memories/deep", new_path="/memories/moved"),
+    command("view", "/memories/moved/nested/file.txt"),
+    command("delete", "/memories/nonexistent.txt"),
+    command("delete", "/memories"),
+    command("delete", "/memories/moved/other.txt"),
+    command("delete", "/memories/new"),
+    command("view", "/memories/new/dir/lines.txt"),
+    command("view", "/etc/passwd"),
+    command("view", "/memories/../../../etc/passwd"),
+]
+
+
+async def test_it_answers_as_the_tool_of_the_sdk_does(home: Path, tmp_path: Path) -> None:
+    own = BetaLocalFilesystemMemoryTool(str(tmp_path / "sdk"))
+    async with session(home) as client:
+        for each in COMMANDS:
+            given = dict(each)
+            answer = await said(client, given.pop("command"), **given)
+            assert answer == said_by_sdk(own, each), each
+        wanted = said_by_sdk(own, command("view", "/memories")).splitlines()
+        shown = (await said(client, "view", "/memories")).splitlines()
+    names = [line.split("\t")[-1] for line in wanted]
+    assert [line.split("\t")[-1] for line in shown if "/repo/" not in line and "/session/" not in line] == names
+
+
+async def test_memories_that_were_not_created_as_files_are_lines_of_a_file_a_kind(home: Path) -> None:
+    async with session(home) as client:
+        await client.store("Revisions are rebased.", kind="decision", type="episodic")
+        second = await client.store("Two lines:\nthe second one.", kind="decision", type="episodic")
+        await client.store("Prefers tabs.", kind="preference", scope="user")
+        path = "/memories/repo/decisions.md"
+        assert "/memories/preferences.md" in await said(client, "view", "/memories")
+        assert (await said(client, "view", path)).splitlines()[1:4] == [
+            "     1\t- Revisions are rebased.",
+            "     2\t- Two lines:",
+            "     3\t  the second one.",
+        ]
+        await said(client, "str_replace", path, old_str="second one", new_str="second line")
+        shown = await client.call("get_memory", memory_id=second["memory_id"])
+        assert (shown["content"], shown["version"]) == ("Two lines:\nthe second line.", 2)
+        await said(client, "insert", path, insert_line=1, new_str="- Releases are on Mondays.\n- Never on Fridays.\n")
+        await said(client, "str_replace", path, old_str="- Revisions are rebased.\n")
+        assert (await said(client, "view", path)).splitlines()[1:] == [
+            "     1\t- Two lines:",
+            "     2\t  the second line.",
+            "     3\t- Releases are on Mondays.",
+            "     4\t- Never on Fridays.",
+            "     5\t",
+        ]
+        found = await client.call("recall_memories", query="releases on Mondays")
+        assert found["memories"][0]["content"] == "Releases are on Mondays."
+        assert (await said(client, "delete", path)).startswith("error: /memories/repo/decisions.md shows 3 memories")
+        assert (await said(client, "rename", old_path=path, new_path="/memories/x.md")).startswith("error: ")
+
+
+async def test_a_file_is_a_memory_of_its_scope_and_goes_to_a_broader_one_by_being_renamed(home: Path) -> None:
+    async with session(home) as client:
+        await said(client, "create", "/memories/session/draft.md", file_text="Try the blue queue.")
+        found = await client.call("recall_memories", query="blue queue")
+        assert [each["scope"] for each in found["memories"]] == ["session"]
+        await said(client, "rename", old_path="/memories/session/draft.md", new_path="/memories/repo/queue.md")
+        found = await client.call("recall_memories", query="blue queue")
+        assert [each["scope"] for each in found["memories"]] == ["project"]
+        back = await said(client, "rename", path="/memories/repo/queue.md", new_path="/memories/session/queue.md")
+        assert back.startswith("error: /memories/repo/queue.md cannot be moved to where fewer see it")
+        await said(client, "delete", "/memories/repo/queue.md")
+        assert (await said(client, "view", "/memories/repo/queue.md")).startswith("error: The path")
+
+
+async def test_two_files_of_one_text_are_one_memory_under_the_latest_name(home: Path) -> None:
+    async with session(home) as client:
+        await said(client, "create", "/memories/a.md", file_text="The same text.")
+        assert await said(client, "create", "/memories/b.md", file_text="The same text.") == (
+            "File created successfully at: /memories/b.md"
+        )
+        assert "The same text." in await said(client, "view", "/memories/b.md")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"command": "view"}, "path is required for this command"),
+        ({"command": "create", "path": "/memories/x.md", "file_text": " "}, "file_text must not be empty"),
+        ({"command": "insert", "path": "/memories/own.md", "insert_text": "x"}, "insert_line is required"),
+        ({"command": "str_replace", "path": "/memories/own.md", "old_str": "Own."}, "would be empty: delete it"),
+        ({"command": "create", "path": "/memories", "file_text": "x"}, "File /memories already exists"),
+        ({"command": "create", "path": "/memories/repo/k.md", "file_text": "api_key = sk-ant-api03-" + "aB3" * 30}, ""),
+    ],
+)
+async def test_bad_input_is_refused_in_a_sentence(home: Path, arguments: dict[str, str], message: str) -> None:
+    async with session(home) as client:
+        await said(client, "create", "/memories/own.md", file_text="Own.")
+        answer = await said(client, **arguments)
+        assert answer.startswith("error: ")
+        assert message in answer
+        assert (await said(client, "view", "/memories")).count("\n") == 4
