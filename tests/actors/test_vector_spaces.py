@@ -166,10 +166,12 @@ async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_af
     records: SqliteRecords, tended: Tended
 ) -> None:
     numbers = embed(records, [*chronicle(0, 100), *TEXTS])
-    async with tended(records, 1000):
+    last = records.extent(IDENTITY.key)[1]
+    async with tended(records, 1000) as spaces:
+        await until(lambda: spaces._compared.get(records.name) == last)
         first = memory_id_of(store_operation(TEXTS[0], ""))
-        await until(lambda: near_duplicates(records, numbers[-1], SESSION) == (first,))
-    assert records.compared(IDENTITY.key) == records.extent(IDENTITY.key)[1]
+        assert near_duplicates(records, numbers[-1], SESSION) == (first,)
+    assert records.compared(IDENTITY.key) == last
 
 
 async def test_vectors_are_freed_when_nobody_searches_or_when_they_are_too_many(

@@ -6,7 +6,6 @@ import functools
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import sqlite3
@@ -120,19 +119,18 @@ async def filled(home: Path, *, stop: bool = True) -> Runtime:
     return Runtime(home)
 
 
-HELD = re.compile("holds the [23] passages of 2 files")
 """What `filled` stores; and what its session hands over, once that has ended."""
 
 
 async def until_indexed(home: Path) -> Findings:
-    """The findings once the store has counted what `filled` stores, in the index and in the records."""
+    """The findings once what `filled` stores has its vectors."""
     found: list[Findings] = []
 
-    async def index_is_counted() -> bool:
+    async def is_embedded() -> bool:
         found.append(Findings(home))
-        return HELD.search(found[-1].text("index")) is not None
+        return "every memory has its vectors" in found[-1].text("index")
 
-    await until(index_is_counted)
+    await until(is_embedded)
     return found[-1]
 
 

@@ -157,7 +157,7 @@ class ChromaVectors(SpaceVectors):
         return self.records.passages(PassageFilter(self.model, memories))
 
     def tend(self, opened: Callable[[str, int], Collection], dimensions: int, goes_on: Callable[[], bool]) -> None:
-        """Bring the collection, which `opened` returns, to what the records have, as long as it `goes_on`. Blocks for long.
+        """Bring the collection, which `opened` returns, to what the records have, while it `goes_on`. Blocks for long.
 
         Raises:
             IndexLost: the collection has to be made anew.

@@ -83,7 +83,7 @@ class ExactVectors(SpaceVectors):
         self._commits = -1
         """Those of the records when they were last asked."""
         self._last_compared: tuple[_Held, Vectors, Vectors] | None = None
-        """What was held, a query, and its cosines: several searches of one recall have one vector."""
+        """A query and its cosines with what was held then: several searches of one recall have one vector."""
 
     @property
     def size_bytes(self) -> int:

@@ -27,7 +27,7 @@ EXACT_UP_TO: Final = 2000
 """Memories that are all compared: to read so many vectors takes some milliseconds."""
 NEAR_PAGE: Final = 500
 SLACK: Final = 0.1
-"""What is searched are passages, and what counts is their mean: it may be nearer than each of them."""
+"""Passages are searched, and their mean counts: it may be nearer than each of them."""
 LEAST_HITS: Final = 32
 
 

@@ -7,6 +7,7 @@ nobody searches are freed. Whatever becomes of Chroma, the records are untouched
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import shutil
@@ -161,10 +162,15 @@ class VectorSpaces:
         def own() -> PassageVectors:
             return file.records.passages(PassageFilter(file.model, [memory]))
 
-        await self._link(file, own, threads)
+        with contextlib.suppress(IndexLost):  # then it is compared once they can be searched again
+            await self._link(file, own, threads)
 
     async def run(self) -> None:
         """Compare, free, tend Chroma; until cancelled or closed."""
+        with contextlib.suppress(_Closed):
+            await self._go_on()
+
+    async def _go_on(self) -> None:
         while not self._closing:
             self._wake.clear()
             if not self._busy():
@@ -174,19 +180,16 @@ class VectorSpaces:
             elif self._server is None and self._folder.exists():  # of Chroma, which is not installed any more
                 await self._on_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
             self.free_idle()
-            waits = (
-                self._uncompared or self.error or any(isinstance(each, ChromaVectors) for each in self._files.values())
-            )
-            with anyio.move_on_after(CHECK_INTERVAL_S if waits else IDLE_S / 10):
+            in_chroma = any(isinstance(each, ChromaVectors) for each in self._files.values())
+            is_waiting = in_chroma or self._uncompared or self.error
+            with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
                 await self._wake.wait()
 
     def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
         """Free vectors that nobody has searched for so long, and of more than so many bytes those searched first."""
-        held = sorted(
-            (each for each in self._files.values() if isinstance(each, ExactVectors)), key=lambda e: -e.used_at
-        )
+        exact = (file for file in self._files.values() if isinstance(file, ExactVectors))
         now, total = time.monotonic(), 0
-        for place, file in enumerate(held):
+        for place, file in enumerate(sorted(exact, key=lambda file: -file.used_at)):
             total += file.size_bytes
             if file.size_bytes and (now - file.used_at >= idle_s or (place and total > most_bytes)):
                 file.free()
@@ -198,10 +201,12 @@ class VectorSpaces:
 
     async def aclose(self) -> None:
         """Stop, and close Chroma. May be called twice."""
+        if self._closing:
+            return
         self._closing = True
         self._wake.set()
         self._files = {}
-        await self._on_thread(self._close_chroma)
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close_chroma)
         self._thread.shutdown(wait=False)
 
     # --- Near-duplicates.
@@ -229,6 +234,8 @@ class VectorSpaces:
         def fresh() -> PassageVectors:
             return records.passages(PassageFilter(file.model, after=after, limit=COMPARED_AT_ONCE))
 
+        if self._closing:
+            raise _Closed
         numbers = await self._link(file, fresh, self._thread)
         if numbers:
             self._compared[name] = numbers[-1]
@@ -268,19 +275,19 @@ class VectorSpaces:
             return
         try:
             for place, file in list(self._files.items()):
-                if self._files.get(place) is file and not self._closing:
+                if self._files.get(place) is not file:
+                    continue
+                try:
                     await self._tend_file(place, file)
+                except RemembrancerError as error:
+                    logger.warning("a file waits", extra={"file": place[0], "reason": error.message})
             await self._on_thread(self._drop_left)
         except (IndexLost, OSError) as error:
-            if self._closing:
-                return
             logger.warning("the vectors of large files cannot be searched", extra={"reason": str(error)})
             self.error = str(error)
             self._reach_at = time.monotonic() + REACH_AGAIN_S[min(self._times_away, len(REACH_AGAIN_S) - 1)]
             self._times_away += 1
             await self._on_thread(partial(self._give_up, error))
-        except RemembrancerError as error:
-            logger.warning("a file waits", extra={"reason": error.message})
         else:
             self.error, self._times_away = None, 0
 
@@ -350,7 +357,13 @@ class VectorSpaces:
             chroma.close()
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
+        if self._closing:
+            raise _Closed
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+class _Closed(Exception):
+    """Nothing more is done beside the searches."""
 
 
 def is_chroma_installed() -> bool:
