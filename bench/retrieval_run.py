@@ -26,7 +26,6 @@ from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.project import project_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
-from remembrancer.memory.handovers import HANDOVER
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -274,12 +273,9 @@ class Run:
             self._trouble(f"question {question.id} is not answered as it should be: {told(answer)}")
         memories = answer.get("memories", [])
         measured.empty += not memories
-        places = dict(project.places)
+        places = project.places
         for unknown in [memory["id"] for memory in memories if memory["id"] not in places]:
-            if HANDOVER in (await self._call(client, "get_memory", memory_id=unknown)).get("tags", ()):
-                places[unknown] = len(project.haystack.items)  # takes a rank, and is what nobody asked for
-            else:
-                self._trouble(f"question {question.id}: a memory was found that was not stored: {unknown}")
+            self._trouble(f"question {question.id}: a memory was found that was not stored: {unknown}")
         if self._with_details:
             shown = [{key: value for key, value in memory.items() if key != "content"} for memory in memories]
             measured.details.append({"id": question.id, "memories": shown})

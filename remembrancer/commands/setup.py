@@ -51,11 +51,15 @@ from remembrancer.commands.clients import (
     refused_plan,
     replace_text,
 )
+from remembrancer.commands.config import write_setting
 from remembrancer.commands.runtime_client import ask, is_up, wait_down
 from remembrancer.commands.terminal import Terminal
+from remembrancer.config.home import locate
+from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.toolsets.files.workspace_files import native_files
 
 ALL: Final = "all-found"
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
@@ -106,7 +110,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--command", metavar="PATH", help="the remembrancer command to write, if not this one")
     parser.add_argument("--no-check", action="store_true", help="do not try the written command out")
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    return Setup(parser.parse_args(argv)).run()
+    asked = parser.parse_args(argv)
+    if asked.client is None and asked.project in names and not Path(asked.project).is_dir():
+        asked.client, asked.project = asked.project, "."  # `setup --project codex`
+    return Setup(asked).run()
 
 
 def print_plugin_path(argv: list[str]) -> int:
@@ -190,15 +197,32 @@ class Setup:
             print(json.dumps(self._as_json(outcomes, probed)))
         else:
             self._print_outcomes(outcomes, probed)
+            if works:
+                self._offer_native_memories()
         if any(outcome.refused for outcome in outcomes):
             return exit_codes.REFUSED
         return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
+
+    def _offer_native_memories(self) -> None:
+        """Ask a person whether what the assistants remember by themselves is to be found, too."""
+        home = locate(os.environ)
+        found = native_files()
+        if not found or read_configuration(os.environ, home.files).settings.native_memories:
+            return
+        self.out.print(
+            f"Your assistants keep {len(found)} memory files of their own. They can be found beside your memories."
+        )
+        setting = "native_memories=true"
+        if sys.stdin.isatty() and input("Read them, where they are, and write nothing there? [y/N] ").lower() == "y":
+            self.out.print(f"[dim]{escape(write_setting(home, setting))}[/dim]")
+        else:
+            self.out.print(f"[dim]'remembrancer config --set {setting}' switches that on.[/dim]")
 
     def _targets(self) -> list[tuple[Client, Place]]:
         """The files that are meant.
 
         Raises:
-            InvalidInput: the client has no file of that scope, or no hooks or rules, or none was found.
+            InvalidInput: the client has no file of that scope, or none was found.
         """
         asked = self.asked
         if asked.client == ALL:
@@ -206,15 +230,18 @@ class Setup:
         else:
             chosen = [client_named(asked.client)]
             if asked.hooks and self.scope not in chosen[0].hooks:
-                raise InvalidInput(f"{asked.client} has no hooks that setup knows")
+                self._note(f"{asked.client} has no hooks that setup knows: none are written")
             if asked.rules and self.scope not in chosen[0].rules:
-                raise InvalidInput(f"{asked.client} has no file of instructions for {self._all_or_one()}")
+                self._note(f"{asked.client} has no file of instructions for {self._all_or_one()}: none is written")
         found = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
         if found:
             return found
         if asked.client == ALL:
             raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
+
+    def _note(self, text: str) -> None:
+        print(f"remembrancer setup: {text}", file=sys.stderr)
 
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"

@@ -13,6 +13,7 @@ from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.terminal import Terminal
+from remembrancer.memory.short_ids import id_or_part
 from remembrancer.protocol.ids import MEMORY_PREFIX
 
 
@@ -29,7 +30,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-n", "--number", type=int, default=50, metavar="N", help="so many at most (50)")
     parser.add_argument("--json", action="store_true", help="for programs")
     asked = parser.parse_args(argv)
-    memory_id = asked.id and MEMORY_PREFIX + asked.id.removeprefix(MEMORY_PREFIX)
+    memory_id = asked.id and id_or_part(asked.id)
     log = ShownLog(paths_here().home, kept_s=0.0)
     found = log.read(memory_id=memory_id, session_id=asked.session, limit=asked.number)
     if asked.json:

@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from remembrancer.memory.handovers import SessionDeeds
 from remembrancer.protocol.kinds import Kind, Scope
 from remembrancer.protocol.runs import (
     ChainLink,
@@ -41,6 +40,17 @@ class Memory:
     forgotten_at: float | None = None
     promotion_chain: tuple[ChainLink, ...] = ()
     source_project: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDeeds:
+    """The work of a session that has ended, as its turns and tool calls tell it. `files`: those that its tools were
+    given, the most used first."""
+
+    ended_at: float
+    prompts: int = 0
+    tool_calls: int = 0
+    files: tuple[str, ...] = ()
 
 
 # --- Rows: what a file keeps beside its memories. Each kind of row is told apart by its first field, but for the logs.
@@ -373,8 +383,7 @@ class Reader(Protocol):
         """The record of a session, forgotten or not."""
 
     def session_deeds(self, session_id: str, root: str) -> SessionDeeds | None:
-        """The deeds of a session that its project may know; None for a session that goes on. `root` is the project's
-        path."""
+        """The work of a session that has ended; None for one that goes on. `root` is the project's path."""
 
     def turns(self, session_id: str) -> int:
         """The number of turns of a session that are recorded."""

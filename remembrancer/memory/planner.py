@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.memory.changes import differences, is_visible, unknown_memory
+from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
 from remembrancer.memory.edits import (
     Edits,
     Insert,
@@ -23,14 +23,21 @@ from remembrancer.memory.edits import (
     R,
     Reader,
     Revise,
-    Unlink,
 )
-from remembrancer.memory.handovers import HANDOVER, session_record
+from remembrancer.memory.limits import moment
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.runs import ChainLink, LogPromotion
 from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.protocol.writes import HistoryEntry, Operation, PortableMemory, Snapshot
+from remembrancer.protocol.writes import (
+    HistoryEntry,
+    MemoryFields,
+    Operation,
+    PortableMemory,
+    Scope,
+    Snapshot,
+    StoreMemory,
+)
 
 SIMILAR: Final = "similar_to"
 DERIVED: Final = "derived_from"
@@ -38,6 +45,8 @@ RELEASED: Final = "released"
 """The history's word for a memory that is active again, since nothing stands for it any more."""
 RECORD_IMPORTANCE: Final = 0.6
 RECORD_CONFIDENCE: Final = 0.8
+NAMED_FILES: Final = 8
+"""Files that the text of a session's record names; the others are in its structured part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,17 @@ class Revision:
 
     version: int
     fields: tuple[str, ...]
+
+
+def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Scope) -> StoreMemory:
+    """A memory as if it were stored now, with the time of an event, in that scope."""
+    again = StoreMemory(
+        memory_id=memory_id,
+        **{name: getattr(memory, name) for name in MemoryFields.__struct_fields__} | {"scope": scope},
+    )
+    if again.type == "episodic" and again.occurred_at is None:
+        return msgspec.structs.replace(again, occurred_at=created_at)
+    return again
 
 
 class Planner:
@@ -63,6 +83,18 @@ class Planner:
         if found is None or not self.sees(found):
             raise unknown_memory(memory_id)
         return found
+
+    def known_as(self, change: StoreMemory, same: Sequence[tuple[str, str, str]] | None = None) -> Memory | None:
+        """The memory of the same text and scope that a store states once more, if there is one. `same` is what is known
+        of the text."""
+        if same is None:
+            same = self.known.same_content(change.content, self.operation.session_id)
+        for memory_id, scope, owner in same:
+            if scope == change.scope and (scope != "session" or owner == change.session_id):
+                found = self.known.memory(memory_id)
+                if found is not None and says_the_same(found.now, found.created_at, change, self.at):
+                    return found
+        return None
 
     def sees(self, memory: Memory) -> bool:
         """True if the operation's session sees a memory."""
@@ -140,7 +172,8 @@ class Planner:
         ]
 
     def _records(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
-        """The records of sessions that have the words of a memory, but for those that somebody has reworded."""
+        """The records of sessions that have the words of a memory, as those of release 0.2.0 do, but for those that
+        somebody has reworded."""
         made = self.derived_from(memory.id, links)
         return [record for record in made if record.now.kind == SESSION_RECORD and self._is_untouched(record)]
 
@@ -194,39 +227,29 @@ class Planner:
         yield Put(LoggedPromotion(**msgspec.structs.asdict(entry), run_id=run_id, promoted_at=self.at))
 
     def write_record(self, session_id: str) -> Edits[None]:
-        """Write what a session that has ended leaves to the next ones, if anything, in place of what it left before.
-
-        The record is linked to the memories whose words it has: it is forgotten with the first of them that is.
-        """
+        """Write the record of a session that has ended, in place of the one before: the files that it worked on, which
+        no memory says. A session without any has none."""
         deeds = self.known.session_deeds(session_id, self.operation.project.path)
-        record = None if deeds is None else session_record(deeds)
-        if deeds is None or record is None:
+        if deeds is None or not deeds.files:
             return
-        before = self.known.session_record(session_id)
+        more = f" and {len(deeds.files) - NAMED_FILES} more" if len(deeds.files) > NAMED_FILES else ""
+        files = ", ".join(deeds.files[:NAMED_FILES]) + more
         first = Snapshot(
-            content=record.content,
+            content=f"The session of {moment(deeds.ended_at):%Y-%m-%d %H:%M} UTC worked on {files}.",
             type=type_of_kind(SESSION_RECORD),
             scope="project",
             session_id=session_id,
             importance=RECORD_IMPORTANCE,
-            tags=(HANDOVER,),
             occurred_at=deeds.ended_at,
             kind=SESSION_RECORD,
-            summary=record.summary or None,
             confidence=RECORD_CONFIDENCE,
-            structured=record.about,
+            structured={"prompts": deeds.prompts, "tool_calls": deeds.tool_calls, "files": list(deeds.files)},
         )
+        before = self.known.session_record(session_id)
         if before is None:
-            memory_id = derive_memory_id(f"record\n{session_id}", deeds.ended_at)
-            yield from self.insert(memory_id, first)
+            yield from self.insert(derive_memory_id(f"record\n{session_id}", deeds.ended_at), first)
         else:
-            memory_id = before.id
             yield from self.revise(before, first, "recorded")
-            for link in self.known.links(memory_id):
-                if link.source == memory_id and link.relation == DERIVED:
-                    yield Unlink(memory_id, link.target, DERIVED)
-        for quoted in record.quoted:
-            yield Link(memory_id, quoted, DERIVED, 1.0, self.at)
 
 
 def make_active(memory: Memory, change: str, reason: str, at: float) -> Revise:

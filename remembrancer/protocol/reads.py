@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -31,7 +31,7 @@ without one last."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """The names of the weights of scopes in a recall: six profiles."""
-Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
+Section = Literal["preferences", "project_context", "session_history", "relevant_procedures", "open_ends"]
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -480,7 +480,7 @@ class GatherContext(SessionRequest, frozen=True, tag=True):
 
     task: str = ""
     files: tuple[str, ...] = ()
-    sections: tuple[Section, ...] = ("preferences", "project_context", "session_history", "relevant_procedures")
+    sections: tuple[Section, ...] = get_args(Section)
     limit: int = 30
     characters: int | None = None
 
@@ -509,6 +509,22 @@ class NoteAccess(SessionRequest, frozen=True, tag=True):
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
     """Taken note of; it is written with the next batch."""
+
+
+class FindIds(SessionRequest, frozen=True, tag=True):
+    """Asks for the memories whose ids begin or end with each of these `parts`, forgotten ones included, and for the
+    short forms of `ids`. Answered by `IdsFound`."""
+
+    parts: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+
+class IdsFound(msgspec.Struct, frozen=True, tag=True):
+    """For each part the ids that it may stand for, each with the memory's first words; short forms by whole ids. Ids
+    that are not known have no short form."""
+
+    candidates: dict[str, list[tuple[str, str]]]
+    short: dict[str, str]
 
 
 class Suggest(SessionRequest, frozen=True, tag=True):

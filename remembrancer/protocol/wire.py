@@ -32,10 +32,12 @@ from remembrancer.protocol.reads import (
     DescribeSession,
     DescribeStore,
     EmbeddingState,
+    FindIds,
     FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    IdsFound,
     LinksFound,
     Listed,
     ListMemories,
@@ -154,6 +156,7 @@ GatewayRequest = (
     | GatherContext
     | SearchGraph
     | Suggest
+    | FindIds
     | NoteAccess
     | GetMemory
     | ListMemories
@@ -187,6 +190,7 @@ ToGateway = (
     | ContextGathered
     | GraphFound
     | Suggestions
+    | IdsFound
     | Noted
     | MemoryShown
     | Listed

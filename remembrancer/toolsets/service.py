@@ -99,6 +99,8 @@ class MemoryService(Protocol):
     home: str
     """The place that the status shows while the store is away."""
     store_health: StoreHealth
+    short_ids: dict[tuple[str, str], str]
+    """Short forms of ids that were shown, by the project's id and the whole one."""
 
     async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
         """The store's answer, or its last one to this question with all changes that are known since, or none."""
@@ -130,10 +132,11 @@ class MemoryService(Protocol):
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good, wherever it is, and forget it here. Never queued.
+        """Delete a memory for good, wherever it is, and forget it here.
 
         Raises:
-            MemoryUnavailable, DeadlineExceeded: the store is away, or slow.
+            MemoryUnavailable: the store is away, and nothing was begun.
+            RemembrancerError: it is refused; if `retry_possible`, it goes on by itself as soon as it can.
         """
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:

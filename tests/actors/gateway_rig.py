@@ -16,6 +16,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.store.read_handlers import find_ids
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.view import View
@@ -32,10 +33,12 @@ from remembrancer.protocol.reads import (
     DescribeStore,
     EmbeddingState,
     EmbeddingSummary,
+    FindIds,
     FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    IdsFound,
     LinksFound,
     Listed,
     ListMemories,
@@ -118,6 +121,8 @@ class PlayedStore:
         self.hangs_for: set[str] = set()
         """The ids of projects whose queued writes get no answer."""
         self.answers_nonsense = False
+        self.knows_short_ids = False
+        """While it does not, ids in answers are whole."""
         self.notices: tuple[Notice, ...] = ()
         self.embedding_error: str | None = None
         self.near_by_words: tuple[NearMemory, ...] = ()
@@ -236,6 +241,8 @@ class PlayedStore:
                 return LinksFound(tuple(linked.values()))
             case NoteAccess():
                 return Noted()
+            case FindIds():
+                return find_ids(message, self._view) if self.knows_short_ids else IdsFound({}, {})
             case SearchGraph():
                 return GraphFound(())
         return Refused("memory_unavailable", f"this store does not play {type(message).__name__}")

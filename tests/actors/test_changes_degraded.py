@@ -67,6 +67,22 @@ async def test_changes_without_a_store_are_queued_and_answered_with_what_is_know
         assert "previous_scope" not in unknown
 
 
+async def test_a_short_id_that_was_shown_is_queued_as_the_whole_one(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        async with PlayedStore(rig.paths).open() as store:
+            await rig.until_store_answers()
+            store.knows_short_ids = True
+            short = (await client.store("The harbour is deep"))["memory_id"]
+        await until(lambda: gateway.health().store != "connected")
+        queued = await client.call("update_memory", memory_id=short, content="The harbour is shallow")
+        assert (queued["memory_id"], warned(queued)) == (short, ["queued"])
+        unknown = await client.call("forget_memory", memory_id="ZZZZ")
+        assert (unknown["error"], unknown["field"]) == ("memory_unavailable", "memory_id")
+        async with PlayedStore(rig.paths).open() as store:
+            await until(lambda: store.applied)
+            assert [memory.content for memory in store.memories.values()] == ["The harbour is shallow"]
+
+
 async def test_queued_changes_reach_the_store_in_order_and_those_that_it_refuses_are_kept_aside(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         identity = (await client.store("first"))["memory_id"]

@@ -18,7 +18,6 @@ from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings, promotion_rules
-from remembrancer.memory.handovers import is_session_record
 from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
@@ -31,7 +30,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.kinds import type_of_kind
+from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import DescribeStore, GetMemory, MemoryShown, NoteAccess, Noted, StoreDescription
 from remembrancer.protocol.runs import UndoRun
@@ -97,11 +96,7 @@ class Workplace:
 
     async def memories(self, project: ProjectRef | None = PROJECT, **fields: Any) -> dict[str, Material]:
         found = await all_memories(self.link, ReadMemories(project, **fields))
-        return {memory.id: memory for memory in found if not is_session_record(memory.kind)}
-
-    async def handovers(self) -> list[Material]:
-        found = await all_memories(self.link, ReadMemories(PROJECT))
-        return [memory for memory in found if is_session_record(memory.kind) and memory.status == "active"]
+        return {memory.id: memory for memory in found if memory.kind != SESSION_RECORD}
 
     async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
         return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id), MemoryShown)
@@ -156,25 +151,6 @@ async def test_a_memory_that_is_worth_it_goes_into_the_project_at_the_end_of_its
         assert read.promoted == 1
         assert read.entry is not None
         assert (read.entry.status, read.entry.memories_promoted) == ("completed", 1)
-        assert read.entry.summary is not None
-        assert CONVENTION in read.entry.summary, "it was promoted"
-        assert "coffee" not in read.entry.summary
-        assert "flag" not in read.entry.summary
-
-
-@pytest.mark.parametrize("how", ["forgotten", "reworded"])
-async def test_what_is_forgotten_or_reworded_goes_from_what_its_session_handed_over(home: Path, how: str) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        said = [await place.note(f"step {number} of the export is measured", scope="project") for number in range(25)]
-        open_end = await place.note("Next: measure the export with the data of ACME Corp", scope="project")
-        await place.end()
-        (handover,) = await place.handovers()
-        assert "ACME" in handover.content
-        change = ForgetMemory(open_end, "no longer") if how == "forgotten" else UpdateMemory(open_end, content="Done.")
-        await place.rig.gateway.submit(change_operation("change", change, requested_at=time.time()))
-        assert await place.handovers() == []
-        assert (await place.memories())[said[0]].status == "active"
 
 
 async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:

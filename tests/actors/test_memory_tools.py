@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +61,32 @@ async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
         assert not {"forgotten", "forgotten_at", "forgotten_reason"} & set(answer["memories"][0])
 
 
+async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_memory(rig: Rig) -> None:
+    async with session(rig) as client:
+        short = (await client.store("The lantern is green", scope="session"))["memory_id"]
+        other = (await client.store("The lantern was bought in May"))["memory_id"]
+        assert len(short) == len(other) == 4
+        (first, *_) = (await client.call("recall_memories", query="green lantern"))["memories"]
+        assert first["id"] == short
+        whole = (await client.call("get_memory", memory_id=short.lower()))["id"]
+        assert whole.endswith(short)
+        for part in (whole, whole.removeprefix("memory:"), whole[:-3], whole[-9:]):
+            assert (await client.call("tag_memory", memory_id=part, add=[part[-4:]]))["memory_id"] == short
+        linked = await client.call(
+            "update_memory", memory_id=short, add_links=[{"relation": "related_to", "target": other}]
+        )
+        assert linked["updated_fields"] == ["links"]
+        (link,) = (await client.call("get_memory", memory_id=short))["links"]
+        assert link["target"].endswith(other)
+        missing = await client.call("forget_memory", memory_id="ZZZZ")
+        assert (missing["error"], missing["field"]) == ("not_found", "memory_id")
+        await client.call("forget_memory", memory_id=other)
+        assert (await client.call("restore_memory", memory_id=other))["status"] == "active"
+        async with rig.session("11" * 16, session="another") as intruder:
+            refused = await intruder.call("get_memory", memory_id=short)
+            assert refused["error"] == "not_found"
+
+
 async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig) -> None:
     async with session(rig) as client:
         stored = await client.store("Renew the lantern's licence", due="2030-05-02")
@@ -107,3 +134,32 @@ async def test_what_is_no_open_end_is_neither_due_nor_done(rig: Rig) -> None:
             assert (answer["error"], answer["field"]) == ("invalid_input", field), arguments
         await client.call("update_memory", memory_id=fact, kind="open_end", done=True)
         assert (await client.call("get_memory", memory_id=fact))["done"] is True
+
+
+async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) -> None:
+    async with session(rig) as client:
+        content = "Next (RB-412): ask Jonas; run the backfill; write to Ilse"
+        listed: dict[str, Any] = {"content": content, "due": "2030-05-02", "tags": ["rb"]}
+        stored = await client.call("store_memory", "first", **listed)
+        ids = stored["memory_ids"]
+        assert len(set(ids)) == 3
+        assert (stored["kind"], stored["scope"]) == ("open_end", "project")
+        assert (await client.call("store_memory", "first", **listed))["memory_ids"] == ids
+        assert (await client.call("store_memory", **listed))["memory_ids"] == ids, "the same texts"
+        whole = [await client.call("get_memory", memory_id=each) for each in ids]
+        assert [each["content"] for each in whole] == [
+            *("ask Jonas (RB-412)", "run the backfill (RB-412)", "write to Ilse (RB-412)"),
+        ]
+        assert {each["due"] for each in whole} == {"2030-05-02"}
+        assert {tuple(each["tags"]) for each in whole} == {("rb",)}
+        await client.call("update_memory", memory_id=ids[1], done=True)
+        assert [(await client.call("get_memory", memory_id=each))["done"] for each in ids] == [False, True, False]
+        one = await client.call("store_memory", content="Next: a; b", kind="decision")
+        assert "memory_ids" not in one, "it was said to be no open end"
+
+
+async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:
+    async with session(rig) as client:
+        answer = await client.call("store_memory", content="Next: renew the key; use ghp_" + "aB3" * 12)
+        assert answer["error"] == "invalid_input"
+        assert (await client.call("recall_memories", query="renew the key"))["memories"] == []

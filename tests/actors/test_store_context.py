@@ -59,6 +59,7 @@ async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: Sto
         "project_context": [ports, grpc],
         "session_history": [second, first, noted],
         "relevant_procedures": [deploy],
+        "open_ends": [],
     }
     assert gathered.notices == (), "no question, nothing missed"
     assert not any(section.more for section in gathered.sections)
@@ -154,7 +155,7 @@ async def test_a_session_gathers_nothing_of_another_session_or_project(rig: Stor
     user = await gateway.store("lantern of the user", scope="user", session_id=OTHER_SESSION)
     await gateway.until_embedded()
     await gateway.until_embedded(OTHER_PROJECT)
-    empty: dict[Section, list[str]] = {"relevant_procedures": []}
+    empty: dict[Section, list[str]] = {"relevant_procedures": [], "open_ends": []}
     for task in ("", "lantern"):
         assert ids(await gather(gateway, task=task)) == {
             "preferences": [user],
@@ -210,6 +211,7 @@ async def test_a_section_has_no_more_than_the_limit_and_says_that_there_is_more(
             "project_context": (5, True),
             "session_history": (5, True),
             "relevant_procedures": (0, False),
+            "open_ends": (0, False),
         }
 
 

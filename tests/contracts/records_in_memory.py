@@ -69,9 +69,9 @@ from remembrancer.memory.edits import (
     Revise,
     Row,
     RunChange,
+    SessionDeeds,
     Unlink,
 )
-from remembrancer.memory.handovers import SessionDeeds
 from remembrancer.memory.moves import receive_move, snapshot_of
 from remembrancer.memory.plan import RELATED, carry_out, check_session_limit, plan
 from remembrancer.memory.planner import SIMILAR, Planner, make_active

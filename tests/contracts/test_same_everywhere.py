@@ -32,7 +32,7 @@ from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION
 
 IDS = st.sampled_from(["mem_one", "mem_two", "mem_three", "mem_four"])
 TEXTS = st.sampled_from(["a red lantern", "a blue candle", "next: mend the green torch", "an old bottle"])
-TAGS = st.lists(st.sampled_from(["red", "blue", "handover"]), max_size=2, unique=True).map(tuple)
+TAGS = st.lists(st.sampled_from(["red", "blue", "green"]), max_size=2, unique=True).map(tuple)
 ENTITIES = st.lists(st.builds(EntityRef, st.sampled_from(["Ada", "Bob"]), st.just("person"), st.just("is")), max_size=2)
 NAMED = ENTITIES.map(lambda found: tuple(dict.fromkeys(found)))
 RELATIONS = st.sampled_from(["supersedes", "related_to", "supports", "derived_from"])

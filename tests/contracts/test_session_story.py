@@ -5,16 +5,34 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.contract import Records, SessionStory
+from remembrancer.actors.store.records.contract import Filters, Records, SessionStory
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS, describe_session
-from remembrancer.memory.handovers import is_session_record
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.runs import ApplyRun, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import Applied, Change, EntityRef, ForgetMemory, Operation
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    EntityRef,
+    EraseMemory,
+    ForgetMemory,
+    ImportMemory,
+    MemoryLink,
+    Operation,
+    PortableMemory,
+)
 from tests.contracts.records_factories import RecordsFactory, work_of
-from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+from tests.operations import (
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
 
 
 @pytest.fixture
@@ -125,8 +143,7 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
     records.apply([Operation("o9", PROJECT, SESSION, REQUESTED_AT, run)])
     told = describe_session([SessionStory(None, {}, {}, {}), records.session_story(SESSION)])
     assert (told.status, told.memories_promoted) == ("completed", 2)
-    assert told.summary is not None
-    assert told.summary.endswith("UTC. Prompts: 1, tool calls: 2.")
+    assert told.summary is None, "it worked on no file"
     assert (told.turns, told.tool_calls, told.tool_failures) == (2, 2, 1)
 
 
@@ -177,43 +194,63 @@ def record_of(records: Records, session_id: str = SESSION) -> str | None:
     return entry.summary
 
 
-@pytest.mark.needs("events")
-def test_the_record_is_there_with_the_end_and_quotes_nothing_that_a_session_kept_to_itself(records: Records) -> None:
+def edited(*paths: str) -> Operation:
+    """What a session edited, which is told after a turn of its user."""
     turns = (Turn("user", "thanks, looks good. Next: write a haiku about autumn", REQUESTED_AT),)
-    calls = (ToolCall("Edit", REQUESTED_AT, {"file_path": f"{PROJECT.path}/src/app.py", "old": "marigold"}),)
+    calls = (ToolCall("Edit", REQUESTED_AT, {"file_path": path, "old": "marigold"}) for path in paths)
+    return Operation(f"events {paths}", PROJECT, SESSION, REQUESTED_AT, RecordEvents(SESSION, turns, tuple(calls)))
+
+
+@pytest.mark.needs("events")
+def test_the_record_of_a_session_says_what_no_memory_says(records: Records) -> None:
     records.apply(
         [
             store_operation("own", "Next: tell nobody about marigold", scope="session"),
             store_operation("told", "The cache is warm. Next: measure it with 1 GB", scope="project"),
-            Operation("events", PROJECT, SESSION, REQUESTED_AT, RecordEvents(SESSION, turns, calls)),
+            edited("/etc/hosts", f"{PROJECT.path}/src/app.py", f"{PROJECT.path}/src/app.py"),
         ]
     )
     end(records)
-    said = record_of(records)
-    assert said is not None
-    assert "Open: Next: measure it with 1 GB." in said
-    assert "Kept to itself: 1. Prompts: 1, tool calls: 1. Files: src/app.py." in said
-    for word in ("marigold", "haiku", "warm"):
-        assert word not in said
+    assert record_of(records) == "The session of 2023-11-14 22:13 UTC worked on src/app.py, /etc/hosts."
 
 
 @pytest.mark.needs("events")
 def test_a_session_that_ends_again_has_one_record(records: Records) -> None:
-    records.apply([store_operation("first", "Next: measure the cache", scope="project")])
+    records.apply([edited("a.py")])
     end(records)
-    records.apply([store_operation("second", "Still to do: the docs", scope="project")])
+    records.apply([edited(*(f"b{number}.py" for number in range(8)), "b0.py", "a.py")])
     end(records, at=REQUESTED_AT + 60)
-    found = records.materials(ReadMemories(None)).memories
-    (record,) = [each for each in found if is_session_record(each.kind)]
-    assert "measure the cache" in record.content
-    assert "the docs" in record.content
-    assert set(record.derived_from) == {each.id for each in found} - {record.id}
+    (record,) = records.materials(ReadMemories(None)).memories
+    assert record.kind == SESSION_RECORD
     assert record_of(records) == record.content
+    assert record.content.endswith("worked on a.py, b0.py, b1.py, b2.py, b3.py, b4.py, b5.py, b6.py and 1 more.")
 
 
 @pytest.mark.needs("events")
-def test_a_session_that_kept_everything_to_itself_leaves_no_record(records: Records) -> None:
-    records.apply([store_operation("own", "Next: tell nobody", scope="session")])
+def test_a_session_without_files_leaves_no_record(records: Records) -> None:
+    records.apply([store_operation("told", "Next: measure it"), edited()])
     end(records)
     assert record_of(records) is None
     assert len(records.materials(ReadMemories(None)).memories) == 1
+
+
+@pytest.mark.parametrize("change", [ForgetMemory, EraseMemory])
+def test_a_record_of_release_0_2_0_goes_with_the_memory_that_it_quotes(
+    records: Records, change: type[ForgetMemory | EraseMemory]
+) -> None:
+    quoted = store_operation("quoted", "Next: measure the export of ACME")
+    link = MemoryLink(memory_id_of(quoted), "derived_from", 1.0, REQUESTED_AT)
+    record = PortableMemory(
+        id=memory_id_of(store_operation("record", "record")),
+        content="Where the session stopped. Open: Next: measure the export of ACME.",
+        type="episodic",
+        kind=SESSION_RECORD,
+        scope="project",
+        session_id=SESSION,
+        created_at=REQUESTED_AT,
+        updated_at=REQUESTED_AT,
+        links=(link,),
+    )
+    records.apply([quoted, change_operation("import", ImportMemory(record))])
+    records.apply([change_operation("change", change(memory_id_of(quoted)))])
+    assert records.top(Filters(SESSION), "latest", 9) == []

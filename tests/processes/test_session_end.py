@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -13,7 +15,7 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
-from bench.client import StdioClient
+from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.gateway_link import END
 from remembrancer.protocol.paths import RuntimePaths
@@ -22,7 +24,6 @@ from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
 from tests.patience import PATIENCE_S, until
 from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge
 from tests.runtime import Runtime, Session, command
-from tests.runtime import until as until_true
 
 pytestmark = pytest.mark.anyio
 
@@ -122,29 +123,17 @@ async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
     return heard
 
 
-async def test_a_client_that_starts_at_once_is_given_what_the_last_session_handed_over(
+async def test_a_client_that_starts_at_once_is_given_the_open_ends_of_the_last_session(
     home: Path, without_embedders: None
 ) -> None:
     """Nothing is waited for: no grace time, no vector, no work in the background."""
     async with Session(home) as client:
-        await client.store("Next: measure the index on invoices", scope="project", type="episodic")
-        await client.store("the test account is called marigold", scope="session", type="episodic")
+        await client.store("Next: measure the index on invoices", scope="project", kind="open_end")
+        await client.store("Next: pay for the marigold", scope="session", kind="open_end")
     async with Session(home) as client:
-        said = await until_handed_over(client, "stopped. Open: Next: measure the index on invoices")
-    assert "marigold" not in said
-
-
-async def until_handed_over(client: StdioClient, words: str) -> str:
-    """The context of a session, once the end of the one before has been written down."""
-    blocks = [""]
-
-    async def is_handed_over() -> bool:
-        context = await client.call("get_memory_context", sections=["session_history", "project_context"])
-        blocks.append(context["context_block"])
-        return words in blocks[-1]
-
-    await until_true(is_handed_over)
-    return blocks[-1]
+        context = (await client.call("get_memory_context"))["context_block"]
+    assert "measure the index on invoices" in context
+    assert "marigold" not in context
 
 
 async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted(
@@ -159,13 +148,36 @@ async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted
         done = await anyio.to_thread.run_sync(lambda: command(*hook, home=home, stdin=json.dumps(prompt)))
         assert done.returncode == 0
         await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
-    async with Session(home, cwd=tmp_path) as client:
-        await until_handed_over(client, "Open: Next: paint the cellar. Next: open")
+    async with Session(home, cwd=tmp_path):
         erase = ["erase", memory_id, "--yes", "--json"]
         done = await anyio.to_thread.run_sync(lambda: command(*erase, home=home, directory=tmp_path))
         assert json.loads(done.stdout)["erased"][0]["status"] == "erased"
-        await until_handed_over(client, "Open: Next: paint the cellar.")
     await Runtime(home).down()
+    assert files_with(home, b"marigold") == []
+
+
+async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
+    home: Path, tmp_path: Path, without_embedders: None
+) -> None:
+    secret = "the vault opens with marigold"
+    runtime = Runtime(home)
+    async with Session(home, cwd=tmp_path, environ={"REMEMBRANCER_SESSION_ID": "session:vault"}) as client:
+        await client.store("this makes the file", scope="project")
+        memory_id = (await client.store(secret, scope="user"))["memory_id"]
+        prompt = {"session_id": "session:vault", "cwd": str(tmp_path), "prompt": f"Do this: {secret}!"}
+        hook = partial(command, "hook", "UserPromptSubmit", home=home, stdin=json.dumps(prompt))
+        assert (await anyio.to_thread.run_sync(hook)).returncode == 0
+        await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
+        await client.call("recall_memories", query=secret)
+        project = RuntimePaths(home).project_database(project_of(tmp_path).id)
+        with closing(sqlite3.connect(project, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # the memory goes, and what quotes it cannot
+            erase = partial(command, "erase", memory_id, "--yes", home=home, directory=tmp_path)
+            assert (await anyio.to_thread.run_sync(erase)).returncode != 0
+            await anyio.to_thread.run_sync(runtime.kill, "gateway")
+            await anyio.to_thread.run_sync(runtime.kill, "store")
+        await until(lambda: not RuntimePaths(home).erasing.exists())
+    await runtime.down()
     assert files_with(home, b"marigold") == []
 
 

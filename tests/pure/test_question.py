@@ -22,7 +22,6 @@ def test_a_plain_question_has_its_words_and_nothing_else() -> None:
     question = read("Which port does the gateway have?")
     assert [each[0].words for each in question.units] == ["port", "gateway"]
     assert (tuple(question.windows), question.period, question.vector) == ((), None, None)
-    assert not question.of_sessions
     assert (question.asked.asked_at, question.asked.is_message, question.asked.of_the_user) == (NOW, False, False)
 
 
@@ -39,22 +38,22 @@ def test_what_is_valid_is_asked_for_at_the_time_of_the_question() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "is_message", "of_the_user", "of_sessions", "of_a_period"),
+    ("query", "is_message", "of_the_user", "of_a_period"),
     [
-        ("I am back at it. What was next for the lantern?", True, True, False, False),
-        ("Which colour do I like?", False, True, False, False),
-        ("What did you recommend to me?", False, False, False, False),
-        ("where did we stop last time?", False, True, True, False),
-        ("What did we decide this week?", False, True, False, True),
-        ("What did we decide about Kafka this week?", False, True, False, False),
+        ("I am back at it. What was next for the lantern?", True, True, False),
+        ("Which colour do I like?", False, True, False),
+        ("What did you recommend to me?", False, False, False),
+        ("where did we stop last time?", False, True, False),
+        ("What did we decide this week?", False, True, True),
+        ("What did we decide about Kafka this week?", False, True, False),
     ],
 )
-def test_a_question_is_a_message_or_of_the_user_or_of_sessions_or_of_a_period(
-    query: str, is_message: bool, of_the_user: bool, of_sessions: bool, of_a_period: bool
+def test_a_question_is_a_message_or_of_the_user_or_of_a_period(
+    query: str, is_message: bool, of_the_user: bool, of_a_period: bool
 ) -> None:
     question = read(query)
     assert (question.asked.is_message, question.asked.of_the_user) == (is_message, of_the_user)
-    assert (question.of_sessions, question.period is not None) == (of_sessions, of_a_period)
+    assert (question.period is not None) == of_a_period
 
 
 def test_a_question_without_a_word_has_nothing_to_look_for() -> None:

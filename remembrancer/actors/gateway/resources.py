@@ -15,9 +15,10 @@ import msgspec
 
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.memory.limits import moment
+from remembrancer.memory.short_ids import id_or_part
 from remembrancer.memory.text import counted, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
+from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.reads import (
     ContextGathered,
     DescribeSession,
@@ -49,9 +50,9 @@ _ESCAPED_COLON: Final = ("%3A", "%3a")
 
 
 def memory_id_of(uri: str) -> str | None:
-    """The id of the memory that a URI names, with its prefix; None when it names none.
+    """The id of the memory that a URI names, with its prefix, or a part of the id; None when it names none.
 
-    The id may have its prefix or not, and a client may have escaped the colon.
+    A client may have escaped the colon.
     """
     if not uri.startswith(MEMORY_START):
         return None
@@ -59,7 +60,7 @@ def memory_id_of(uri: str) -> str | None:
     for escaped in _ESCAPED_COLON:
         text = text.replace(escaped, ":", 1)
     try:
-        return parse_memory_id(text)
+        return id_or_part(text, field="uri")
     except InvalidInput:
         return None
 

@@ -20,6 +20,7 @@ import msgspec
 
 from remembrancer.actors.migrations import Schema, Step, drop_copies
 from remembrancer.memory.credentials import masked
+from remembrancer.memory.short_ids import part_of_id
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.errors import RemembrancerError
 
@@ -56,6 +57,9 @@ SCHEMA: Final = Schema(
     """,
     )
 )
+_HAS_PART: Final = """
+    :memory_id IN (substr(memory_id, -length(:memory_id)), substr(memory_id, 8, length(:memory_id)))
+"""
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -161,31 +165,38 @@ class ShownLog:
         except (sqlite3.Error, OSError, RemembrancerError) as error:
             logger.warning("what was shown cannot be noted", extra={"reason": str(error)})
 
-    def erase(self, memory_ids: Sequence[str], quotes: Sequence[str]) -> None:
-        """Forget that memories were ever shown, and all questions in which one of the quotes begins."""
+    def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
+        """Forget that memories were ever shown, and all questions of a project in which one of the quotes begins.
+
+        Raises:
+            sqlite3.Error, RemembrancerError: it cannot be done, or not all of it.
+        """
         if self._pending:
             self.flush()
         if self._path.exists():
             with _opened(self._path) as connection:
                 connection.executemany("DELETE FROM shown WHERE memory_id = ?", [(each,) for each in memory_ids])
-                beginnings = {(quote[:QUOTED],) for quote in quotes}  # a long question has lost its end
-                connection.executemany("UPDATE shown SET question = '' WHERE instr(question, ?)", beginnings)
+                beginnings = {(project, quote[:QUOTED]) for quote in quotes}  # a long question has lost its end
+                forget = "UPDATE shown SET question = '' WHERE project = ? AND instr(question, ?)"
+                connection.executemany(forget, beginnings)
         drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
 
     def read(
         self, *, project: str = "", memory_id: str = "", session_id: str = "", since: float = 0.0, limit: int = 100
     ) -> list[Shown]:
-        """The latest showings first: of a project, a memory, a session, or all."""
+        """The latest showings first: of a project, a memory (by its id or a part of it), a session, or all."""
         if self._pending:
             self.flush()
         if not self._path.exists():
             return []
         given = {"project": project, "memory_id": memory_id, "session_id": session_id}
         wanted = {name: value for name, value in given.items() if value}
-        clauses = " AND ".join([*(f"{name} = ?" for name in wanted), "at >= ?"])
+        clauses = " AND ".join([*(f"{name} = :{name}" for name in wanted), "at >= :since"])
+        if part_of_id(memory_id):
+            clauses = clauses.replace("memory_id = :memory_id", _HAS_PART)
         with _opened(self._path) as connection:
-            asked = f"SELECT * FROM shown WHERE {clauses} ORDER BY at DESC, place LIMIT ?"  # noqa: S608 - our names
-            return [Shown(*row) for row in connection.execute(asked, (*wanted.values(), since, limit))]
+            asked = f"SELECT * FROM shown WHERE {clauses} ORDER BY at DESC, place LIMIT :limit"  # noqa: S608 - our names
+            return [Shown(*row) for row in connection.execute(asked, {**wanted, "since": since, "limit": limit})]
 
     def by_day(self, project: str, since: float) -> dict[int, DayShown]:
         """The figures of a project, by the day since the epoch (UTC)."""

@@ -18,6 +18,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
 from remembrancer.actors.gateway.recent_writes import RecentWrites, Write
 from remembrancer.actors.gateway.resources import GRAPH, PREFERENCES, STATUS, SUMMARY, Content, memory_id_of
+from remembrancer.memory.short_ids import has_part
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory, WriteNote
@@ -150,7 +151,8 @@ def concerns(operation: Operation, uri: str, project_id: str, session_id: str) -
         return owner is None or session_id in (owner, operation.session_id)
     if uri in (STATUS, GRAPH):
         return True
-    return memory_id is None or memory_id_of(uri) == memory_id
+    named = memory_id_of(uri) or ""
+    return memory_id is None or memory_id == named or (bool(named) and has_part(memory_id, named))
 
 
 LOOK_S: Final = 2.0

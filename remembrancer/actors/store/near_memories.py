@@ -24,7 +24,6 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
-from remembrancer.memory.handovers import HANDOVER
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory
 
@@ -115,7 +114,6 @@ def _nameable(memories: Mapping[int, MemoryRecord], content: str) -> dict[int, M
         for number, memory in memories.items()
         if memory.content != content
         and not memory.forgotten
-        and HANDOVER not in memory.tags
         and memory.kind != SESSION_RECORD
         and (memory.valid_until is None or memory.valid_until > now)
     }

@@ -38,6 +38,8 @@ from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
+from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short_forms
+from remembrancer.memory.text import first_words
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -58,10 +60,12 @@ from remembrancer.protocol.reads import (
     EmbeddingState,
     EmbeddingSummary,
     Filters,
+    FindIds,
     FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    IdsFound,
     LinksFound,
     Listed,
     ListMemories,
@@ -90,6 +94,8 @@ DEFAULT_DEADLINE_S: Final = 5.0
 RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
 """Of the memories of a recall of which parts are to be shown, as many as a budget of tokens allows."""
 
+CANDIDATE_WORDS: Final = 8
+"""Words of a memory by which it is told from others whose ids are alike."""
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' puts a backup in its place"
 
 T = TypeVar("T")
@@ -144,6 +150,7 @@ class ReadHandlers:
             AwaitEmbedding: self._await_embedding,
             SearchGraph: self._search_graph,
             Suggest: self._suggest,
+            FindIds: self._find_ids,
             GatherContext: self._gather_context,
             NoteAccess: self._note_access,
             DescribeStore: self._describe,
@@ -235,6 +242,10 @@ class ReadHandlers:
     async def _suggest(self, request: Suggest, _context: RequestContext) -> Suggestions:
         suggested, _ = await self.answer(request.project, lambda view: suggest(request, view))
         return suggested
+
+    async def _find_ids(self, request: FindIds, _context: RequestContext) -> IdsFound:
+        found, _ = await self.answer(request.project, lambda view: find_ids(request, view))
+        return found
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
@@ -413,6 +424,22 @@ def total_counts(all_counts: Sequence[Counts]) -> Counts:
 def _page(view: View, request: ListMemories) -> Listed:
     memories, cut = first_that_fit(view.listed(request))
     return Listed(memories, cut=cut)
+
+
+def find_ids(request: FindIds, view: View) -> IdsFound:
+    """The memories that parts of ids may stand for, and the short forms of whole ids."""
+    known = view.ids_with(keys_of([*request.parts, *(each[-LEAST:] for each in request.ids)]))
+    filters = Filters(request.session_id, include_forgotten=True)
+    candidates: dict[str, list[tuple[str, str]]] = {}
+    for part in request.parts:
+        seen = view.visible([each for each in known if has_part(each, part)], filters)
+        ids = dict(sorted((memory_id, ref) for ref, (memory_id, _) in seen.items()))
+        named = view.load(list(ids.values())[:NAMED], filters)
+        candidates[part] = [
+            (memory_id, first_words(named[ref].content, CANDIDATE_WORDS) if ref in named else "")
+            for memory_id, ref in ids.items()
+        ]
+    return IdsFound(candidates, short_forms(request.ids, known))
 
 
 def show_memory(

@@ -13,7 +13,7 @@ class FactToGet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
 
 
-@tool("One memory, with its history.", read_only=True, is_short_form=True)
+@tool("One memory, with its history.", read_only=True, is_short_form=True, shows_whole_ids=True)
 async def get_memory(call: Call, arguments: FactToGet) -> Answer:
     """Show a memory whole."""
     return await get_whole(call, GetMemoryArguments(arguments.id))

@@ -23,12 +23,14 @@ HEADINGS: Final[dict[Section, str]] = {
     "project_context": "### Project Knowledge",
     "session_history": "### Recent Session",
     "relevant_procedures": "### Relevant Procedures",
+    "open_ends": "### Open Ends",
 }
 SHARES: Final[dict[Section, float]] = {
     "preferences": 0.3,
     "project_context": 0.35,
     "session_history": 0.2,
     "relevant_procedures": 0.15,
+    "open_ends": 0.2,
 }
 """The share of each section in the budget, where all have something. What one leaves over goes to the others, in this
 order."""

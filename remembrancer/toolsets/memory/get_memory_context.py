@@ -163,8 +163,10 @@ def _joined(
 def _section_of(memory: RecalledMemory, match: float, request: GatherContext) -> Section | None:
     """The section of a memory, among those that are asked for; None where nothing speaks for it."""
     wanted = request.sections
-    if memory.status == "archived":
+    if memory.status == "archived" or memory.done:
         return None
+    if memory.is_open and "open_ends" in wanted:
+        return "open_ends"
     if memory.scope == "session":
         return "session_history" if "session_history" in wanted else None
     if memory.type == "procedural" and "relevant_procedures" in wanted:

@@ -522,6 +522,9 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         """The number of all memories that are not forgotten, and for each phrase that `most` memories have at most, and
         one at least, those that have it, whosever they are."""
 
+    def ids_with(self, keys: Collection[str]) -> list[str]:
+        """The ids of memories of which one of these keys is the first or the last four characters."""
+
     @property
     def graph(self) -> GraphRecords:
         """The entities that its memories name, and their edges."""
@@ -581,9 +584,6 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
     def scrub(self, memory_id: str) -> bool:
         """Take out what is left of an erased memory, also from the file's own log; whether anything was. One of that
         id that is here stays as it is."""
-
-    def texts_of(self, memory_id: str, session_id: str) -> tuple[str, ...]:
-        """All that a memory has said in its versions, for a session that may see it; else nothing."""
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
         """Delete the turns and tool calls that have one of these in them; how many. From the writer thread."""

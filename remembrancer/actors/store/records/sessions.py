@@ -12,7 +12,7 @@ import msgspec
 from remembrancer.actors.store.records.contract import SessionStart, SessionStory
 from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
-from remembrancer.memory.handovers import FILE_ARGUMENTS, MOST_LISTED, SessionDeeds, StoredMemory
+from remembrancer.memory.edits import SessionDeeds
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.consolidation import ToolUse
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD
@@ -26,6 +26,9 @@ _COLUMNS: Final = f"""{_REGISTERED}, (
     AND m.kind = '{SESSION_RECORD}' AND m.forgotten_at IS NULL
     ORDER BY m.number DESC LIMIT 1), client"""  # noqa: S608 - our names
 """The columns of a `SessionEntry`. Its summary is what its record says."""
+FILE_ARGUMENTS: Final = ("file_path", "notebook_path", "path")
+"""The arguments of a client's own tools that name a file."""
+MOST_FILES: Final = 50
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
@@ -36,30 +39,10 @@ def session_record_of(query: Query, session_id: str) -> MemoryRow | None:
 
 
 def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
-    """The deeds of a session that its project may know; None for a session that goes on. `root` is the project's
-    path."""
+    """The work of a session that has ended; None for one that goes on. `root` is the project's path."""
     ended = query("SELECT ended_at FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,))
     if not ended:
         return None
-    ended_at = ended[0][0]
-    rows = query(
-        """SELECT m.id, m.content, m.kind, m.tags, EXISTS (
-               SELECT 1 FROM promotion_log WHERE memory_id = m.id AND from_scope = 'session')
-           FROM memories AS m WHERE m.session_id = ? AND m.scope = 'project' AND m.forgotten_at IS NULL
-           AND m.status = 'active' AND m.kind != ?
-           AND NOT EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from')
-           ORDER BY m.importance DESC, m.number DESC""",
-        (session_id, SESSION_RECORD),
-    )
-    stored = [
-        StoredMemory(memory_id, content, kind, _decode_names(tags), bool(is_promoted))
-        for memory_id, content, kind, tags, is_promoted in rows
-    ]
-    ((kept,),) = query(
-        """SELECT count(*) FROM memories WHERE session_id = ? AND scope = 'session' AND forgotten_at IS NULL
-           AND status != 'promoted'""",
-        (session_id,),
-    )
     ((prompts,),) = query("SELECT count(*) FROM turns WHERE session_id = ? AND role = 'user'", (session_id,))
     ((calls,),) = query("SELECT count(*) FROM tool_calls WHERE session_id = ?", (session_id,))
     used = query(
@@ -67,11 +50,11 @@ def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
                SELECT json_extract(arguments, '$.' || name.value) AS file
                FROM tool_calls, json_each(?) AS name WHERE session_id = ?)
            WHERE typeof(file) = 'text' AND file != '' GROUP BY file ORDER BY 2 DESC, 1 LIMIT ?""",
-        (encode_json(FILE_ARGUMENTS).decode(), session_id, MOST_LISTED),
+        (encode_json(FILE_ARGUMENTS).decode(), session_id, MOST_FILES),
     )
     inside = root.removesuffix(".git").rstrip("/") + "/"
     files = tuple(dict.fromkeys(file.removeprefix(inside) for file, _ in used))
-    return SessionDeeds(ended_at, stored, kept, prompts, calls, files)
+    return SessionDeeds(ended[0][0], prompts, calls, files)
 
 
 def read_sessions(query: Query) -> list[SessionEntry]:

@@ -54,9 +54,9 @@ from remembrancer.memory.edits import (
     Row,
     Run,
     RunChange,
+    SessionDeeds,
     Unlink,
 )
-from remembrancer.memory.handovers import SessionDeeds
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.plan import carry_out, check_session_limit, plan
 from remembrancer.memory.planner import SIMILAR, make_active

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -14,18 +15,16 @@ from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
 from remembrancer.actors.store.records.contract import USER, Belongings, BrowsedRows, Outcome, R, T
 from remembrancer.actors.store.records.found_entities import find_entities
-from remembrancer.actors.store.records.memory_rows import read_history, read_memory
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied, read_rows
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
-from remembrancer.memory.changes import is_visible
 from remembrancer.memory.edits import AppliedOperation, Edits, Put
 from remembrancer.memory.moves import receive_move
-from remembrancer.memory.plan import carry_out, texts_of
+from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
@@ -48,6 +47,10 @@ UNACCEPTABLE: Final = (
 )
 """The errors that are the fault of an operation itself, and not of the file."""
 
+_IDS_WITH: Final = """
+    SELECT id FROM memories WHERE substr(id, -4) IN (SELECT value FROM json_each(?1))
+        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1))
+"""
 logger = logging.getLogger(__name__)
 
 
@@ -168,15 +171,6 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             self._file.leave_nothing()
         return found
 
-    def texts_of(self, memory_id: str, session_id: str) -> tuple[str, ...]:
-        def read(query: Query) -> tuple[str, ...]:
-            found = read_memory(query, memory_id)
-            if found is None or not is_visible(found.now.scope, found.now.session_id, session_id):
-                return ()
-            return texts_of(found.now, read_history(query, found.id))
-
-        return self._file.read_together(read)
-
     def drop_quotes(self, quotes: Sequence[str]) -> int:
         with self._edits() as edits:
             dropped = edits.drop_quotes(quotes)
@@ -209,6 +203,11 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         find = "SELECT number FROM memories WHERE id = ?1 UNION ALL SELECT memory FROM aliases WHERE alias = ?1"
         rows = self._file.read(find, (memory_id,))
         return int(rows[0][0]) if rows else None
+
+    def ids_with(self, keys: Collection[str]) -> list[str]:
+        wanted = json.dumps(list(keys))
+        rows = self._file.read(_IDS_WITH, (wanted,))
+        return [memory_id for (memory_id,) in rows]
 
     def outcome_of(self, operation_id: str) -> Applied | None:
         return self._file.read_together(lambda query: read_applied(query, operation_id))

@@ -1,10 +1,11 @@
-"""The memories that a session should know for its task, in four sections.
+"""The memories that a session should know for its task, in five sections.
 
-A memory is in one section only. A session's own memories are its history. A procedural memory belongs to the relevant
-procedures if it matches the task; without a task the project's do, and the user's are preferences (if that section is
-wanted). What is left of the user's semantic and procedural memories are preferences, what is left of the project's is
-project knowledge. What is archived or not valid any more is in no section, nor is a memory that was merged into one
-that the session may see. One that a summary stands for (`consolidated`) is shown where a section has nothing else.
+A memory is in one section only. Open ends have one of their own until they are done. A session's own memories are its
+history. A procedural memory belongs to the relevant procedures if it matches the task; without a task the project's do,
+and the user's are preferences (if that section is wanted). What is left of the user's semantic and procedural memories
+are preferences, what is left of the project's is project knowledge. What is archived or not valid any more is in no
+section, nor is a memory that was merged into one that the session may see. One that a summary stands for
+(`consolidated`) is shown where a section has nothing else.
 """
 
 from __future__ import annotations
@@ -14,21 +15,21 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, get_args
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.once import as_recalled
-from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
+from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.memory.decay import has_ended, recency
-from remembrancer.memory.handovers import HANDOVER, is_session_record
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.kinds import Kind, Status
+from remembrancer.protocol.kinds import SESSION_RECORD, Kind, Status
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,
     GatherContext,
+    ListedMemory,
     Notice,
     Order,
     Recall,
@@ -39,8 +40,10 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.writes import MemoryType, Scope
 
-SECTIONS: Final[tuple[Section, ...]] = ("preferences", "project_context", "session_history", "relevant_procedures")
-TAKES_FIRST: Final[tuple[Section, ...]] = ("relevant_procedures", "preferences", "project_context", "session_history")
+SECTIONS: Final = get_args(Section)
+TAKES_FIRST: Final[tuple[Section, ...]] = (
+    *("open_ends", "relevant_procedures", "preferences", "project_context", "session_history"),
+)
 """Which section has a memory that several have found."""
 PREFERENCE_TYPES: Final[tuple[MemoryType, ...]] = ("semantic", "procedural")
 IMPORTANCE_SHARE: Final = 0.5
@@ -154,6 +157,7 @@ class Gathering:
             "project_context": self._project_context,
             "session_history": self._session_history,
             "relevant_procedures": self._relevant_procedures,
+            "open_ends": self._open_ends,
         }
         wanted = [name for name in SECTIONS if name in self._request.sections]
         found = dict(zip(wanted, await asyncio.gather(*(searches[name]() for name in wanted)), strict=True))
@@ -193,25 +197,21 @@ class Gathering:
         if self._task:  # rules are said with the preferences, and not again with every prompt
             rest = Finds(_standing(rest.memories) if "preferences" in self._request.sections else [])
         known = _once([*matches.memories, *of_files.memories, *rest.memories])
-        if "session_history" in self._request.sections:
-            known = [each for each in known if HANDOVER not in each.tags]
         named = self._files.are_named_in
         known.sort(key=lambda each: 0 if self._files.is_source(each.source.file) else 2 - named(each.content))
         return Finds(known, more=matches.more or of_files.more or rest.more)
 
     async def _session_history(self) -> Finds:
-        """This session's memories, what happened before the rest, the latest first, and where the last ones stopped."""
+        """This session's memories, what happened before the rest, the latest first."""
         events = await self._top(("session",), ("episodic",), order="latest")
         if events.more or len(events.memories) >= self._request.limit:
             return events
         others = await self._top(("session",), ("semantic", "procedural"), order="latest")
-        if "project_context" not in self._request.sections:  # it is this session's own that is asked for
-            return Finds(events.memories + others.memories, more=others.more)
-        found = await self._top(("project",), (), order="latest", tags=(HANDOVER,))
-        left = found.memories[:HANDOVERS]
-        if self._task:  # one will do: the latest that says what is open, or else the latest
-            left = sorted(left, key=lambda each: is_session_record(each.kind) and not each.summary)[:1]
-        return Finds(events.memories + others.memories + left, more=others.more)
+        return Finds(events.memories + others.memories, more=others.more)
+
+    async def _open_ends(self) -> Finds:
+        """The open ends that are not done, whatever the task is, by their due dates."""
+        return await self._top(("session", "project", "user"), (), order="due")
 
     async def _recall(
         self,
@@ -235,13 +235,18 @@ class Gathering:
         )
         answer, _ = await recall(request, view, self._vector_of_task, self._threads, self._now, self._weights)
         self._notices.extend(notice for notice in answer.notices if notice not in self._notices)
-        useful = [memory for memory in answer.memories if self._is_useful(memory.status, memory.valid_until)]
+        useful = [memory for memory in answer.memories if self._is_wanted(memory)]
         if self._task and "project" in scopes:  # what is so of the user bears on tasks that do not name it
             useful = [*useful[:TOLD], *filter(self._bears_on_task, useful[TOLD:])]
         return Finds(useful, more=answer.total_matched > len(answer.memories))
 
     def _bears_on_task(self, memory: RecalledMemory) -> bool:
         return memory.scores.relevance >= LEAST or self._files.are_named_in(memory.content)
+
+    def _is_wanted(self, memory: ListedMemory) -> bool:
+        """True if a memory has a place in this context."""
+        is_over = memory.done or memory.kind == SESSION_RECORD
+        return not is_over and self._is_useful(memory.status, memory.valid_until)
 
     def _is_useful(self, status: Status, valid_until: float | None) -> bool:
         """True if a memory has a place in a context at all."""
@@ -279,7 +284,7 @@ class Gathering:
             firsts = self._view.within(scopes).first(filters, order, limit + 1)
             of_each = [self._loaded(refs, filters, times) for refs in firsts]
             found = [memory for finds in of_each for memory in finds.memories]
-            found.sort(key=lambda each: (order == "latest" or each.importance, _happened_at(each)), reverse=True)
+            found.sort(key=lambda each: each.place_in(order), reverse=True)
             found.sort(key=lambda each: each.status in STOOD_FOR)
             return Finds(found[:limit], more=len(found) > limit or any(finds.more for finds in of_each))
 
@@ -310,7 +315,7 @@ class Gathering:
             part = refs[start : start + LOADED_AT_ONCE]
             known = self._view.load(part, filters)
             for record in (known[ref] for ref in part if ref in known):
-                if self._is_useful(record.status, record.valid_until):
+                if self._is_wanted(record):
                     recent = recency(_happened_at(record), self._now)
                     final = self._weights.final(0.0, record.importance, recent)  # nothing was asked: no relevance
                     scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)

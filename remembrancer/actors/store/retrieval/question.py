@@ -10,7 +10,6 @@ import msgspec
 from remembrancer.actors.store.records.contract import Filters, Phrase, Vectors
 from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_and_units
 from remembrancer.memory.features import Asked
-from remembrancer.memory.handovers import asks_where_it_stopped
 from remembrancer.memory.ranking import asks_of_the_user, is_message
 from remembrancer.memory.times.period_questions import PeriodQuestion, asks_for_period
 from remembrancer.memory.times.windows import TimeWindow, time_windows, zone_of
@@ -36,8 +35,6 @@ class Question:
     asked: Asked
     period: PeriodQuestion | None
     """It asks for everything of those times."""
-    of_sessions: bool
-    """It asks where sessions stopped, or what is next: their records answer it, and no other question."""
     vector: Vectors | None = None
 
 
@@ -59,5 +56,4 @@ def read_question(request: Recall, now: float) -> Question:
         windows,
         Asked(asked_at, is_message(request.query), asks_of_the_user(request.query)),
         asks_for_period(request.query) if windows else None,
-        asks_where_it_stopped(request.query),
     )

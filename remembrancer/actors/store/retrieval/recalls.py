@@ -23,7 +23,6 @@ from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.view import Ref, Rows, View, Words
 from remembrancer.memory.decay import has_ended, recency
 from remembrancer.memory.features import NAMES, Candidates, Column, coverage, rarity, standing
-from remembrancer.memory.handovers import HANDOVER, is_session_record
 from remembrancer.memory.pagerank import DAMPING, personal_pagerank
 from remembrancer.memory.profiles import PROFILES, scope_shares
 from remembrancer.memory.ranking import (
@@ -38,11 +37,15 @@ from remembrancer.memory.ranking import (
 )
 from remembrancer.memory.times.windows import nearness
 from remembrancer.protocol.errors import EmbeddingUnavailable
+from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores
 from remembrancer.protocol.tracing import current
 
-HANDOVERS: Final = 3
-"""Sessions of which is told where they stopped."""
+MOST_OF_A_TIME: Final = 200
+"""Memories that are weighed for a question that asks for all of a time: the most important."""
+ANSWERS_BY_TIME: Final = 0.9
+"""The probability that a memory of the kind and the time that a question names answers it: of those of three invented
+weeks that were 24 of 27."""
 BROUGHT: Final = 10
 """Memories that PageRank brings beside the candidates."""
 PAGERANK_SEEDS: Final = 20
@@ -139,8 +142,6 @@ class RunningRecall:
             rows |= self._asked_about(rows)
         self._vectors = {key: row.vector for key, row in rows.items() if row.vector is not None}
         ranked = self._cut(rows, self.weighed(rows, by_meaning=by_meaning))
-        if question.of_sessions and self._request.strategy == "hybrid":
-            ranked = self._with_handovers(ranked)
         self.trace.mark("ranked")
         return ranked
 
@@ -154,8 +155,8 @@ class RunningRecall:
             text = "The vector index is still being opened: words alone were searched in part."
             self.notices.append(Notice("partial_results", text))
         by_meaning, rows = question.vector is not None and found.by_meaning, found.rows
-        if not question.of_sessions:
-            rows = {key: row for key, row in rows.items() if not is_session_record(row.facts.kind)}
+        if SESSION_RECORD not in request.kinds:
+            rows = {key: row for key, row in rows.items() if row.facts.kind != SESSION_RECORD}
         if request.strategy == "graph":
             connected = self._connected(rows)
             if connected is not None:
@@ -358,39 +359,32 @@ class RunningRecall:
         brought = self._view.ranking_facts(others[:BROUGHT], self.question.filters)
         return rows | self._view.describe(self.question, self._words, brought)
 
-    def _with_handovers(self, ranked: Ranked) -> Ranked:
-        """Put the records of where the last sessions stopped, the latest first, before what was found."""
-        filters = msgspec.structs.replace(self.question.filters, tags=(HANDOVER,))
-        latest = [ref for its in self._view.first(filters, "latest", HANDOVERS) for ref in its]
-        facts = self._view.ranking_facts(latest, filters)
-        found = sorted(
-            (ref for ref, each in facts.items() if each.status == "active"),
-            key=lambda ref: (-facts[ref].happened_at, ref),
-        )
-        known = dict(ranked)
-        first = [(ref, known.get(ref) or _asked_for(facts[ref])) for ref in found[:HANDOVERS]]
-        top = max((scores.final for _, scores in ranked), default=0.0)
-        lifted = [
-            (key, msgspec.structs.replace(scores, final=top + len(first) - place, relevance=1.0))
-            for place, (key, scores) in enumerate(first)
-        ]
-        return [*lifted, *(item for item in ranked if item[0] not in dict(lifted))]
-
     def _of_period(self) -> Ranked:
-        """The memories of the times that a question asks for, in order; where they are many, the most important."""
+        """The memories of the times that a question asks for, by their scores: first those of the kinds that it names,
+        or all where it names none, which answer because they are of that time."""
         question, period = self.question, self.question.period
         kinds = frozenset() if period is None else period.kinds
         within = dict.fromkeys(
             ref for window in question.windows for ref in self._view.happened_in(window, question.filters)
         )
         facts = self._view.ranking_facts(within, question.filters)
-        happened = [(ref, each) for ref, each in facts.items() if not is_session_record(each.kind)]
+        happened = [(ref, each) for ref, each in facts.items() if each.kind != SESSION_RECORD]
         happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
-        kept = happened[: self._request.limit]
-        kept.sort(key=lambda item: (item[1].kind not in kinds, item[1].happened_at, item[0]))
+        rows = self._view.describe(question, self._words, dict(happened[:MOST_OF_A_TIME]))
+        weighed = self.weighed(rows, by_meaning=question.vector is not None)
+        asked_for = [not kinds or row.facts.kind in kinds for row in rows.values()]
+        best = sorted(zip(asked_for, weighed.scores, weighed.probabilities, rows, strict=True), reverse=True)
         return [
-            (key, msgspec.structs.replace(_asked_for(facts), final=float(len(kept) - place)))
-            for place, (key, facts) in enumerate(kept)
+            (
+                key,
+                Scores(
+                    final=float(len(best) - place),
+                    relevance=ANSWERS_BY_TIME if is_asked_for else float(probability),
+                    importance=facts[key].importance,
+                    recency=1.0,
+                ),
+            )
+            for place, (is_asked_for, _, probability, key) in enumerate(best)
         ]
 
 
@@ -429,8 +423,3 @@ def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, 
 def _may_be_replaced(facts: RankingFacts) -> bool:
     """True for what holds until a later one replaces it: what happened stays as it was."""
     return facts.type != "episodic" or facts.kind == "decision"
-
-
-def _asked_for(facts: RankingFacts) -> Scores:
-    """The scores of a memory that is asked for by its time or as what was handed over, and not by what it says."""
-    return Scores(final=1.0, relevance=1.0, importance=facts.importance, recency=1.0)

@@ -304,6 +304,10 @@ class View:
             found |= {(lane, number): (numbers[number], its) for number, its in facts.items()}
         return found
 
+    def ids_with(self, keys: Collection[str]) -> set[str]:
+        """The ids, of whatever session, of which one of these keys is the first or the last four characters."""
+        return {memory_id for its in self._each(lambda records: records.ids_with(keys)) for memory_id in its}
+
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id."""
         return {

@@ -1,0 +1,117 @@
+"""Short forms of memory ids: any beginning or ending of an id that nothing else has stands for it. Pure.
+
+Ids of one day may begin alike, so the form that is shown is the shortest unique ending.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
+
+LEAST: Final = 4
+"""Characters of the shortest form."""
+ID_FIELDS: Final = frozenset({"memory_id", "id", "node_id", "supersedes", "target", "replaced_by", "links"})
+"""Arguments of tools that are ids of memories."""
+OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt"})
+"""Parts of an answer that are as somebody wrote them: an id in there stays as it is."""
+NAMED: Final = 5
+"""Candidates that an error names."""
+
+_PART: Final = re.compile(rf"(?:{MEMORY_PREFIX})?([0-9A-HJKMNP-TV-Z]{{{LEAST},25}})", re.IGNORECASE)
+_WHOLE: Final = re.compile(rf"{MEMORY_PREFIX}[0-7][0-9A-HJKMNP-TV-Z]{{25}}")
+
+
+def part_of_id(text: str) -> str | None:
+    """The beginning or ending of an id that a text is, in upper case; None if it is a whole id or no part of any."""
+    found = _PART.fullmatch(text.strip())
+    return found and found[1].upper()
+
+
+def id_or_part(text: str, *, field: str = "memory_id") -> str:
+    """A whole id with its prefix, or a part of one, in upper case. Raises `InvalidInput` for any other text."""
+    return part_of_id(text) or parse_memory_id(text, field=field)
+
+
+def is_whole_id(text: str) -> bool:
+    """True if a text is nothing but a memory's whole id."""
+    return _WHOLE.fullmatch(text) is not None
+
+
+def keys_of(parts: Iterable[str]) -> set[str]:
+    """The first and last characters of parts, by which ids that may have them are looked up."""
+    return {key for part in parts for key in (part[:LEAST], part[-LEAST:])}
+
+
+def has_part(memory_id: str, part: str) -> bool:
+    """True if an id begins or ends with a part."""
+    bare = memory_id.removeprefix(MEMORY_PREFIX)
+    return bare.startswith(part) or bare.endswith(part)
+
+
+def short_forms(ids: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+    """The shortest ending of each of the ids with which no other known id begins or ends; of those that are known."""
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    known = set(known)
+    for each in known:
+        for key in keys_of([each.removeprefix(MEMORY_PREFIX)]):
+            alike[key].append(each)
+    return {each: _shortened(each, alike[each[-LEAST:]]) for each in ids if each in known}
+
+
+def _shortened(memory_id: str, others: Collection[str]) -> str:
+    bare = memory_id.removeprefix(MEMORY_PREFIX)
+    for length in range(LEAST, len(bare)):
+        if not any(has_part(other, bare[-length:]) for other in others if other != memory_id):
+            return bare[-length:]
+    return memory_id
+
+
+def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> str:
+    """The id that a part stands for, of candidates with their first words.
+
+    Raises:
+        NotFound: there is no candidate.
+        InvalidInput: there are several; the message names them.
+    """
+    if not candidates:
+        raise NotFound(f"no memory here has an id that begins or ends with {part}", field=field)
+    if len(candidates) > 1:
+        short = short_forms(*2 * [[memory_id for memory_id, _ in candidates]])
+        named = "; ".join(f"{short[each]} ({words})" for each, words in list(candidates)[:NAMED])
+        raise InvalidInput(f"{field} {part} may be any of {len(candidates)} memories: {named}", field=field)
+    return next(iter(candidates))[0]
+
+
+def replaced_in_arguments(value: Any, resolve: Callable[[str, str], str], field: str = "") -> Any:
+    """Arguments of a tool with `resolve(text, field)` in place of each memory's id."""
+    match value:
+        case str() if field in ID_FIELDS:
+            return resolve(value, field)
+        case list():
+            return [replaced_in_arguments(each, resolve, field) for each in value]
+        case msgspec.Struct():
+            fields = {name: getattr(value, name) for name in value.__struct_fields__}
+            others = {name: replaced_in_arguments(each, resolve, name) for name, each in fields.items()}
+            return msgspec.structs.replace(value, **others) if others != fields else value
+    return value
+
+
+def replaced_in_answer(value: Any, short: Callable[[str], str]) -> Any:
+    """An answer with `short(id)` in place of each whole id."""
+    match value:
+        case str() if is_whole_id(value):
+            return short(value)
+        case list():
+            return [replaced_in_answer(each, short) for each in value]
+        case dict():
+            return {
+                name: each if name in OWN_WORDS else replaced_in_answer(each, short) for name, each in value.items()
+            }
+    return value
