@@ -183,13 +183,13 @@ def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType,
     if arguments.due is not UNSET:
         return scope, type_of_kind(OPEN_END), OPEN_END
     if arguments.kind is UNSET and arguments.type is not UNSET:
-        likely = _kind_of(arguments.content)
+        likely = kind_of(arguments.content)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    kind = _kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
+    kind = kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
-def _kind_of(content: str) -> Kind:
+def kind_of(content: str) -> Kind:
     """The kind of a memory by its words, `fact` where they do not tell."""
     if is_list_of_open_ends(content):
         return OPEN_END
