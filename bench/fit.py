@@ -39,7 +39,17 @@ from bench.models import across
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import NAMES
-from remembrancer.memory.ranking import DEFAULT_MODEL, By, Fitted, WeightsFile, column_of, competing, weights_file
+from remembrancer.memory.ranking import (
+    DEFAULT_MODEL,
+    By,
+    Fitted,
+    WeightsFile,
+    column_of,
+    competing,
+    scored,
+    weights_file,
+)
+from remembrancer.memory.ranking import JOINED as JOINED_PLACE
 
 Array = NDArray[np.float64]
 
@@ -133,16 +143,18 @@ def fit(sets: Iterable[Sequence[Judged]], without: Collection[str] = (), ridge: 
     """The weights of the features, fitted on these sets."""
     prior = np.array([0.0 if name in without else PRIOR.get(name, 0.0) for name in NAMES])
     free = np.array([name not in without and name not in FIXED for name in NAMES])
-    groups: list[tuple[Array, NDArray[np.bool_], float]] = []
+    groups: list[tuple[Array, Array, NDArray[np.bool_], float]] = []
     for of_set in sets:
         telling = [each for each in of_set if each.answers.any() and not each.answers.all()]
-        groups += [(each.table, each.answers, 1.0 / len(telling)) for each in telling]
-    total = sum(weight for _, _, weight in groups)
+        for each in telling:  # what `joined` lifts is bounded: it is taken as it is with the weights of the prior
+            own = np.where(np.arange(len(NAMES)) == JOINED_PLACE, 0.0, each.table)
+            groups.append((own, scored(each.table, prior)[1] - own @ prior, each.answers, 1.0 / len(telling)))
+    total = sum(weight for *_, weight in groups)
 
     def loss(weights: Array) -> tuple[float, Array]:
         value, gradient = 0.0, np.zeros_like(weights)
-        for table, answers, weight in groups:
-            scores = table @ weights
+        for table, lifted, answers, weight in groups:
+            scores = table @ weights + lifted
             drawn = np.exp(scores - scores.max())
             all_of_them, right = drawn.sum(), drawn[answers].sum() + 1e-300
             value += weight * (math.log(all_of_them) - math.log(right))
@@ -163,7 +175,7 @@ def calibrate(sets: Iterable[Sequence[Judged]], weights: Array) -> tuple[float, 
         for each in of_set:
             if not len(each.table):
                 continue
-            scores = each.table @ weights
+            scores = scored(each.table, weights)[1]
             together = competing(scores)
             for place in np.argsort(-scores)[:10]:
                 rows.append((float(scores[place]), together))
@@ -177,7 +189,7 @@ def calibrate(sets: Iterable[Sequence[Judged]], weights: Array) -> tuple[float, 
 
 def probabilities(each: Judged, fitted: Fitted) -> Array:
     """The probability of each candidate of a question."""
-    return fitted.probabilities(each.table @ column_of(fitted.weights))
+    return fitted.probabilities(scored(each.table, column_of(fitted.weights))[1])
 
 
 def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
@@ -186,7 +198,7 @@ def figures_of(of_set: Sequence[Judged], weights: Array) -> dict[str, float]:
     found = []
     stale = 0
     for each in asked:
-        order = np.argsort(-(each.table @ weights), kind="stable")[:10].tolist()
+        order = np.argsort(-scored(each.table, weights)[1], kind="stable")[:10].tolist()
         ranked = [each.labels[place] for place in order]
         found.append(measure(ranked, each.question.wanted))
         if each.question.stale:

@@ -9,10 +9,13 @@ import sys
 from typing import Any
 
 import msgspec
+import tomlkit
 
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import CONFIG_FILES, Home, locate
 from remembrancer.config.reading import HIDDEN, Configuration, Origin, read_configuration, shown
+from remembrancer.config.settings import Settings, unknown_name
+from remembrancer.protocol.paths import write_whole
 
 
 def main(argv: list[str]) -> int:
@@ -23,8 +26,19 @@ def main(argv: list[str]) -> int:
         epilog="exit status: 0 they can be used, 7 something is wrong with them",
     )
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    as_json = parser.parse_args(argv).json
+    parser.add_argument(
+        "--set", metavar="NAME=VALUE", help="write a setting into the home's config.toml; NAME=: out of it"
+    )
+    asked = parser.parse_args(argv)
+    as_json = asked.json
     home = locate(os.environ)
+    if asked.set is not None:
+        try:
+            print(write_setting(home, asked.set))
+        except ValueError as error:
+            print(f"remembrancer config: {error}", file=sys.stderr)
+            return exit_codes.CONFIGURATION
+        return exit_codes.OK
     configuration = read_configuration(os.environ, home.files)
     if as_json:
         print(json.dumps(as_object(home, configuration)))
@@ -33,6 +47,35 @@ def main(argv: list[str]) -> int:
         for problem in configuration.problems:
             print(f"remembrancer config: {problem}", file=sys.stderr)
     return exit_codes.CONFIGURATION if configuration.problems else exit_codes.OK
+
+
+def write_setting(home: Home, assignment: str) -> str:
+    """Put a setting into the home's `config.toml`, or take it out; the sentence that says so.
+
+    Raises:
+        ValueError: there is no such setting, it cannot have that value, or the settings are in a file of another form.
+    """
+    name, _, text = assignment.partition("=")
+    name = name.strip().lower().removeprefix("remembrancer_")
+    known = Settings.__struct_fields__
+    if name not in known:
+        raise ValueError(unknown_name(name, sorted(known)))
+    file = home.files[0] if home.files else home.on_disk / CONFIG_FILES[0]
+    if len(home.files) > 1 or file.suffix != ".toml":
+        raise ValueError(
+            f"settings are written into {CONFIG_FILES[0]} alone: change {' and '.join(map(str, home.files))}"
+        )
+    document = tomlkit.parse(file.read_text()) if file.exists() else tomlkit.document()
+    document.pop(name, None)
+    if text:
+        checked = read_configuration({f"REMEMBRANCER_{name.upper()}": text})
+        if checked.problems:
+            raise ValueError(checked.problems[0])
+        value = getattr(checked.settings, name)
+        document[name] = list(value) if isinstance(value, tuple) else value
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_whole(file, tomlkit.dumps(document).encode(), 0o600)
+    return f"{name} is {text or 'as by default'} from the next start of the runtime on (remembrancer down): {file}"
 
 
 def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:

@@ -463,7 +463,8 @@ def check_files(at: Examination) -> Finding:
         paths.hooks,
     ]
     directories += [paths.run, *sorted(paths.projects.glob("p_*"))]
-    files = [paths.catalog, paths.write_queue, paths.user_database, paths.runtime_record, paths.keys / "http.key"]
+    files = [paths.catalog, paths.write_queue, paths.erasing, paths.user_database, paths.runtime_record]
+    files += [paths.keys / "http.key"]
     files += [home / name for name in ("tokens.json", "tokens.json.lock", *CONFIG_FILES)]
     files += [
         *home.glob("*.lock"),

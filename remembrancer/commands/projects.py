@@ -80,14 +80,17 @@ def _new_place(named: str) -> tuple[ProjectRef, str]:
     return project_of(place), str(working_tree_of(place))
 
 
-def _old_place(named: str, known: Sequence[KnownProject], new: ProjectRef) -> ProjectRef:
+def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> ProjectRef:
     """The project that is meant. It need not be there any more, and so its path is compared as it is written."""
     place = Path(named).expanduser().absolute()
     wanted = {str(each) for path in (place, Path(os.path.realpath(place))) for each in (path, path / GIT_DIRECTORY)}
+    known = described.projects
     found = [each for each in known if named == each.id or each.path in wanted]
     if not found:
         found = [each for each in known if each.directory in wanted]
     if not found or found[0].path is None:
+        for failure in described.unreadable:
+            raise from_failure(failure)
         raise InvalidInput(f"nothing is remembered of {named}: 'remembrancer projects' lists what there is")
     if found[0].id == new.id:
         raise InvalidInput(f"{named} and {new.path} are one project already")
@@ -108,27 +111,28 @@ def show(argv: list[str]) -> int:
         description="The projects of this home: where each is, when a session last began in it, and how much is "
         "remembered. Also while the runtime works, and without it. 'remembrancer projects move OLD NEW' gives the "
         "memories of a project that was moved to its new place.",
-        epilog="exit status: 0 listed (or there are none yet), 10 a file cannot be read",
+        epilog="exit status: 0 listed (or there are none yet), 10 a file cannot be read (the others are listed)",
     )
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
     as_json = parser.parse_args(argv).json
     paths = paths_here()
-    known = known_projects(paths)
+    described = known_projects(paths)
+    known, unreadable = described.projects, [failure.message for failure in described.unreadable]
     if as_json:
-        print(json.dumps({"home": str(paths.home), "projects": [msgspec.structs.asdict(each) for each in known]}))
+        listed = [msgspec.structs.asdict(each) for each in known]
+        print(json.dumps({"home": str(paths.home), "projects": listed, "unreadable": unreadable}))
     elif not known:
         print(f"The home {paths.home} has no memories of a project yet.", file=sys.stderr)
     else:
         _print_table(known)
-    return exit_codes.OK
+    for message in unreadable:
+        print(f"remembrancer projects: {message}", file=sys.stderr)
+    return exit_codes.FILE_UNUSABLE if unreadable else exit_codes.OK
 
 
-def known_projects(paths: RuntimePaths) -> Sequence[KnownProject]:
-    """The projects that have a file, the last used first. Raises the reason for the first file that is unreadable."""
-    described = ask_home(paths, DescribeProjects(), ProjectsDescribed)
-    for failure in described.unreadable:
-        raise from_failure(failure)
-    return described.projects
+def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
+    """The projects that have a file, the last used first, and the files that cannot be read."""
+    return ask_home(paths, DescribeProjects(), ProjectsDescribed)
 
 
 def _print_table(known: Sequence[KnownProject]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from contextvars import Context
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -71,6 +72,12 @@ def is_up(paths: RuntimePaths) -> bool:
         ) from error
 
 
+def _run(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    """Run it in an event loop of its own, also in a thread that an event loop has given its context."""
+    result: T = Context().run(anyio.run, work, *arguments)
+    return result
+
+
 def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDown | ChangeQueue) -> ToCommand:
     """The launcher's answer.
 
@@ -88,7 +95,7 @@ def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDow
             answer: ToCommand = await launcher.request(question, timeout_s=ANSWER_S)
             return answer
 
-    return anyio.run(asked)
+    return _run(asked)
 
 
 def ask_status(paths: RuntimePaths) -> RuntimeStatus:
@@ -167,7 +174,7 @@ def ask_store(body: GatewayRequest, kind: type[T], *, answer_s: float = STORE_AN
         async with connected_store() as ask:
             return await ask(body, kind, answer_s=answer_s)
 
-    return anyio.run(asked)
+    return _run(asked)
 
 
 def ask_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
@@ -183,7 +190,8 @@ def ask_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
 
 def ask_running_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
     """As `ask_home`, of a runtime that is up. Raises one of `AWAY` where its store does not answer."""
-    return anyio.run(_ask_running_store, paths, request, kind)
+    answer: T = _run(_ask_running_store, paths, request, kind)
+    return answer
 
 
 async def _ask_running_store(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:

@@ -51,11 +51,15 @@ from remembrancer.commands.clients import (
     refused_plan,
     replace_text,
 )
+from remembrancer.commands.config import write_setting
 from remembrancer.commands.runtime_client import ask, is_up, wait_down
 from remembrancer.commands.terminal import Terminal
+from remembrancer.config.home import locate
+from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.toolsets.files.workspace_files import native_files
 
 ALL: Final = "all-found"
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
@@ -190,9 +194,26 @@ class Setup:
             print(json.dumps(self._as_json(outcomes, probed)))
         else:
             self._print_outcomes(outcomes, probed)
+            if works:
+                self._offer_native_memories()
         if any(outcome.refused for outcome in outcomes):
             return exit_codes.REFUSED
         return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
+
+    def _offer_native_memories(self) -> None:
+        """Ask a person whether what the assistants remember by themselves is to be found, too."""
+        home = locate(os.environ)
+        found = native_files()
+        if not found or read_configuration(os.environ, home.files).settings.native_memories:
+            return
+        self.out.print(
+            f"Your assistants keep {len(found)} memory files of their own. They can be found beside your memories."
+        )
+        setting = "native_memories=true"
+        if sys.stdin.isatty() and input("Read them, where they are, and write nothing there? [y/N] ").lower() == "y":
+            self.out.print(f"[dim]{escape(write_setting(home, setting))}[/dim]")
+        else:
+            self.out.print(f"[dim]'remembrancer config --set {setting}' switches that on.[/dim]")
 
     def _targets(self) -> list[tuple[Client, Place]]:
         """The files that are meant.

@@ -117,6 +117,8 @@ def main(argv: list[str]) -> int:
     elif asked.does == "remove":
         lane = _lane(sharing, asked.lane, is_users=asked.user)
         shut = asyncio.run(sharing.remove(lane.lane, asked.name))
+        if is_up(paths_here()):  # which seals with the new key when it has answered
+            ask_store(RejoinLane(lane.lane, has_new_key=True), LanesDescribed)
         _say(
             asked.json,
             {"removed": asked.name, "lane": lane.lane, "let_in": not shut},

@@ -120,7 +120,9 @@ def places_of(asked: argparse.Namespace) -> list[Place]:
 
 
 def _projects() -> list[Place]:
-    return [Place(project.path, project.id) for project in known_projects(paths_here()) if project.path is not None]
+    described = known_projects(paths_here())
+    _warn({failure.message: failure.code for failure in described.unreadable})
+    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
 
 
 def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
@@ -193,6 +195,7 @@ _WRITTEN: Final = (
     _option("--summary", metavar="TEXT", help="a line that stands for a long text"),
     _option("--allow-secrets", action="store_true", help="also what looks like a credential"),
 )
+_DUE: Final = _option("--due", metavar="DATE", help="of an open end")
 _LISTED: Final = (*KINDS, SESSION_RECORD)
 _FILTERS: Final = (
     _NUMBER,
@@ -276,13 +279,18 @@ def search(asked: argparse.Namespace) -> int:
     return _show_found(asked, "recall_memories", arguments | filters, "relevance_score")
 
 
-@_command("list", *_FILTERS, _option("--important", action="store_true", help="the most important first"))
+@_command(
+    "list",
+    *_FILTERS,
+    _option("--important", action="store_true", help="the most important first"),
+    _option("--open", action="store_true", help="open ends that are not done, by their due dates"),
+)
 def list_(asked: argparse.Namespace) -> int:
     """List memories, newest first; records of sessions only with --kind session_record."""
-    order = "important" if asked.important else "latest"
+    order = "due" if asked.open else "important" if asked.important else "latest"
     arguments = {"order": order, "limit": asked.number, "after": asked.since, "before": asked.until}
     arguments |= _filters(asked) | {"kind": asked.kind or KINDS}
-    return _show_found(asked, "list_memories", arguments, "importance" if asked.important else None)
+    return _show_found(asked, "list_memories", arguments, {"important": "importance", "due": "due"}.get(order))
 
 
 def _filters(asked: argparse.Namespace) -> Answer:
@@ -333,7 +341,10 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
         if sort
         else (lambda memory: memory.get("occurred_at") or memory["created_at"])
     )
-    memories = sorted(memories, key=key, reverse=True)[: asked.number]
+    if sort == "due":
+        memories = sorted(memories, key=lambda memory: memory.get("due", NEVER))[: asked.number]
+    else:
+        memories = sorted(memories, key=key, reverse=True)[: asked.number]
     if asked.json:
         said = [{"code": code, "message": message} for message, code in warnings.items()]
         print(json.dumps({"memories": memories, "warnings": said}, ensure_ascii=False))
@@ -406,6 +417,7 @@ def history(asked: argparse.Namespace) -> int:
     _option("text", nargs="*", metavar="TEXT", help="- reads the input; without it, the editor is opened"),
     _option("--tag", action="append", metavar="TAG", help="may be given several times"),
     _option("--supersedes", type=_memory_id, metavar="ID", help="the memory that this one replaces"),
+    _DUE,
     *_WRITTEN,
 )
 def add(asked: argparse.Namespace) -> int:
@@ -426,18 +438,33 @@ def add(asked: argparse.Namespace) -> int:
             tags=asked.tag,
             importance=asked.importance,
             summary=asked.summary,
+            due=asked.due,
             supersedes=asked.supersedes,
             allow_secrets=asked.allow_secrets or None,
         )
     known = "It was known already" if answer.get("already_known") else "Remembered"
-    return _print_answer(asked, answer, f"{known}: {escape(answer['memory_id'])}")
+    ids = ", ".join(answer.get("memory_ids", [answer["memory_id"]]))
+    return _print_answer(asked, answer, f"{known}: {escape(ids)}")
 
 
-@_command("edit", _ID, _option("--content", metavar="TEXT", help="another text"), *_WRITTEN)
+@_command(
+    "edit",
+    _ID,
+    _option("--content", metavar="TEXT", help="another text"),
+    _option("--done", action="store_const", const=True, help="of an open end: it is done"),
+    _option("--reopen", dest="done", action="store_const", const=False, help="it is not done after all"),
+    _DUE,
+    *_WRITTEN,
+)
 def edit(asked: argparse.Namespace) -> int:
     """Change a memory; without an option, its text in $EDITOR. Earlier versions are kept."""
     changes: Answer = {"kind": asked.kind, "importance": asked.importance, "summary": asked.summary}
-    changes |= {"content": asked.content, "allow_secrets": asked.allow_secrets or None}
+    changes |= {
+        "content": asked.content,
+        "due": asked.due,
+        "done": asked.done,
+        "allow_secrets": asked.allow_secrets or None,
+    }
     if not any(value is not None for name, value in changes.items() if name != "allow_secrets"):
         before = in_one_of(asked, "get_memory", memory_id=asked.id)["content"]
         after = edited(before)
@@ -447,10 +474,9 @@ def edit(asked: argparse.Namespace) -> int:
         changes["content"] = after.rstrip("\n")
     answer = in_one_of(asked, "update_memory", memory_id=asked.id, **changes)
     fields = ", ".join(answer["updated_fields"]) or "nothing"
-    undo = (
-        f"; 'remembrancer restore {asked.id.removeprefix(MEMORY_PREFIX)} --version {answer['version'] - 1}' undoes it"
-    )
-    undo = undo if answer.get("updated_fields") and answer.get("version", 1) > 1 else ""
+    before = answer.get("version", 1) - 1 if answer["updated_fields"] else 0  # one that is queued has no version yet
+    short = asked.id.removeprefix(MEMORY_PREFIX)
+    undo = f"; 'remembrancer restore {short} --version {before}' undoes it" if before else ""
     return _print_answer(asked, answer, f"Changed: {escape(fields)}{undo}")
 
 
@@ -488,12 +514,16 @@ def forget(asked: argparse.Namespace) -> int:
 
 def restore(argv: list[str]) -> int:
     """Undo a forgetting or a change, or, with a file, put a backup in place."""
-    named = next((word for word in argv if not word.startswith("-")), "")
+    parser = argparse.ArgumentParser(prog="remembrancer restore", add_help=False)
+    for name in ("--version", "--reason", "--project", "--session", "--home"):
+        parser.add_argument(name)
+    parser.add_argument("named", nargs="?", default="")
+    named = parser.parse_known_args(argv)[0].named
     try:
         id_or_part(named)
         is_file = Path(named).exists()
     except InvalidInput:
-        is_file = bool(named) or "--version" in argv
+        is_file = bool(named)
     if is_file:
         from remembrancer.commands.backup import restore_main
 
@@ -672,13 +702,17 @@ def _plain(value: Any) -> str:
     return json.dumps(value)
 
 
+NEVER: Final = "9999-12-31"
 _COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 
 
 def _marks(memory: Answer) -> list[str]:
-    """The marks of a memory in a list: that it is forgotten or over, and how surely it answers."""
+    """The marks of a memory in a list: that it is forgotten, over or done, when it is due, and how surely it
+    answers."""
     marks = ["forgotten"] if memory.get("forgotten") else []
     marks += ["expired"] if memory.get("expired") else []
+    marks += ["done"] if memory.get("done") else []
+    marks += [f"due {memory['due']}"] if "due" in memory else []
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 

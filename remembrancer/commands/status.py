@@ -62,7 +62,16 @@ ADVICE: Final = {
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
 GATEWAY_FIELDS: Final = ("sessions", "http", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
-INDEXER_FIELDS: Final = ("workspaces", "files", "syncs", "watching", "error", "code_trees", "code_files")
+INDEXER_FIELDS: Final = (
+    "workspaces",
+    "files",
+    "syncs",
+    "watching",
+    "error",
+    "code_trees",
+    "code_files",
+    "native_files",
+)
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
@@ -329,7 +338,8 @@ def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
     if status.indexer is not None:
         indexer = status.indexer
         trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
-        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees"
+        native = f" ({indexer.native_files} of your assistants' own)" if indexer.native_files else ""
+        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees{native}"
         code = f"{indexer.code_files} files of code in {indexer.code_trees} trees"
         lines.append(f"indexer     {notes}, {code}{trouble}")
     return lines

@@ -157,6 +157,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The places of notes, relative to the working tree: files, and directories (whose `*.md` count, at any depth)."""
     notes_extra_paths: Names = ()
     """Files and directories with more notes, read and never written; an absolute path belongs to every project."""
+    native_memories: bool = False
+    """True if the assistants' own memory folders are read as notes, where they are; nothing is written there."""
     code_exclude: Names = ()
     """Files of code that are not indexed, besides those of `.gitignore` and `.ignore`: patterns as these have."""
     notes_ignored_by_git: bool = True
@@ -275,7 +277,7 @@ WEIGHTS: Final = ("relevance_weight", "importance_weight", "recency_weight")
 
 def unknown_name(name: str, known: list[str]) -> str:
     """A message about a name that is none of the known ones, with the nearest of them."""
-    near = difflib.get_close_matches(name, known, n=1)
+    near = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
     return f"unknown name {name}: {hint}"
 

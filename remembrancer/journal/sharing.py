@@ -11,8 +11,8 @@ import binascii
 import secrets
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -25,6 +25,7 @@ from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
 from remembrancer.journal.sealing import KEY_BYTES, SEAL_BYTES, Keyring, Sealed
 from remembrancer.journal.server_config import Address, Certificates, server_files
 from remembrancer.protocol.errors import ConfigurationError, FileUnusable, InvalidInput
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import read_file, write_whole
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "remembrancer-join:"
 MAX_LINE: Final = 64 * 1024
+LOCKED_AGAIN_S: Final = 0.05
 OTHER_KIND: Final = (
     "this home decides over a server of the other kind already: begin to share by this one from another home "
     "(REMEMBRANCER_HOME)"
@@ -157,8 +159,21 @@ class Sharing:
         """The URLs of the server that lanes are begun on, as they may be shown."""
         return [without_password(url) for url in (self.administration or Administration(())).urls]
 
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Inside it no other command of this home changes who is let in. Blocks: a command has nothing else to do."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(self._directory / "administration.lock") as lock:
+            while not lock.try_acquire():
+                time.sleep(LOCKED_AGAIN_S)
+            yield
+
     def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
         """The files of each server, by its directory's name. The keys are kept, so that it can be done again."""
+        with self._deciding():
+            return self._configure(addresses)
+
+    def _configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
         if len(addresses) not in (1, 3):
             raise InvalidInput("a journal has one server, or three of which one may be away")
         known = self.administration
@@ -182,6 +197,10 @@ class Sharing:
             JournalAway, JournalRefused: it is not there, does not know our keys, or has no JetStream.
             InvalidInput: this home decides over a server of the other kind.
         """
+        with self._deciding():
+            await self._start(urls)
+
+    async def _start(self, urls: Sequence[str]) -> None:
         known = self.administration or Administration(tuple(urls))
         chosen = msgspec.structs.replace(known, urls=tuple(urls) or known.urls)
         if is_database(chosen.urls) != is_database(known.urls) and (known.authority or known.members):
@@ -204,6 +223,10 @@ class Sharing:
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Begin a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
+        with self._deciding():
+            return await self._new_lane(title, member, is_users=is_users)
+
+    async def _new_lane(self, title: str, member: str, *, is_users: bool) -> Membership:
         administration = self._administrated()
         lane = f"l_{secrets.token_hex(6)}"
         journal = _connection(_everything(administration))
@@ -222,6 +245,10 @@ class Sharing:
         Raises:
             InvalidInput: there is a member of that name.
         """
+        with self._deciding():
+            return await self._invite(lane, member, read_only=read_only)
+
+    async def _invite(self, lane: str, member: str, *, read_only: bool) -> str:
         administration, own = self._administrated(), self.membership(lane)
         if member in administration.members.get(lane, {}):
             raise InvalidInput(f"{own.title!r} has a member {member!r}: each machine has a name of its own")
@@ -264,6 +291,10 @@ class Sharing:
 
         Returns False on a NATS server that lets everybody in: it goes on to see that there are entries, and reads none.
         """
+        with self._deciding():
+            return await self._remove(lane, member)
+
+    async def _remove(self, lane: str, member: str) -> bool:
         administration, own = self._administrated(), self.membership(lane)
         members = administration.members.get(lane, {})
         if member not in members:

@@ -11,14 +11,16 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.memory.changes import check_broader, check_remembered
+from remembrancer.memory.changes import check_broader, check_remembered, joined
 from remembrancer.memory.edits import (
+    AddAlias,
     Delete,
     Edits,
     EraseTraces,
     Insert,
     Left,
     LoggedPromotion,
+    Memory,
     Pattern,
     Proposed,
     Put,
@@ -27,7 +29,7 @@ from remembrancer.memory.edits import (
     RunChange,
 )
 from remembrancer.memory.edits import Move as MoveRow
-from remembrancer.memory.planner import Planner
+from remembrancer.memory.planner import Planner, restating
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
 from remembrancer.protocol.runs import ChainLink, LogPromotion, NotePattern, ProposeMemory
@@ -38,6 +40,7 @@ from remembrancer.protocol.writes import (
     PromotedResult,
     PromoteMemory,
     Snapshot,
+    StoreMemory,
 )
 
 encode_operation: Final = msgspec.msgpack.Encoder().encode
@@ -83,6 +86,19 @@ def log_entry(memory_id: str, before: Snapshot, change: PromoteMemory) -> LogPro
         source_session=before.session_id,
         score=change.score,
     )
+
+
+def join_promoted(
+    planner: Planner, known: Memory, again: StoreMemory, before: Snapshot, change: PromoteMemory, project: str | None
+) -> Edits[None]:
+    """Join a memory that is promoted into the one of the broader scope that says the same. `project`: the one that it
+    leaves."""
+    step = msgspec.structs.replace(step_of(again.memory_id, before, change, planner.at, project), action="merged")
+    chain = (*known.promotion_chain, step)
+    reason = f"{again.memory_id} was merged into it"
+    yield from planner.revise(known, joined(known.now, again), "merged", chain=chain, reason=reason)
+    entry = log_entry(again.memory_id, before, change)
+    yield from planner.log_promotion(msgspec.structs.replace(entry, merged_into=known.id))
 
 
 # --- Proposals and observations.
@@ -229,6 +245,13 @@ def receive_move(planner: Planner, memory: PortableMemory) -> Edits[PromotedResu
     before, project = snapshot_of(memory), planner.operation.project.id
     is_taken_back = memory.scope == "user"
     came_from = project if change.target_scope == "user" else None
+    again = restating(memory.id, memory, memory.created_at, change.target_scope)
+    if present is None and not is_taken_back and (known := planner.known_as(again)) is not None:
+        yield from join_promoted(planner, known, again, before, change, came_from)
+        yield AddAlias(memory.id, known.id)
+        if came_from is not None:
+            yield from note_pattern(planner, NotePattern(known.id, project))
+        return PromotedResult(memory.id, memory.scope, change.target_scope, memory.version, change.reason, known.id)
     if is_taken_back:
         steps = [step for step in memory.promotion_chain if step.action == "promoted" and step.scope == "project"]
         chain = without_steps(memory.promotion_chain, steps[-1:])

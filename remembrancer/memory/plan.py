@@ -18,7 +18,6 @@ from remembrancer.memory.changes import (
     is_version_visible,
     joined,
     reverted,
-    says_the_same,
     spans_of,
     tagged,
     updated,
@@ -40,8 +39,8 @@ from remembrancer.memory.edits import (
     Reader,
     Unlink,
 )
-from remembrancer.memory.moves import log_entry, propose_again, refuse_proposal, snapshot_of, step_of
-from remembrancer.memory.planner import SIMILAR, Planner
+from remembrancer.memory.moves import join_promoted, log_entry, propose_again, refuse_proposal, snapshot_of, step_of
+from remembrancer.memory.planner import SIMILAR, Planner, restating
 from remembrancer.memory.run_plan import apply_run, undo_run
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -60,7 +59,6 @@ from remembrancer.protocol.writes import (
     InvalidatedResult,
     InvalidateMemory,
     LinkRef,
-    MemoryFields,
     Operation,
     PromotedResult,
     PromoteMemory,
@@ -145,7 +143,7 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
     _check_may_supersede(change.memory_id, change.scope, links, "supersedes")
     yield from planner.note_active()  # it may come from another session than the memory's, which is not at work
     same = planner.known.same_content(change.content, planner.operation.session_id)
-    known = _known_as(planner, change, same)
+    known = planner.known_as(change, same)
     if known is None:
         fields = change.fields() | {
             "related_entities": tuple(dict.fromkeys(change.related_entities)),
@@ -167,16 +165,6 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
     return result
 
 
-def _known_as(planner: Planner, change: StoreMemory, same: Sequence[tuple[str, str, str]]) -> Memory | None:
-    """The memory of the same text and scope that a store states once more, if there is one."""
-    for memory_id, scope, owner in same:
-        if scope == change.scope and (scope != "session" or owner == change.session_id):
-            found = planner.known.memory(memory_id)
-            if found is not None and says_the_same(found.now, found.created_at, change, planner.at):
-                return found
-    return None
-
-
 def check_session_limit(operation: Operation, known: Reader, stored: int, limit: int) -> None:
     """Raises `InvalidInput` if a store would make a memory in a session that has `stored` as many as one may.
 
@@ -185,8 +173,7 @@ def check_session_limit(operation: Operation, known: Reader, stored: int, limit:
     change = operation.change
     if stored < limit or not isinstance(change, StoreMemory):
         return
-    same = known.same_content(change.content, operation.session_id)
-    if _known_as(Planner(operation, known), change, same) is None:
+    if Planner(operation, known).known_as(change) is None:
         raise InvalidInput(
             f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
             f"{limit}: forget what is not needed, or update a memory instead"
@@ -215,12 +202,8 @@ def _import(planner: Planner, change: ImportMemory) -> Edits[Result]:
     if present is not None and present.id == memory.id:
         return ImportedResult(memory.id, "present")
     if change.joins_same and memory.forgotten_at is None:
-        again = StoreMemory(
-            memory_id=memory.id, **{name: getattr(memory, name) for name in MemoryFields.__struct_fields__}
-        )
-        told_at = memory.created_at if again.occurred_at is None else again.occurred_at
-        stated = msgspec.structs.replace(again, occurred_at=told_at if again.type == "episodic" else again.occurred_at)
-        known = _known_as(planner, stated, planner.known.same_content(memory.content, ""))
+        again = restating(memory.id, memory, memory.created_at, memory.scope)
+        known = planner.known_as(again, planner.known.same_content(memory.content, ""))
         if known is not None:
             yield from planner.revise(known, joined(known.now, again), "stored again")
             if present is None:
@@ -360,6 +343,14 @@ def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
             return PromotedResult(memory.id, "project", "project", memory.version, change.reason)
     check_broader(memory.now.scope, change.target_scope)
     before = memory.now.scope
+    again = restating(memory.id, memory.now, memory.created_at, change.target_scope)
+    if (known := planner.known_as(again)) is not None:
+        reason = f"merged into {known.id}, which says the same"
+        hidden = msgspec.structs.replace(memory.now, status="promoted")
+        made = yield from planner.revise(memory, hidden, "promoted", reason=change.reason or reason)
+        yield from join_promoted(planner, known, again, memory.now, change, None)
+        yield Link(memory.id, known.id, "supports", 1.0, planner.at)
+        return PromotedResult(memory.id, before, change.target_scope, made.version, change.reason, known.id)
     made = yield from planner.revise(
         memory,
         msgspec.structs.replace(memory.now, scope=change.target_scope),
@@ -507,7 +498,8 @@ def _erase(planner: Planner, change: EraseMemory) -> Edits[ErasedResult]:
             yield Put(Erased(change.memory_id, planner.at))
         return ErasedResult(change.memory_id, already=was_erased)
     derived = planner.derived_from(memory.id, known.links(memory.id))
-    quotes = quotable(_all_texts(known, memory))
+    texts = _all_texts(known, memory)
+    quotes = (*(text.strip() for text in texts), *quotable(texts))  # in what is known to be made of it
     also = [made for made in derived if _is_made_by_run(known, made.id) and _says_any(known, made, quotes)]
     record = known.session_record(memory.now.session_id)
     quoting = list(also)

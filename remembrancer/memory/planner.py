@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.memory.changes import differences, is_visible, unknown_memory
+from remembrancer.memory.changes import differences, is_visible, says_the_same, unknown_memory
 from remembrancer.memory.edits import (
     Edits,
     Insert,
@@ -29,7 +29,15 @@ from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.runs import ChainLink, LogPromotion
 from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.protocol.writes import HistoryEntry, Operation, PortableMemory, Snapshot
+from remembrancer.protocol.writes import (
+    HistoryEntry,
+    MemoryFields,
+    Operation,
+    PortableMemory,
+    Scope,
+    Snapshot,
+    StoreMemory,
+)
 
 SIMILAR: Final = "similar_to"
 DERIVED: Final = "derived_from"
@@ -49,6 +57,17 @@ class Revision:
     fields: tuple[str, ...]
 
 
+def restating(memory_id: str, memory: MemoryFields, created_at: float, scope: Scope) -> StoreMemory:
+    """A memory as if it were stored now, with the time of an event, in that scope."""
+    again = StoreMemory(
+        memory_id=memory_id,
+        **{name: getattr(memory, name) for name in MemoryFields.__struct_fields__} | {"scope": scope},
+    )
+    if again.type == "episodic" and again.occurred_at is None:
+        return msgspec.structs.replace(again, occurred_at=created_at)
+    return again
+
+
 class Planner:
     """One operation on the file that `known` reads, of a member of the lane if it is shared."""
 
@@ -64,6 +83,18 @@ class Planner:
         if found is None or not self.sees(found):
             raise unknown_memory(memory_id)
         return found
+
+    def known_as(self, change: StoreMemory, same: Sequence[tuple[str, str, str]] | None = None) -> Memory | None:
+        """The memory of the same text and scope that a store states once more, if there is one. `same` is what is known
+        of the text."""
+        if same is None:
+            same = self.known.same_content(change.content, self.operation.session_id)
+        for memory_id, scope, owner in same:
+            if scope == change.scope and (scope != "session" or owner == change.session_id):
+                found = self.known.memory(memory_id)
+                if found is not None and says_the_same(found.now, found.created_at, change, self.at):
+                    return found
+        return None
 
     def sees(self, memory: Memory) -> bool:
         """True if the operation's session sees a memory."""

@@ -31,8 +31,8 @@ By = Literal["meaning", "words"]
 """By meaning and words, or by words alone where there are no vectors."""
 
 
-LIKELY: Final = 0.5
-PERHAPS: Final = 0.15
+LIKELY: Final = 0.6
+PERHAPS: Final = 0.2
 """The probabilities from which on a memory is said to answer likely, and perhaps."""
 NOTHING: Final = 6.0
 """The score of the answer that is not stored: a candidate that nothing competes with need not answer."""
@@ -140,6 +140,22 @@ def column_of(weights: Mapping[str, float]) -> Column:
     return np.array([weights.get(name, 0.0) for name in NAMES])
 
 
+JOINED: Final = NAMES.index("joined")
+LIFTED_TO: Final = 0.8
+"""The share of the best score of its own to which a memory is lifted by what it shares with others: what answers by
+itself comes first."""
+
+
+def scored(rows: Column, weights: Column) -> tuple[Column, Column]:
+    """The shares of the features (candidates, features) in the scores of a question's candidates, and the scores."""
+    shares = rows * weights
+    if len(shares):
+        own = shares.sum(axis=1) - shares[:, JOINED]
+        most = min(LIFTED_TO * own.max(), own.max())
+        shares[:, JOINED] = np.minimum(shares[:, JOINED], np.clip(most - own, 0.0, None))
+    return shares, shares.sum(axis=1)
+
+
 @dataclass(frozen=True, slots=True)
 class Weighed:
     """Scored candidates: `shares` is (candidates, features), each feature times its weight; `scores` are its sums."""
@@ -162,19 +178,15 @@ def weigh(
     """The scores and probabilities of candidates. With a `formula` the scores are those of a ranking by name; `shift`
     is added to each score. Where there is no PageRank, the other weights of a formula (which add up to 1) count for it.
     """
-    rows = table(of, asked)
-
-    def summed(weights: Mapping[str, float]) -> tuple[Column, Column]:
-        shares = rows * column_of(weights)
-        return shares, shares.sum(axis=1) + (0.0 if shift is None else shift)
-
-    shares, scores = summed(fitted.weights)
-    probabilities = fitted.probabilities(scores)
+    rows, added = table(of, asked), 0.0 if shift is None else shift
+    shares, scores = scored(rows, column_of(fitted.weights))
+    probabilities = fitted.probabilities(scores + added)
     if formula is None:
-        return Weighed(shares, scores, probabilities, fitted.least_probability)
+        return Weighed(shares, scores + added, probabilities, fitted.least_probability)
     reached = of.graph[:, None] > 0.0
     rows = np.where(reached, rows, rows / (1.0 - formula.get("graph", 0.0)))  # else what names no entity comes last
-    return Weighed(*summed(formula), probabilities, 0.0)
+    shares, scores = scored(rows, column_of(formula))
+    return Weighed(shares, scores + added, probabilities, 0.0)
 
 
 def on_the_scale(cosine: float, scale: CosineScale) -> float:

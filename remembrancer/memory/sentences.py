@@ -90,14 +90,10 @@ LEAST_QUOTED: Final = 16
 
 
 def quotable(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts that show that another text quotes one of these: each whole, and its sentences that are not too
-    short."""
+    """The texts that show that another text quotes one of these: each whole, and its sentences, if they are not too
+    short to be there by chance."""
     found: dict[str, None] = {}
     for text in texts:
-        if text.strip():
-            found[text.strip()] = None
-        for sentence in split_sentences(text):
-            if len(sentence) >= LEAST_QUOTED:
-                found[sentence] = None
-                found[" ".join(sentence.split())] = None
-    return tuple(found)
+        for each in (text.strip(), *split_sentences(text)):
+            found |= dict.fromkeys((each, " ".join(each.split())))
+    return tuple(each for each in found if len(each) >= LEAST_QUOTED)

@@ -165,6 +165,8 @@ class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
     code_trees: int = 0
     code_files: int = 0
+    native_files: int = 0
+    """Of the files of notes those that the user's assistants keep for themselves."""
 
 
 ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth

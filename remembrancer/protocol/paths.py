@@ -37,6 +37,8 @@ class RuntimePaths:
         """The lanes that projects share with other machines."""
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
+        self.erasing = home / "erasing.json"
+        """The memories that are being erased, until nothing is left of them."""
         self.hooks = home / "hooks"
         """Events of sessions, which hooks leave there for the gateway."""
         self.keys = home / "keys"

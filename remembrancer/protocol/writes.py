@@ -278,7 +278,7 @@ class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"
 
 
 class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Delete a memory for good. Never queued: `was_queued` says that writes about it were, and are deleted."""
+    """Delete a memory for good. `was_queued` says that writes about one that the store may not have yet were queued."""
 
     memory_id: str
     was_queued: bool = False
@@ -357,9 +357,13 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True):
-    """Gateway to store: apply this operation. Answered by `Applied` or `Refused`."""
+    """Gateway to store: apply this operation. Answered by `Applied` or `Refused`.
+
+    With an `EraseMemory`, no turn of the project's sessions keeps one of the `quotes`.
+    """
 
     operation: Operation
+    quotes: tuple[str, ...] = ()
 
 
 class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
@@ -430,13 +434,14 @@ class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True,
 
 
 class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """The outcome of a `PromoteMemory`."""
+    """The outcome of a `PromoteMemory`. `merged_into` says the same in the new scope, and stands for the memory."""
 
     memory_id: str
     previous_scope: Scope
     new_scope: Scope
     version: int
     reason: str | None = None
+    merged_into: str | None = None
 
 
 class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
@@ -466,6 +471,11 @@ class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     already: bool = False
     said_by: tuple[str, ...] = ()
     also_erased: tuple[str, ...] = ()
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """The ids of all that were erased."""
+        return (self.memory_id, *self.also_erased)
 
 
 class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

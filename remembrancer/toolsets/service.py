@@ -132,10 +132,11 @@ class MemoryService(Protocol):
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good, wherever it is, and forget it here. Never queued.
+        """Delete a memory for good, wherever it is, and forget it here.
 
         Raises:
-            MemoryUnavailable, DeadlineExceeded: the store is away, or slow.
+            MemoryUnavailable: the store is away, and nothing was begun.
+            RemembrancerError: it is refused; if `retry_possible`, it goes on by itself as soon as it can.
         """
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:

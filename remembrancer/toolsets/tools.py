@@ -97,7 +97,14 @@ class Call:
     @property
     def memory_id(self) -> str:
         """The id of the memory that this call makes: the same for a retry, whenever that comes."""
-        return derive_memory_id(self.operation_id)
+        return self.memory_id_of("")
+
+    def memory_id_of(self, part: str) -> str:
+        """The id of the memory that a part of this call makes."""
+        return derive_memory_id(self._operation_id_of(part))
+
+    def _operation_id_of(self, part: str) -> str:
+        return derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id
 
     async def submit(self, change: Change, *, part: str = "", allow_secrets: bool = False) -> Written:
         """Make a change durable; a retry of the same request changes nothing more. `part` tells several changes of one
@@ -108,13 +115,9 @@ class Call:
             RemembrancerError: it is refused, or can be written nowhere.
         """
         if not allow_secrets:
-            texts = list(texts_of(change))
-            if sum(len(text) for _, text in texts) < LONG_TEXT:
-                refuse_credentials(change, texts)
-            else:
-                await anyio.to_thread.run_sync(refuse_credentials, change, texts)
+            await self.refuse_credentials(change)
         operation = Operation(
-            operation_id=derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id,
+            operation_id=self._operation_id_of(part),
             project=self.caller.project,
             session_id=self.caller.session_id,
             requested_at=self.received_at,
@@ -123,6 +126,14 @@ class Call:
         with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
             written = await self.service.apply(operation, self.received_at)
         return written  # noqa: RET504 - to the type checker, the scope may swallow an exception
+
+    async def refuse_credentials(self, change: Change) -> None:
+        """Raises `InvalidInput` for a change that seems to hold a credential."""
+        texts = list(texts_of(change))
+        if sum(len(text) for _, text in texts) < LONG_TEXT:
+            refuse_credentials(change, texts)
+        else:
+            await anyio.to_thread.run_sync(refuse_credentials, change, texts)
 
 
 Handler = Callable[[Call, T], Awaitable[Answer]]

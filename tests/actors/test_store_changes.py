@@ -8,13 +8,15 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import anyio
+import msgspec
 import pytest
 
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import (
     Applied,
@@ -32,6 +34,7 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoredResult,
     RestoreMemory,
+    StoredResult,
     SubmitBatch,
     TaggedResult,
     TagMemory,
@@ -358,6 +361,36 @@ async def test_a_promoted_memory_is_seen_by_every_project_and_changed_from_there
     assert (shown.tags, shown.related_entities) == (("x",), (EntityRef("a", "b", "c"),))
     with pytest.raises(InvalidInput):
         await do(rig, "again", PromoteMemory(memory_id, "user"), PromotedResult)
+
+
+@pytest.mark.parametrize(("start", "scope"), [("session", "project"), ("session", "user"), ("project", "user")])
+async def test_a_text_that_the_broader_scope_has_is_joined_into_that_when_it_is_promoted(
+    rig: StoreRig, start: Scope, scope: Literal["project", "user"]
+) -> None:
+    known = await rig.gateway.store("a lantern", scope=scope, tags=("a",), importance=0.4)
+    ours = await rig.gateway.store("a lantern", scope=start, tags=("b",), importance=0.9)
+    done = await do(rig, "promote", PromoteMemory(ours, scope, "why"), PromotedResult)
+    assert (done.memory_id, done.previous_scope, done.merged_into) == (ours, start, known)
+    assert await rig.gateway.found("lantern", session_id=OTHER_SESSION) == [known]
+    assert (await show(rig, ours)).memory.status == ("promoted" if scope == "project" else "active")
+    memory = (await show(rig, known)).memory
+    assert (memory.tags, memory.importance, memory.scope) == (("a", "b"), 0.9, scope)
+    assert [(step.memory_id, step.action) for step in memory.promotion_chain] == [(ours, "merged")]
+    again = await do(rig, "promote", PromoteMemory(ours, scope, "why"), PromotedResult)
+    assert again == done
+
+
+async def test_a_text_that_another_scope_has_is_named_when_it_is_stored(rig: StoreRig) -> None:
+    known: dict[Scope, str] = {}
+    for scope in ("project", "user", "session"):
+        result = (await rig.gateway.submit(store_operation(scope, "a lantern", scope=scope))).result
+        assert isinstance(result, StoredResult)
+        assert sorted(result.duplicates) == sorted(known.values())
+        known[scope] = result.memory_id
+    hidden = msgspec.structs.replace(PROJECT, sees_user=False)
+    result = (await rig.gateway.submit(store_operation("token", "a lantern", project=hidden))).result
+    assert isinstance(result, StoredResult)
+    assert known["user"] not in result.duplicates
 
 
 async def test_a_replay_of_what_was_done_before_a_memory_moved_does_it_no_second_time(rig: StoreRig) -> None:

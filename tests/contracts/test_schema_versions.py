@@ -155,12 +155,12 @@ def test_a_copy_of_the_queue_or_of_what_was_shown_goes_when_it_has_an_erased_mem
         monkeypatch.setattr(schema, "steps", (*schema.steps, Step("99.0.0", "CREATE TABLE later (x);")))
     queue = QueueFile(queue_path)
     queue.settle([waiting.operation_id], [], 2.0)  # the store has it: only the copy has its words
-    shown.erase(["memory:another"], ())
+    shown.erase(["memory:another"], (), PROJECT.id)
     copies = [copy_of(path, "0.2.0") for path in (queue_path, shown_path)]
-    queue.erase(memory_id_of(other))
+    queue.erase([memory_id_of(other)], other)
     assert all(copy.exists() for copy in copies)
-    queue.erase(memory_id_of(waiting))
-    shown.erase(["memory:shown"], ())
+    queue.erase([memory_id_of(waiting)], waiting)
+    shown.erase(["memory:shown"], (), PROJECT.id)
     queue.close()
     assert not any(copy.exists() for copy in copies)
 

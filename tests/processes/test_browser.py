@@ -177,6 +177,33 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
     assert visit.status(here) == 404
 
 
+def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(come: Come) -> None:
+    visit = come()
+    late, soon, undated = (
+        visit.stored(f"paint the {name} boat", kind="open_end", **due)
+        for name, due in (("late", {"due": "2030-05-02"}), ("soon", {"due": "2030-04-01"}), ("undated", {}))
+    )
+    visit.stored("the boat is red", kind="fact")
+
+    def listed() -> list[str]:
+        page = Page(visit.get("/", order="due")).text
+        assert "the boat is red" not in page
+        return list(dict.fromkeys(re.findall(r"paint the (\w+) boat", page)))
+
+    assert listed() == ["soon", "late", "undated"]
+    fields = {"kind": "open_end", "importance": "0.70", "tags": "", "summary": ""}
+    visit.do(f"/memory/{undated}/edit", content="paint the undated boat", due="2029-01-01", **fields)
+    assert listed() == ["undated", "soon", "late"]
+    page = visit.do(f"/memory/{soon}/done")
+    assert "Open again" in page
+    assert listed() == ["undated", "late"]
+    assert "due 2030-04-01" in Page(visit.undo(page)).text
+    visit.do("/several", id=[soon, late], what="done", back="/")
+    assert listed() == ["undated"]
+    visit.do(f"/memory/{late}/done")
+    assert listed() == ["undated", "late"]
+
+
 def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(come: Come) -> None:
     visit = come()
     ids = [visit.stored(f"The {name} gate is open") for name in ("first", "second", "third")]
@@ -326,6 +353,14 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):
         visit.get(path)
     assert "gateway" in Page(visit.get("/health")).text
+
+
+def test_the_page_of_health_names_each_of_two_models(come: Come) -> None:
+    visit = come()
+    done("model", "use", "openai", "text-embedding-3-small", home=visit.door.home)
+    text = Page(visit.get("/health")).text
+    assert "text-embedding-3-small by openai (next)" in text
+    assert "all-MiniLM-L6-v2 by onnx (" in text
 
 
 def test_a_proposal_is_refused_or_accepted_and_either_is_undone(come: Come) -> None:

@@ -83,3 +83,25 @@ def test_a_wrong_argument_is_refused_without_a_traceback(home: Path) -> None:
     done = config("--jason")
     assert done.returncode == exit_codes.USAGE
     assert "Traceback" not in done.stderr
+
+
+def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> None:
+    file = home / "config.toml"
+    file.write_text("# my own words\nembedders = 2\n")
+    for assignment in ("native_memories=true", "REMEMBRANCER_NOTES_PATHS=NOTES.md,docs/"):
+        assert config("--set", assignment).returncode == exit_codes.OK
+    assert file.read_text() == (
+        '# my own words\nembedders = 2\nnative_memories = true\nnotes_paths = ["NOTES.md", "docs/"]\n'
+    )
+    assert json.loads(config("--json").stdout)["settings"]["native_memories"]["value"] is True
+    assert config("--set", "native_memories=").returncode == exit_codes.OK
+    assert "native_memories" not in file.read_text()
+    for assignment, message in [
+        ("nativ_memories=true", "did you mean native_memories"),
+        ("native_memories=perhaps", "true or false"),
+    ]:
+        refused = config("--set", assignment)
+        assert (refused.returncode, refused.stdout) == (exit_codes.CONFIGURATION, "")
+        assert message in refused.stderr
+    file.rename(home / "config.json")
+    assert "config.json" in config("--set", "native_memories=true").stderr

@@ -40,7 +40,7 @@ async def test_a_home_without_projects_says_so(home: Path) -> None:
     assert (done.returncode, done.stdout) == (exit_codes.OK, b"")
     assert b"no memories of a project yet" in done.stderr
     done = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
-    assert json.loads(done.stdout) == {"home": str(home), "projects": []}
+    assert json.loads(done.stdout) == {"home": str(home), "projects": [], "unreadable": []}
 
 
 async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_what_they_have(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -13,6 +15,7 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
+from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.gateway_link import END
 from remembrancer.protocol.paths import RuntimePaths
@@ -150,6 +153,31 @@ async def test_what_is_erased_is_in_no_file_of_the_home_any_more_not_even_quoted
         done = await anyio.to_thread.run_sync(lambda: command(*erase, home=home, directory=tmp_path))
         assert json.loads(done.stdout)["erased"][0]["status"] == "erased"
     await Runtime(home).down()
+    assert files_with(home, b"marigold") == []
+
+
+async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
+    home: Path, tmp_path: Path, without_embedders: None
+) -> None:
+    secret = "the vault opens with marigold"
+    runtime = Runtime(home)
+    async with Session(home, cwd=tmp_path, environ={"REMEMBRANCER_SESSION_ID": "session:vault"}) as client:
+        await client.store("this makes the file", scope="project")
+        memory_id = (await client.store(secret, scope="user"))["memory_id"]
+        prompt = {"session_id": "session:vault", "cwd": str(tmp_path), "prompt": f"Do this: {secret}!"}
+        hook = partial(command, "hook", "UserPromptSubmit", home=home, stdin=json.dumps(prompt))
+        assert (await anyio.to_thread.run_sync(hook)).returncode == 0
+        await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
+        await client.call("recall_memories", query=secret)
+        project = RuntimePaths(home).project_database(project_of(tmp_path).id)
+        with closing(sqlite3.connect(project, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")  # the memory goes, and what quotes it cannot
+            erase = partial(command, "erase", memory_id, "--yes", home=home, directory=tmp_path)
+            assert (await anyio.to_thread.run_sync(erase)).returncode != 0
+            await anyio.to_thread.run_sync(runtime.kill, "gateway")
+            await anyio.to_thread.run_sync(runtime.kill, "store")
+        await until(lambda: not RuntimePaths(home).erasing.exists())
+    await runtime.down()
     assert files_with(home, b"marigold") == []
 
 

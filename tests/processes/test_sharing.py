@@ -7,6 +7,7 @@ import json
 import stat
 import subprocess
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -183,6 +184,23 @@ def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_
     assert "laptop: takes no part any more" in capsys.readouterr().out
     again = world.join(lane.lane, "laptop")
     assert run(ids_read(world.laptop, again)) == ["op-1", "op-2"]
+
+
+def test_machines_that_are_invited_and_removed_at_once_are_all_known_and_then_none(world: World) -> None:
+    lane, names = world.begin(), [f"guest-{number}" for number in range(6)]
+
+    def members() -> list[str]:
+        administration = world.desk.administration
+        assert administration is not None
+        return sorted(administration.members[lane.lane])
+
+    with ThreadPoolExecutor(len(names)) as threads:
+        list(threads.map(lambda name: run(Sharing(world.home).invite(lane.lane, name)), names))
+        assert members() == ["desk", *names]
+        assert all(threads.map(lambda name: run(Sharing(world.home).remove(lane.lane, name)), names))
+    assert members() == ["desk"]
+    keyring = world.desk.membership(lane.lane).keyring
+    assert len(keyring.keys) == 1 + len(names), "each removal had a key of its own"
 
 
 def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key(

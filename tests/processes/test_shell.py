@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ import pytest
 
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes
+from remembrancer.config.project import project_of
+from remembrancer.protocol.paths import RuntimePaths, database_files
 from tests.runtime import Runtime, command, stop_runtime, until
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
@@ -28,12 +32,12 @@ class Shell:
         self.home = home
         self.directory = directory
 
-    def __call__(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
+    def __call__(self, *arguments: str, stdin: str = "", status: int = 0, prints: bool = False) -> str:
         done = command(*arguments, home=self.home, stdin=stdin, directory=self.directory)
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
         assert "\x1b" not in done.stdout + done.stderr
-        return done.stdout if status == 0 else done.stderr
+        return done.stdout if status == 0 or prints else done.stderr
 
     def json(self, *arguments: str, **options: Any) -> Any:
         return json.loads(self(*arguments, "--json", **options))
@@ -111,6 +115,22 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert "allow_secrets" not in refused
 
 
+def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
+    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["memory_ids"]
+    paint = shell.json("add", "paint the boat", "--due", "2030-05-02", "--user")["memory_id"]
+    shell("edit", docs, "--due", "2030-04-01")
+    fact = shell.json("add", "the boat is red", "--kind", "fact")["memory_id"]
+    listed = [line.split("\t")[0] for line in shell("list", "--open").splitlines()]
+    assert listed == [each.removeprefix("memory:") for each in (docs, paint, mail)]
+    assert "due 2030-05-02" in shell("list", "--open", "--user")
+    shell("edit", docs, "--done")
+    assert "write the docs" not in shell("list", "--open")
+    assert "done due 2030-04-01" in shell("search", "write the docs")
+    shell("edit", docs, "--reopen", "--due", "")
+    assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
+    assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
+
+
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
     memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
     shell("add", "the vault is in the cellar")
@@ -164,6 +184,42 @@ def test_projects_are_apart_unless_all_are_asked_for(
     monkeypatch.setenv("REMEMBRANCER_PROJECT", str(tmp_path / "other"))
     assert [memory["id"] for memory in shell.json("list")["memories"]] == [theirs]
     assert [memory["id"] for memory in shell.json("list", "--project", here)["memories"]] == [mine], "the option first"
+
+
+def test_a_project_that_cannot_be_read_hides_no_other(shell: Shell, tmp_path: Path) -> None:
+    mine = shell.json("add", "the port is 5433")["memory_id"]
+    shell("add", "the port is 6000", "--project", str(tmp_path / "other"))
+    stop_runtime(shell.home)
+    file = RuntimePaths(shell.home).project_database(project_of(tmp_path / "other").id)
+    for beside in database_files(file):
+        beside.unlink(missing_ok=True)
+    file.write_bytes(b"no database at all, but a note\n" * 100)
+    assert str(shell.directory) in shell("projects", status=exit_codes.FILE_UNUSABLE, prints=True)
+    for asked in (("list", "--all-projects"), ("search", "port", "--all-projects")):
+        done = command(*asked, "--json", home=shell.home, directory=shell.directory)
+        assert done.returncode == 0, done.stderr
+        assert [memory["id"] for memory in json.loads(done.stdout)["memories"]] == [mine]
+        assert "cannot be read" in done.stderr
+
+
+def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    shell("edit", memory_id, "--content", "We deploy on Wednesdays")
+    shell("restore", "--version", "1", memory_id)
+    assert "Tuesdays" in shell("show", memory_id)
+    shell("forget", memory_id)
+    shell("restore", "--reason", "it was right", memory_id)
+    assert "it was right" in shell("history", memory_id)
+    assert "nothing.backup" in shell("restore", "nothing.backup", status=exit_codes.FILE_UNUSABLE)
+
+
+def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    with closing(sqlite3.connect(RuntimePaths(shell.home).project_database(project_of(shell.directory).id))) as other:
+        other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
+        done = command("edit", memory_id, "--kind", "decision", home=shell.home, directory=shell.directory)
+    assert (done.returncode, done.stdout) == (0, "Changed: kind\n"), done.stderr
+    assert "queued" in done.stderr
 
 
 def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,52 @@ def test_a_directory_may_be_named_instead_of_files(world: World) -> None:
     (sessions / "a.txt").write_text("no transcript")
     settings = Settings(transcripts=True, transcripts_path=f"{world.projects}/*/sessions/")
     assert [file.path.name for file in scan(world.root, settings)[0]] == ["a.jsonl"]
+
+
+@pytest.fixture
+def native(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's home with what assistants remember there: in Claude Code's folder for the workspace, and elsewhere."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = "".join(each if each.isalnum() else "-" for each in str(world.root))
+    for path in (
+        f".claude/projects/{folder}/memory/MEMORY.md",
+        f".claude/projects/{folder}/memory/topics/deploy.md",
+        ".claude/projects/-another-project/memory/MEMORY.md",
+        ".codex/memories/style.md",
+        ".gemini/GEMINI.md",
+        ".claude/elsewhere/own.md",
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(f"# {path}\n")
+    return tmp_path / ".claude"
+
+
+def test_what_assistants_remember_is_read_for_its_project_alone_and_where_asked_for(world: World, native: Path) -> None:
+    def names(settings: Settings) -> list[str]:
+        return [f"{file.path.parent.name}/{file.path.name}" for file in scan(world.root, settings)[0]]
+
+    (world.root / "MEMORY.md").write_text("# Ours")
+    assert names(Settings()) == ["app/MEMORY.md"]
+    assert sorted(names(Settings(native_memories=True))) == [
+        ".gemini/GEMINI.md",
+        "app/MEMORY.md",
+        "memories/style.md",
+        "memory/MEMORY.md",
+        "topics/deploy.md",
+    ]
+    (native / "settings.json").write_text(f'{{"autoMemoryDirectory": "{native}/elsewhere"}}')
+    assert "elsewhere/own.md" in names(Settings(native_memories=True))
+    (native / "settings.json").write_text("no JSON")
+    assert len(names(Settings(native_memories=True))) == 5
+    reader = FileReader(world.root, Settings(native_memories=True))
+    updates = [reader.read(file, None, force=False) for file in scan(world.root, Settings(native_memories=True))[0]]
+    assert all(isinstance(update, FileUpdate) and update.chunks for update in updates)
+
+
+def test_a_worktree_has_what_is_remembered_of_its_repository(world: World, native: Path, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(world.root)], check=True)
+    author = ["-c", "user.name=a", "-c", "user.email=a@b.example"]
+    subprocess.run(["git", "-C", str(world.root), *author, "commit", "-q", "--allow-empty", "-m", "a"], check=True)
+    subprocess.run(["git", "-C", str(world.root), "worktree", "add", "-q", str(tmp_path / "tree")], check=True)
+    found, _ = scan(tmp_path / "tree", Settings(native_memories=True))
+    assert "deploy.md" in [file.path.name for file in found]

@@ -19,6 +19,7 @@ from remembrancer.memory.features import NAMES, Asked, Candidates
 from remembrancer.memory.ranking import (
     CONNECTED,
     DEFAULT_MODEL,
+    JOINED,
     PAGERANK,
     Fitted,
     Weights,
@@ -30,6 +31,7 @@ from remembrancer.memory.ranking import (
     is_assistants,
     is_message,
     on_the_scale,
+    scored,
     weigh,
     weights_file,
 )
@@ -48,6 +50,25 @@ fitted_weights = st.builds(
 
 
 # --- A score and a probability.
+
+
+@pytest.mark.parametrize(
+    ("own", "joined", "scores"),
+    [
+        ([10.0, 1.0, 0.0], [9.0, 20.0, 3.0], [10.0, 8.0, 3.0]),
+        ([10.0, 9.0], [1.0, 1.0], [10.0, 9.0]),
+        ([-1.0, -3.0], [5.0, 5.0], [-1.0, -1.0]),
+        ([], [], []),
+    ],
+)
+def test_what_a_memory_shares_with_others_lifts_it_towards_the_best_one_and_not_past_it(
+    own: list[float], joined: list[float], scores: list[float]
+) -> None:
+    rows = np.zeros((len(own), len(NAMES)))
+    rows[:, NAMES.index("words")], rows[:, JOINED] = own, joined
+    shares, found = scored(rows, np.ones(len(NAMES)))
+    assert found.tolist() == scores
+    assert shares.sum(axis=1) == pytest.approx(found)
 
 
 @given(any_candidates(), questions, fitted_weights)

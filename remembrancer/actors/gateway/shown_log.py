@@ -165,15 +165,20 @@ class ShownLog:
         except (sqlite3.Error, OSError, RemembrancerError) as error:
             logger.warning("what was shown cannot be noted", extra={"reason": str(error)})
 
-    def erase(self, memory_ids: Sequence[str], quotes: Sequence[str]) -> None:
-        """Forget that memories were ever shown, and all questions in which one of the quotes begins."""
+    def erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
+        """Forget that memories were ever shown, and all questions of a project in which one of the quotes begins.
+
+        Raises:
+            sqlite3.Error, RemembrancerError: it cannot be done, or not all of it.
+        """
         if self._pending:
             self.flush()
         if self._path.exists():
             with _opened(self._path) as connection:
                 connection.executemany("DELETE FROM shown WHERE memory_id = ?", [(each,) for each in memory_ids])
-                beginnings = {(quote[:QUOTED],) for quote in quotes}  # a long question has lost its end
-                connection.executemany("UPDATE shown SET question = '' WHERE instr(question, ?)", beginnings)
+                beginnings = {(project, quote[:QUOTED]) for quote in quotes}  # a long question has lost its end
+                forget = "UPDATE shown SET question = '' WHERE project = ? AND instr(question, ?)"
+                connection.executemany(forget, beginnings)
         drop_copies(self._path, *memory_ids, *(quote[:QUOTED] for quote in quotes))
 
     def read(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +22,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
+from remembrancer.actors.gateway.erasing import Erasing, Erasings
 from remembrancer.actors.gateway.overlay import Overlay, as_listed, asker_of, viewer_in
 from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
 from remembrancer.actors.gateway.recent_writes import RecentWrites
@@ -42,6 +44,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
@@ -95,6 +98,8 @@ MARGIN_S: Final = 0.2
 """Kept from a call's budget for the way back."""
 ERASE_S: Final = 30.0
 """The time to delete a memory for good may take: the words of its file are sorted anew."""
+ERASE_AGAIN_S: Final = 5.0
+"""The time until what could not be erased is tried again."""
 NOTE_TIMEOUT_S: Final = 5.0
 """The time that the store has to take note of what was shown. Nobody waits for it."""
 MOST_CHANGED: Final = 100
@@ -143,11 +148,17 @@ class StoreAccess:
         """The writes that were queued for a session and refused later, until it is told of them."""
         self.prepared = PreparedAnswers(self.writes)
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
+        self._erasings = Erasings(RuntimePaths(Path(home)).erasing)
+        self._cut_off = anyio.Event()
+        """Set when an erasing could not be ended, and replaced by another."""
         self.open_browser: Callable[[], Awaitable[str]] = _nowhere
 
     async def run(self) -> None:
-        """Drain the write queue whenever there is something in it. Ends when it is cancelled."""
-        await self._drain.run()
+        """Drain the write queue whenever there is something in it, and end what erasing was cut off. Ends when it is
+        cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._drain.run)
+            tasks.start_soon(self._end_erasings)
 
     def queue_health(self) -> QueueHealth:
         """The state of the write queue."""
@@ -229,29 +240,77 @@ class StoreAccess:
         self._seen.setdefault((operation.project.id, operation.session_id), set()).add(memory_id)
 
     async def erase(self, operation: Operation) -> ErasedResult:
-        """Delete a memory for good: in the write queue, in the store, and in what is kept of answers here."""
-        change = operation.change
-        assert isinstance(change, EraseMemory)
-        await self._require_store(time.time() + ERASE_S)  # what is queued is not let go for nothing
-        said = await self._all_said_by(operation, change.memory_id)
-        was_queued = await self._queue.erase(change.memory_id)
-        change = msgspec.structs.replace(change, was_queued=was_queued)
-        reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), Applied, ERASE_S)
-        self._cache.erase(change.memory_id)
-        assert isinstance(reply.result, ErasedResult)
-        gone = (change.memory_id, *reply.result.also_erased)
-        await anyio.to_thread.run_sync(self.shown_log.erase, gone, quotable(said))
+        """Delete a memory for good: in the store, and then in the write queue and in what is kept of answers here.
+
+        Raises:
+            RemembrancerError: the store refuses that, and nothing was deleted. If `retry_possible`, it goes on by
+                itself as soon as it can.
+        """
+        await self._require_store(time.time() + ERASE_S)
+        erasing = self._erasings.find(operation.operation_id)
+        if erasing is None:
+            erasing = Erasing(operation, await self._quotes_of(operation))
+            await self._erasings.begin(erasing)
+        try:
+            return await self._erase(erasing)
+        except RemembrancerError:
+            self._cut_off.set()
+            raise
+
+    async def _end_erasings(self) -> None:
+        """Take up again what a crash, or an error that may pass, has cut off."""
+        while True:
+            await self._store.wait_answering()
+            for erasing in self._erasings.all():
+                try:
+                    await self._erase(erasing)
+                except RemembrancerError as error:
+                    logger.warning("a memory is not erased yet", extra={"code": error.code, "reason": error.message})
+            with anyio.move_on_after(ERASE_AGAIN_S if self._erasings.all() else math.inf):
+                await self._cut_off.wait()
+            self._cut_off = anyio.Event()
+
+    async def _erase(self, erasing: Erasing) -> ErasedResult:
+        operation, memory_id = erasing.operation, memory_id_of(erasing.operation.change) or ""
+        try:
+            result = await self._erase_in_store(erasing, memory_id)
+        except RemembrancerError as error:
+            if not error.retry_possible:
+                await self._erasings.end(erasing)
+            raise
+        gone = tuple(dict.fromkeys((memory_id, *result.gone)))
+        await self._queue.erase(gone, operation)
+        for each in gone:
+            self._cache.erase(each)
+        try:
+            await anyio.to_thread.run_sync(self.shown_log.erase, gone, erasing.quotes, operation.project.id)
+        except sqlite3.Error as error:
+            raise MemoryUnavailable(f"the record of what was shown cannot be changed: {error}") from error
         self.applied([operation])
+        await self._erasings.end(erasing)
+        return result
+
+    async def _erase_in_store(self, erasing: Erasing, memory_id: str) -> ErasedResult:
+        """Raises `NotFound` for a memory that is neither there nor in the queue, for all that the session may see."""
+        operation = erasing.operation
+        try:
+            reply = await self.require(Submit(operation, erasing.quotes), Applied, ERASE_S)
+        except NotFound:
+            if not await self._queue.makes(memory_id, operation):
+                raise
+            change = EraseMemory(memory_id, was_queued=True)
+            reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), Applied, ERASE_S)
+        assert isinstance(reply.result, ErasedResult)
         return reply.result
 
-    async def _all_said_by(self, operation: Operation, memory_id: str) -> tuple[str, ...]:
-        """All that a memory says, or has said in one of its versions; nothing of one that the store does not know."""
+    async def _quotes_of(self, operation: Operation) -> tuple[str, ...]:
+        """The texts by which it is known where a memory is quoted; none of one that the store does not know."""
         try:
-            question = GetMemory(operation.project, operation.session_id, memory_id)
+            question = GetMemory(operation.project, operation.session_id, memory_id_of(operation.change) or "")
             shown = await self.require(question, MemoryShown, ERASE_S)
         except NotFound:
             return ()
-        return texts_of(shown.memory, shown.memory.history)
+        return quotable(texts_of(shown.memory, shown.memory.history))
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a stored memory has its vectors, within the call's budget. Says so if it has none by then."""
@@ -275,7 +334,7 @@ class StoreAccess:
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)
                 self._cache.erase(*gone)
-                self._tasks.start_soon(anyio.to_thread.run_sync, self.shown_log.erase, gone, ())
+                self._tasks.start_soon(anyio.to_thread.run_sync, self.shown_log.erase, gone, (), "")
             self.writes.note(operation)
 
     def shown(

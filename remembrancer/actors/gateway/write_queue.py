@@ -16,6 +16,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -254,20 +255,35 @@ class QueueFile:
         """Close the file. May be called twice."""
         self._database.close()
 
-    def erase(self, memory_id: str) -> list[str]:
-        """Delete what is queued or set aside about a memory, for good; the operations' ids."""
+    def makes(self, memory_id: str, viewer: Operation) -> bool:
+        """True if a write that makes a memory is queued or set aside, and the session of another operation may see
+        that memory."""
+        for table in _COLUMNS:
+            rows = self._database.execute(
+                f"SELECT operation FROM {table} WHERE memory_id = ? AND lane IN (?, ?)",  # noqa: S608 - our names
+                (memory_id, *_lanes_of(viewer)),
+            )
+            for (blob,) in rows:
+                with suppress(msgspec.DecodeError):
+                    operation = _decoder.decode(blob)
+                    is_own = operation.session_id == viewer.session_id
+                    if isinstance(operation.change, StoreMemory) and (is_own or operation.change.scope != "session"):
+                        return True
+        return False
+
+    def erase(self, memory_ids: Sequence[str], viewer: Operation) -> list[str]:
+        """Delete for good what is queued or set aside about memories where the session of another operation can write;
+        the operations' ids."""
         found: list[str] = []
         self._database.execute("PRAGMA secure_delete = ON")
         with _transaction(self._database):
-            for table in ("queued", "rejected"):
-                gone = self._database.execute(
-                    f"DELETE FROM {table} WHERE memory_id = ? RETURNING operation_id",  # noqa: S608 - our names
-                    (memory_id,),
-                )
+            for table, memory_id in product(_COLUMNS, memory_ids):
+                delete = f"DELETE FROM {table} WHERE memory_id = ? AND lane IN (?, ?) RETURNING operation_id"  # noqa: S608
+                gone = self._database.execute(delete, (memory_id, *_lanes_of(viewer)))
                 found += [row[0] for row in gone.fetchall()]
         if found:
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        drop_copies(self._path, memory_id)
+        drop_copies(self._path, *memory_ids)
         return found
 
     def waiting(self) -> tuple[list[Waiting], int]:
@@ -367,6 +383,11 @@ def _open(path: Path) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _lanes_of(viewer: Operation) -> tuple[str, str]:
+    """The lanes of the memories that the session of an operation may change: the user's is not every session's."""
+    return viewer.project.id, USER_LANE if viewer.project.sees_user else viewer.project.id
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
@@ -471,15 +492,18 @@ class WriteQueue:
         self._announce()
         return count
 
-    async def erase(self, memory_id: str) -> bool:
-        """Delete what is queued or set aside about a memory; whether there was anything."""
-        found = await self._do(lambda file: file.erase(memory_id))
+    async def makes(self, memory_id: str, viewer: Operation) -> bool:
+        """True if a write is queued or set aside that makes a memory which the session of another operation may see."""
+        return await self._do(lambda file: file.makes(memory_id, viewer))
+
+    async def erase(self, memory_ids: Sequence[str], viewer: Operation) -> None:
+        """Delete what is queued or set aside about memories where the session of another operation can write."""
+        found = await self._do(lambda file: file.erase(memory_ids, viewer))
         for operation_id in found:
             self._forget(operation_id)
         if found:
             await self._count()
             self._announce()
-        return bool(found)
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file. May be called twice."""

@@ -68,6 +68,7 @@ class IndexerActor(Actor):
             error=next((indexer.error for indexer in indexers if indexer.error), None),
             code_trees=len(self._code.trees),
             code_files=self._code.files,
+            native_files=sum(indexer.native_files for indexer in indexers),
         )
 
     async def _work_on(self, indexer: WorkspaceIndexer, scope: anyio.CancelScope) -> None:

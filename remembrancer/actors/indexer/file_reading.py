@@ -90,7 +90,7 @@ class FileReader:
             return f"it cannot be read: {error.strerror}"
 
     def _read_note(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
-        note = find_note(file.path, self._root, places_of(self._settings))
+        note = find_note(file.path, self._root, places_of(self._settings, self._root))
         if isinstance(note, str):  # by now
             return note
         with os.fdopen(open_note(note), "rb") as opened:

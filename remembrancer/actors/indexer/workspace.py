@@ -34,7 +34,7 @@ from remembrancer.protocol.files import (
     SyncDone,
     Workspace,
 )
-from remembrancer.toolsets.files.workspace_files import FoundFile, note_paths, scan
+from remembrancer.toolsets.files.workspace_files import FoundFile, native_places, note_paths, scan
 
 BATCH_CHUNKS: Final = 100
 """Chunks in one message: a transaction of some milliseconds."""
@@ -86,6 +86,12 @@ class WorkspaceIndexer:
     def files(self) -> int:
         """The number of files that the index has of it."""
         return len(self._known or ())
+
+    @property
+    def native_files(self) -> int:
+        """Of these the files that assistants keep for themselves."""
+        places = [str(Path(place).expanduser()) for place in native_places(self._root)]
+        return sum(path.startswith(tuple(places)) for path in self._known or ())
 
     def ask(self, asked: AskedSync) -> None:
         """Somebody waits for the files to be read."""

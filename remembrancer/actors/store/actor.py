@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import anyio
 import anyio.abc
@@ -45,6 +45,7 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.home import HomeRequest
 from remembrancer.protocol.reads import (
     Counts,
+    DescribeStore,
     EmbeddingSummary,
 )
 from remembrancer.protocol.sharing import OthersWrote
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from remembrancer.actors.store.remote_workers import RemoteWorkers
 
 ASKERS: Final = ("gateway", "command")
+ABOUT_STATE: Final = (NotePresence, DescribeStore, *get_args(HomeRequest))
 HOUSEKEEPING_S: Final = 1.0
 COUNT_S: Final = 0.25
 """The time between two looks for commits that are to be counted."""
@@ -334,7 +336,7 @@ class StoreActor(Actor):
     def _hear(self, peer: Peer, message: ToStore) -> None:
         if peer.name == "gateway":
             self._gateway = peer
-        if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, NotePresence | HomeRequest):
+        if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):
             self._asked += 1
         self._jobs.hear(peer, message)
 

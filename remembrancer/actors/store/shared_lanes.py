@@ -605,6 +605,8 @@ class SharedLanes:
                 opened.silent = None
                 self._begin(opened, connection)
                 await left.aclose()
+                if request.has_new_key:
+                    await self._committer.run(name, opened.lane.announce_key)
             else:
                 for project_id, known in self._lane_of.items():
                     if known == name and project_id == USER:

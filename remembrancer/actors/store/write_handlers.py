@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -29,13 +30,13 @@ from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import UNREADABLE, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
+    ErasedResult,
     EraseMemory,
     ImportSessions,
     Operation,
@@ -43,6 +44,7 @@ from remembrancer.protocol.writes import (
     RestoredResult,
     SessionsImported,
     StoredResult,
+    StoreMemory,
     Submit,
     SubmitBatch,
     UpdatedResult,
@@ -88,7 +90,7 @@ class WriteHandlers:
         """Answer from the commit's callback if the file is open, as it mostly is; otherwise in a task."""
         operation, trace = request.operation, current()
         if isinstance(operation.change, EraseMemory) or not is_ready(self._files, operation):
-            return self._take_slowly(operation)
+            return self._take_slowly(request)
         try:
             target = target_of(self._files, operation)
         except RemembrancerError as error:  # a file that cannot be read
@@ -96,7 +98,7 @@ class WriteHandlers:
 
         def answer(reply: Answer) -> None:
             self._gate.end(time.monotonic())
-            reply = self._with_embedding_error(operation, reply)
+            reply = self._completed(operation, reply)
             trace.end("answer ready")
             if isinstance(reply, RemembrancerError):
                 context.refuse(reply)
@@ -107,15 +109,13 @@ class WriteHandlers:
         self._commit_one(target, operation, answer)
         return None
 
-    async def _take_slowly(self, operation: Operation) -> Applied:
+    async def _take_slowly(self, request: Submit) -> Applied:
         with self._gate.serving():
-            return await self.submit(operation)
+            return await self.submit(request.operation, request.quotes)
 
-    async def submit(self, operation: Operation) -> Applied:
-        """Apply one operation. Raises what it is refused with."""
+    async def submit(self, operation: Operation, quotes: Sequence[str] = ()) -> Applied:
+        """Apply one operation. Raises what it is refused with. For `quotes` see `Submit`."""
         target = await find_target(self._files, operation)
-        if isinstance(operation.change, EraseMemory):
-            await self._drop_quotes(operation, operation.change.memory_id)
         replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def answer(reply: Answer) -> None:
@@ -123,21 +123,16 @@ class WriteHandlers:
                 replied.set_result(reply)
 
         self._commit_one(target, operation, answer)
-        reply = self._with_embedding_error(operation, await replied)
+        reply = self._completed(operation, await replied)
         if isinstance(reply, RemembrancerError):
             raise reply
-        if isinstance(operation.change, EraseMemory):
-            await self.scrub(operation.change.memory_id)
+        if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
+            own = self._files.open_project(operation.project)
+            if quotes and own is not None:
+                await self._committer.run(own.name, partial(own.drop_quotes, quotes))
+            for memory_id in dict.fromkeys((operation.change.memory_id, *reply.result.gone)):
+                await self.scrub(memory_id)
         return reply
-
-    async def _drop_quotes(self, operation: Operation, memory_id: str) -> None:
-        """Before a memory is erased, and as long as it is known what it says: delete what hooks have told of it."""
-        lanes = self._files.readable_lanes(operation.project.id)
-        quotes = quotable(text for records in lanes for text in records.texts_of(memory_id, operation.session_id))
-        if quotes:
-            await self._open_all()
-            for records in list(self._files):
-                await self._committer.run(records.name, partial(records.drop_quotes, quotes))
 
     async def _open_all(self) -> None:
         for project in self._files.catalog.projects():
@@ -246,16 +241,31 @@ class WriteHandlers:
         """The lane to try next: the memory was moved between the look for it and the commit. None: it was not."""
         return moved_to(self._files, operation, target) if isinstance(reply, NotFound) else None
 
-    def _with_embedding_error(self, operation: Operation, reply: Answer) -> Answer:
-        """The reply, with the reason why its text cannot be embedded at the moment, if there is one."""
+    def _completed(self, operation: Operation, reply: Answer) -> Answer:
+        """The reply, with the memories of the same text in another file, and with the reason why its own cannot be
+        embedded at the moment, if there is one."""
+        if isinstance(reply, RemembrancerError):
+            return reply
+        change, result = operation.change, reply.result
+        if isinstance(change, StoreMemory) and isinstance(result, StoredResult):
+            duplicates = dict.fromkeys((*result.duplicates, *self._duplicates(operation, change, result.memory_id)))
+            reply = msgspec.structs.replace(reply, result=msgspec.structs.replace(result, duplicates=tuple(duplicates)))
         error = self._scheduler.error
-        if error is None or isinstance(reply, RemembrancerError):
+        if error is None:
             return reply
         match reply.result:
             case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
                 if not (reply.replayed and self._has_vectors(operation)):
                     return msgspec.structs.replace(reply, embedding_error=error)
         return reply
+
+    def _duplicates(self, operation: Operation, change: StoreMemory, memory_id: str) -> Iterator[str]:
+        for records in self._files.readable_lanes(operation.project.id):
+            is_other = records.is_users is not (change.scope == "user")
+            if is_other and (operation.project.sees_user or not records.is_users):
+                with contextlib.suppress(RemembrancerError):  # a file that cannot be read now
+                    found = records.surroundings(memory_id, change.content, operation.session_id)
+                    yield from (copy.memory_id for copy in found.copies)
 
     def _has_vectors(self, operation: Operation) -> bool:
         """True if the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""

@@ -569,9 +569,6 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         """Take out what is left of an erased memory, also from the file's own log; whether anything was. One of that
         id that is here stays as it is."""
 
-    def texts_of(self, memory_id: str, session_id: str) -> tuple[str, ...]:
-        """All that a memory has said in its versions, for a session that may see it; else nothing."""
-
     def drop_quotes(self, quotes: Sequence[str]) -> int:
         """Delete the turns and tool calls that have one of these in them; how many. From the writer thread."""
 

@@ -15,18 +15,16 @@ from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
 from remembrancer.actors.store.records.contract import USER, Belongings, BrowsedRows, Outcome, R, T
 from remembrancer.actors.store.records.found_entities import find_entities
-from remembrancer.actors.store.records.memory_rows import read_history, read_memory
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied, read_rows
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
-from remembrancer.memory.changes import is_visible
 from remembrancer.memory.edits import AppliedOperation, Edits, Put
 from remembrancer.memory.moves import receive_move
-from remembrancer.memory.plan import carry_out, texts_of
+from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserRequest
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
@@ -172,15 +170,6 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         if found:
             self._file.leave_nothing()
         return found
-
-    def texts_of(self, memory_id: str, session_id: str) -> tuple[str, ...]:
-        def read(query: Query) -> tuple[str, ...]:
-            found = read_memory(query, memory_id)
-            if found is None or not is_visible(found.now.scope, found.now.session_id, session_id):
-                return ()
-            return texts_of(found.now, read_history(query, found.id))
-
-        return self._file.read_together(read)
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
         with self._edits() as edits:

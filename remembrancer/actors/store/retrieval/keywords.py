@@ -27,6 +27,8 @@ MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
 """The weight of what stands in quotation marks: enough for the memories that have it to come before all others."""
 MAX_QUOTED: Final = 5
+WORDS_OF_A_PHRASE: Final = range(3, 9)
+"""Words of a question that is looked for as a whole, too: it may be copied from the memory that is meant."""
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
 """A commit or the like, which may be shortened."""
@@ -64,9 +66,11 @@ def units_of(query: str) -> list[tuple[Phrase, ...]]:
 
 
 def phrases_and_units(query: str) -> tuple[tuple[Phrase, ...], list[tuple[Phrase, ...]]]:
-    """As `phrases_of` and `units_of`, from one look at the question."""
+    """As `phrases_of` and `units_of`, from one look at the question; a short one is also looked for as one phrase."""
     groups, quoted = _groups(query)
-    return _phrases(groups, quoted), _units(query, groups)
+    words = [] if quoted else [word.lower() for word in words_of(bare(query[:READ].replace("\x00", " ")))]
+    whole = (_phrase(words),) if len(words) in WORDS_OF_A_PHRASE else ()
+    return (*_phrases(groups, quoted), *whole), _units(query, groups)
 
 
 def _units(query: str, groups: Sequence[Sequence[Phrase]]) -> list[tuple[Phrase, ...]]:

@@ -41,6 +41,11 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores
 from remembrancer.protocol.tracing import current
 
+MOST_OF_A_TIME: Final = 200
+"""Memories that are weighed for a question that asks for all of a time: the most important."""
+ANSWERS_BY_TIME: Final = 0.9
+"""The probability that a memory of the kind and the time that a question names answers it: of those of three invented
+weeks that were 24 of 27."""
 BROUGHT: Final = 10
 """Memories that PageRank brings beside the candidates."""
 PAGERANK_SEEDS: Final = 20
@@ -355,7 +360,8 @@ class RunningRecall:
         return rows | self._view.describe(self.question, self._words, brought)
 
     def _of_period(self) -> Ranked:
-        """The memories of the times that a question asks for, in order; where they are many, the most important."""
+        """The memories of the times that a question asks for, by their scores: first those of the kinds that it names,
+        or all where it names none, which answer because they are of that time."""
         question, period = self.question, self.question.period
         kinds = frozenset() if period is None else period.kinds
         within = dict.fromkeys(
@@ -364,11 +370,21 @@ class RunningRecall:
         facts = self._view.ranking_facts(within, question.filters)
         happened = [(ref, each) for ref, each in facts.items() if each.kind != SESSION_RECORD]
         happened.sort(key=lambda item: (item[1].kind not in kinds, -item[1].importance, -item[1].happened_at))
-        kept = happened[: self._request.limit]
-        kept.sort(key=lambda item: (item[1].kind not in kinds, item[1].happened_at, item[0]))
+        rows = self._view.describe(question, self._words, dict(happened[:MOST_OF_A_TIME]))
+        weighed = self.weighed(rows, by_meaning=question.vector is not None)
+        asked_for = [not kinds or row.facts.kind in kinds for row in rows.values()]
+        best = sorted(zip(asked_for, weighed.scores, weighed.probabilities, rows, strict=True), reverse=True)
         return [
-            (key, msgspec.structs.replace(_asked_for(facts), final=float(len(kept) - place)))
-            for place, (key, facts) in enumerate(kept)
+            (
+                key,
+                Scores(
+                    final=float(len(best) - place),
+                    relevance=ANSWERS_BY_TIME if is_asked_for else float(probability),
+                    importance=facts[key].importance,
+                    recency=1.0,
+                ),
+            )
+            for place, (is_asked_for, _, probability, key) in enumerate(best)
         ]
 
 
@@ -407,8 +423,3 @@ def page_ranks(relevance: Mapping[Ref, float], graph: JoinedGraph) -> dict[Ref, 
 def _may_be_replaced(facts: RankingFacts) -> bool:
     """True for what holds until a later one replaces it: what happened stays as it was."""
     return facts.type != "episodic" or facts.kind == "decision"
-
-
-def _asked_for(facts: RankingFacts) -> Scores:
-    """The scores of a memory that is asked for by its time or as what was handed over, and not by what it says."""
-    return Scores(final=1.0, relevance=1.0, importance=facts.importance, recency=1.0)

@@ -1,0 +1,128 @@
+"""Erasing as a session asks for it: what goes, what stays, and what is taken up again when it was held up."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.config.project import project_of
+from remembrancer.protocol.session_life import RecordEvents, Turn
+from remembrancer.protocol.writes import Operation, memory_id_of
+from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
+from tests.actors.store_process import store_rig
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+ADMIN: dict[str, Any] = {"environment": {"REMEMBRANCER_TOOLSETS": "memory,admin"}}
+SECRET = "the vault opens with marigold"
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, QUICK)
+
+
+@pytest.fixture
+def places(home: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """The directories of two projects."""
+    found = tmp_path / "ours", tmp_path / "theirs"
+    for each in found:
+        each.mkdir()
+    return found
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another program has a file locked."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
+    rig: Rig, places: tuple[Path, Path]
+) -> None:
+    ours, theirs = (rig.paths.project_database(project_of(each).id) for each in places)
+    async with (
+        store_rig(rig.paths.home),
+        rig.running() as gateway,
+        rig.session(directory=str(places[0]), **ADMIN) as us,
+        rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
+    ):
+        for client in (us, them):
+            await client.store("this makes the file")
+        await until(lambda: gateway.health().queue_depth == 0)
+        with locked(theirs):
+            queued = await them.store("Theirs waits")
+            assert queued["warnings"][0]["code"] == "queued"
+            assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
+        await until(lambda: gateway.health().queue_depth == 0)
+        assert (await them.call("get_memory", memory_id=queued["memory_id"]))["content"] == "Theirs waits"
+
+        with locked(ours):
+            queued = await us.store(SECRET)
+            assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
+        await until(lambda: gateway.health().queue_depth == 0 and not rig.paths.erasing.exists())
+        assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
+        assert gateway.health().queue_rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "left"),
+    [(SECRET, f"so {SECRET}, then", False), ("Redis", "we have Redis for the cache", True)],
+    ids=["a sentence", "a word"],
+)
+async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself_with_the_quotes_in_its_project(
+    rig: Rig, places: tuple[Path, Path], content: str, said: str, *, left: bool
+) -> None:
+    projects = [project_of(each) for each in places]
+
+    def turns() -> list[list[str]]:
+        """The turns of sessions in the two projects that say it."""
+        found = []
+        for each in projects:
+            with closing(sqlite3.connect(rig.paths.project_database(each.id))) as connection:
+                found.append([text for (text,) in connection.execute("SELECT content FROM turns")])
+        return found
+
+    async with (
+        store_rig(rig.paths.home) as store,
+        rig.running() as gateway,
+        rig.session(directory=str(places[0]), **ADMIN) as us,
+        rig.session(directory=str(places[1]), bridge="11" * 16, session="session:theirs", **ADMIN) as them,
+    ):
+        for client in (us, them):
+            await client.store("this makes the file")
+        memory_id = (await us.store(content, scope="user"))["memory_id"]
+        await until(lambda: gateway.health().queue_depth == 0)
+        for project in projects:
+            events = RecordEvents("session:any", turns=(Turn("user", said, 1.0),))
+            await store.gateway.submit(Operation(f"events of {project.id}", project, "session:any", 1.0, events))
+        with locked(rig.paths.user_database):
+            assert (await us.call("erase_memory", memory_id=memory_id))["retry_possible"]
+            assert turns() == [[said], [said]]
+        await until(lambda: not rig.paths.erasing.exists())
+        assert (await us.call("get_memory", memory_id=memory_id))["error"] == "not_found"
+        assert turns() == [[said] if left else [], [said]]
+
+
+async def test_a_memory_that_is_erased_by_another_of_its_ids_is_in_no_answer_and_no_record_that_was_kept(
+    rig: Rig,
+) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session(**ADMIN) as client:
+        memory_id = (await client.store(SECRET))["memory_id"]
+        assert (await client.store(SECRET))["memory_id"] == memory_id
+        (alias,) = {memory_id_of(each.change) for each in store.applied.values()} - {memory_id}
+        await client.call("recall_memories", query="vault", strategy="keyword")
+        assert gateway.access.shown_log.read(memory_id=memory_id)
+        assert (await client.call("erase_memory", memory_id=alias))["status"] == "erased"
+        assert gateway.access.shown_log.read(memory_id=memory_id) == []
+        store.hangs = True
+        found = await client.call("recall_memories", query="vault", strategy="keyword")
+        assert found["degraded"]
+        assert found["memories"] == []

@@ -1,0 +1,57 @@
+"""The probability that a later text replaces an earlier one."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.memory.replacement import POSSIBLE, PROBABLE, Pair, probability, read
+
+LATER_S = 3 * 86_400.0
+
+
+def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER_S, **having: int) -> float:
+    return probability(Pair(read(earlier), read(later), cosine, apart_s, having, 100))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "cosine"),
+    [
+        ("The API listens on port 8080", "The API now listens on port 9090", 0.9),
+        ("Python 3.11 is required", "Python 3.12 is required", 0.9),
+        ("The worker pool has 8 threads", "The worker pool has 16 threads", 0.9),
+        ("Der Dienst lauscht auf Port 8080", "Der Dienst lauscht jetzt auf Port 9090", 0.9),
+        ("We use Redis 7 as cache.", "We moved from Redis to Valkey 8.", 0.65),
+        ("Always start variable names with 'm_'.", "From now on, please start variable names with 'z_'.", 0.75),
+    ],
+)
+def test_another_value_of_the_same_thing_probably_replaces_the_first(earlier: str, later: str, cosine: float) -> None:
+    assert chance(earlier, later, cosine) >= PROBABLE
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ("Bread is baked downstairs.", "The export of orders starts at two."),
+        ("Alice prefers tabs", "Bob prefers spaces"),
+        ("The dashboard shows latency.", "Helm deploys the charts."),
+    ],
+)
+def test_texts_about_two_things_replace_none_of_each_other(earlier: str, later: str) -> None:
+    assert chance(earlier, later, 0.5) < POSSIBLE
+
+
+def test_what_other_memories_have_as_well_is_a_thing_and_no_value() -> None:
+    pair = ("In staging the pool has 20 connections", "In production the pool has 60 connections")
+    assert chance(*pair, 0.75) > 2 * chance(*pair, 0.75, stag=20, production=20)
+
+
+def test_what_is_said_on_one_day_replaces_less_often_what_was_said_on_it() -> None:
+    pair = ("The demo is on Monday at 13:00", "The demo is on Tuesday at 9:30")
+    assert chance(*pair, apart_s=60.0) < chance(*pair) / 1.5
+
+
+@given(st.text(max_size=60), st.text(max_size=60), st.floats(-1.0, 1.0), st.floats(0.0, 1e9))
+def test_any_two_texts_have_a_probability(earlier: str, later: str, cosine: float, apart_s: float) -> None:
+    assert 0.0 < chance(earlier, later, cosine, apart_s) < 1.0
