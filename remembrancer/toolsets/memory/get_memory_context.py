@@ -115,7 +115,7 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
 def with_known(
     request: GatherContext, earlier: Sequence[RecalledMemory], known: Iterable[RecalledMemory]
 ) -> list[RecalledMemory]:
-    """What an earlier answer had, then what else is known here and belongs there, the most important first."""
+    """An earlier answer followed by all else that is known here and belongs there, the most important first."""
     had = {memory.id for memory in earlier}
     others = [
         memory
