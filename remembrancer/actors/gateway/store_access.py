@@ -102,6 +102,8 @@ ERASE_AGAIN_S: Final = 5.0
 """The time until what could not be erased is tried again."""
 NOTE_TIMEOUT_S: Final = 5.0
 """The time that the store has to take note of what was shown. Nobody waits for it."""
+MOST_CONNECTIONS: Final = 10_000
+"""Connections of which is known that their clients were told that memories are data."""
 MOST_CHANGED: Final = 100
 """Memories with queued changes that are looked up for a list, if they are not in it: a few milliseconds each."""
 MAX_REFUSED: Final = 20
@@ -134,6 +136,7 @@ class StoreAccess:
         self._store = store
         self.store_health = store.health
         self.short_ids: dict[tuple[str, str], str] = {}
+        self._told_of_data: set[str] = set()
         self._queue = queue
         self._tasks = tasks
         self.writes = RecentWrites()
@@ -343,6 +346,14 @@ class StoreAccess:
         if (counted or used) and self.store_health.usable:
             note = NoteAccess(caller.project, caller.session_id, counted, tuple(used))
             self._tasks.start_soon(self._note_access, note)
+
+    def is_first_data_for(self, caller: Caller) -> bool:
+        """See `MemoryService`."""
+        is_first = caller.bridge not in self._told_of_data
+        if len(self._told_of_data) >= MOST_CONNECTIONS:
+            self._told_of_data.clear()
+        self._told_of_data.add(caller.bridge)
+        return is_first
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
         """A tool that only reads has given this answer. One to the memory browser is nobody's."""
