@@ -102,8 +102,6 @@ ERASE_AGAIN_S: Final = 5.0
 """The time until what could not be erased is tried again."""
 NOTE_TIMEOUT_S: Final = 5.0
 """The time that the store has to take note of what was shown. Nobody waits for it."""
-MOST_CONNECTIONS: Final = 10_000
-"""Connections of which is known that their clients were told that memories are data."""
 MOST_CHANGED: Final = 100
 """Memories with queued changes that are looked up for a list, if they are not in it: a few milliseconds each."""
 MAX_REFUSED: Final = 20
@@ -111,6 +109,8 @@ MAX_REFUSED_SESSIONS: Final = 1000
 """Sessions, and notices of each, that are kept for their next answer."""
 RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
 RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
+MOST_SESSIONS: Final = 512
+"""Sessions of which it is known what they were shown."""
 _FIRST: Final = (GatherContext, Recall)
 """The first questions of a session: while the store starts, they are worth a wait of all that the call may take."""
 _WAIT_FOR_WRITES: Final = (Recall, ListMemories, FollowLinks, GetMemory, SearchGraph, GatherContext, DescribeSession)
@@ -137,6 +137,7 @@ class StoreAccess:
         self.store_health = store.health
         self.short_ids: dict[tuple[str, str], str] = {}
         self._told_of_data: set[str] = set()
+        self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._queue = queue
         self._tasks = tasks
         self.writes = RecentWrites()
@@ -211,6 +212,7 @@ class StoreAccess:
                 why = error.message if isinstance(error, FileLocked | JournalAway) else None
             else:
                 assert isinstance(reply, Applied)
+                self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(
                     _as_done(operation, reply.result),
                     "repeated" if reply.replayed else "applied",
@@ -224,10 +226,19 @@ class StoreAccess:
         if lane in self._queue.full and needs_room(operation.change):  # it could not be kept
             raise self._queue.full[lane]
         self.writes.note(operation, "queued", await self._queue.append(operation))
+        self._note_writer(operation, memory_id_of(operation.change))
         older = self._queue.stuck.get(lane, "older writes go first")
         why = why or (older if self.store_health.usable else self.store_health.explain_away())
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
         return Written(operation, None, (Notice("queued", text),), degraded=not self.store_health.usable)
+
+    def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
+        """The session that wrote knows what the memory says now, and no other one does."""
+        if memory_id is None:
+            return
+        for seen in self._seen.values():
+            seen.discard(memory_id)
+        self._seen.setdefault((operation.project.id, operation.session_id), set()).add(memory_id)
 
     async def erase(self, operation: Operation) -> ErasedResult:
         """Delete a memory for good: in the store, and then in the write queue and in what is kept of answers here.
@@ -338,6 +349,9 @@ class StoreAccess:
         question: str = "",
     ) -> None:
         """These memories were found for somebody. `count`, `used`: tell the store so, where it cannot know that."""
+        self._seen.setdefault((caller.project.id, caller.session_id), set()).update(memory_ids, used)
+        if len(self._seen) > MOST_SESSIONS:
+            self._seen.popitem(last=False)
         for listener in self.on_recall:
             listener(caller, tuple(memory_ids))
         if tool:
@@ -350,10 +364,14 @@ class StoreAccess:
     def is_first_data_for(self, caller: Caller) -> bool:
         """See `MemoryService`."""
         is_first = caller.bridge not in self._told_of_data
-        if len(self._told_of_data) >= MOST_CONNECTIONS:
+        if len(self._told_of_data) >= MOST_SESSIONS:
             self._told_of_data.clear()
         self._told_of_data.add(caller.bridge)
         return is_first
+
+    def seen(self, caller: Caller) -> set[str]:
+        """Ids of the memories that the session was shown as they are, or wrote, since the runtime has been up."""
+        return self._seen.get((caller.project.id, caller.session_id), set())
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
         """A tool that only reads has given this answer. One to the memory browser is nobody's."""
@@ -412,10 +430,12 @@ class StoreAccess:
         assert isinstance(found, Away)
         # Passages that were the best for another question, or of an earlier content, are not these.
         known = self._cache.answer(request, self._queue.mirrored())
-        memories = tuple(msgspec.structs.replace(memory, passages=()) for memory in known)
+        memories, is_cut = first_that_fit(msgspec.structs.replace(memory, passages=()) for memory in known)
         what = "Only recent answers and queued writes were searched, by their words: there may be more."
         if self._queue.unmirrored:
             what = f"{what} {self._queue.unmirrored} queued writes were not looked at."
+        if is_cut:
+            what = f"{what} These are the first of {len(known)}: all would be too many bytes."
         notices = (self.explain(found, what),)
         return Recalled(memories, len(memories), 0, "keyword", 0.0, notices), True
 
