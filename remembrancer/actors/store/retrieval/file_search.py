@@ -26,6 +26,9 @@ from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
 
 FEW: Final = 1000
 """Chunks that pass a filter and are all compared."""
+SCALE: Final = 0.4
+"""The power of a probability that is a chunk's score: of the right chunks one in sixty has less than 0.3, of the others
+half have."""
 SNIPPET: Final = 700
 """Characters that are shown of a chunk."""
 
@@ -76,7 +79,7 @@ def search_files(
         scores = weighted_ranks(cosines, words, settings.search_vector_weight, settings.search_keyword_weight)
     else:
         model = passages.model if passages is not None and near is not None else None
-        scores = _probabilities(index, cosines, words, request.query, model)
+        scores = _scores(index, cosines, words, request.query, model)
     best = sorted(
         (number for number in scores if scores[number] >= request.min_score), key=lambda number: -scores[number]
     )
@@ -101,10 +104,10 @@ def weighted_ranks(
     }
 
 
-def _probabilities(
+def _scores(
     index: FileIndex, cosines: Mapping[int, float], words: Mapping[int, float], query: str, model: str | None
 ) -> dict[int, float]:
-    """The probability that each chunk answers. `model` None: by words alone."""
+    """The probability that each chunk answers, on the scale of the designs. `model` None: by words alone."""
     numbers = list(dict.fromkeys((*cosines, *words)))
     if not numbers:
         return {}
@@ -122,7 +125,7 @@ def _probabilities(
         names_missed=np.array([len(numbered - each) / len(numbered) if numbered else 0.0 for each in has]),
     )
     probabilities = weigh(candidates, Asked(0.0), fitted_for(model)).probabilities.tolist()
-    return dict(zip(numbers, probabilities, strict=True))
+    return {number: each**SCALE for number, each in zip(numbers, probabilities, strict=True)}
 
 
 def _nearest(
