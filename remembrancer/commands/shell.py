@@ -230,12 +230,16 @@ def _command(name: str, *options: Option) -> Callable[[Handler], Handler]:
     return register
 
 
+BEST: Final = 5
+"""Results of a search that a person is shown at first."""
+
+
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one of the commands."""
     parser = argparse.ArgumentParser(
         prog=f"remembrancer {name}",
         description=_COMMANDS[name][0].__doc__,
-        epilog="exit status: 0 done, 1 not found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
+        epilog="exit status: 0 done, 1 nothing found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
     )
     add_arguments(name, parser)
     return parser
@@ -270,6 +274,7 @@ def run(name: str, argv: list[str]) -> int:
     "search",
     _option("query", nargs="+", metavar="QUERY", help="a question, or words"),
     _option("--strategy", choices=("hybrid", "vector", "keyword", "graph"), help="hybrid"),
+    _option("--all", action="store_true", help="on a terminal: not the best five alone"),
     *_FILTERS,
 )
 def search(asked: argparse.Namespace) -> int:
@@ -350,12 +355,10 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
         print(json.dumps({"memories": memories, "warnings": said}, ensure_ascii=False))
         return exit_codes.OK
     _warn(warnings)
+    is_search = tool == "recall_memories"
     if not memories:
-        print(
-            "Nothing was found." if tool == "recall_memories" else "Nothing of the kind is remembered here.",
-            file=sys.stderr,
-        )
-        return exit_codes.OK
+        print("Nothing was found." if is_search else "Nothing of the kind is remembered here.", file=sys.stderr)
+        return exit_codes.FAILED if is_search else exit_codes.OK
     out = Terminal(soft_wrap=False)
     if not out.is_terminal:  # for grep and cut
         for each in memories:
@@ -374,20 +377,25 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
             )
         return exit_codes.OK
     is_narrow = out.width < NARROW
-    shown = table() if is_narrow else table("id", "when", "scope", "kind", no_wrap=True)
+    shown = table()
     shown.show_header = not is_narrow
     shown.add_column("memory", ratio=1)
-    for each in memories:
+    for column in () if is_narrow else ("when", "scope", "kind", "id"):
+        shown.add_column(column, no_wrap=True)
+    best = memories if not is_search or asked.all else memories[:BEST]
+    for each in best:
         marks = "".join(f"[{_COLOURS.get(mark, 'dim')}]{mark}[/] " for mark in _marks(each))
         marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in each.get("tags", ()))
         scope = f"{each['scope']} {each['project']}" if "project" in each else each["scope"]
         text = each.get("summary") or each["content"]
-        about = (each["id"].removeprefix(MEMORY_PREFIX), _day(each), scope, _kind(each))
+        about = (_day(each), scope, _kind(each), each["id"].removeprefix(MEMORY_PREFIX))
         if is_narrow:
-            shown.add_row(f"[dim]{escape('  '.join(about))}[/dim]\n{marks}{escape(text)}")
+            shown.add_row(f"{marks}{escape(text)}\n[dim]{escape('  '.join(about))}[/dim]")
         else:
-            shown.add_row(*about, marks + escape(text))
+            shown.add_row(marks + escape(text), *about)
     _paged(out, shown)
+    if len(best) < len(memories):
+        print(f"{len(memories) - len(best)} weaker: --all")
     return exit_codes.OK
 
 

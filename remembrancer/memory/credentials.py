@@ -388,7 +388,7 @@ CHECKS: Final[dict[str, Callable[[Any], bool]]] = {
     "token": _is_token,
     "vendor_token": _is_vendor_token,
 }
-"""What is a secret, by the name that a rule has for it."""
+"""The kinds of secret, by the name that a rule has for each."""
 
 
 # --- what is done about them ---

@@ -109,7 +109,8 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert shell("search", "purple elephants").rstrip().rpartition("\t")[2] in ("hardly", "")
     shell("forget", memory_id)
     assert shell("list", "--forgotten").rstrip().endswith("\tforgotten")
-    assert shell("list", "--kind", "session_record") == shell("search", "deploy", "--kind", "session_record") == ""
+    assert shell("list", "--kind", "session_record") == ""
+    assert "Nothing was found" in shell("search", "deploy", "--kind", "session_record", status=exit_codes.FAILED)
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
     assert "--allow-secrets" in refused
     assert "allow_secrets" not in refused
@@ -237,9 +238,25 @@ def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: 
     assert "\x1b[" in shown, "our own colours are there"
 
 
+def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
+    for number in range(8):
+        shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
+    _, shown = shell.at_a_terminal("search", "ferry", "harbour")
+    assert (shown.count("o'clock"), "3 weaker: --all" in shown) == (5, True)
+    _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
+    assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
+    assert len(shell("search", "ferry", "harbour").splitlines()) == 8
+
+
 @pytest.mark.parametrize(
     ("mistyped", "meant"),
-    [("recal", "search"), ("serach", "search"), ("delete", "erase"), ("lst", "list"), ("ad", "add")],
+    [
+        ("recal", "search"),
+        ("serach", "search"),
+        ("delete", "forget, or erase for good"),
+        ("lst", "list"),
+        ("ad", "add"),
+    ],
 )
 def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell, mistyped: str, meant: str) -> None:
     assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)

@@ -42,6 +42,7 @@ from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short
 from remembrancer.memory.text import first_words
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
+    DeadlineExceeded,
     FileLocked,
     NotFound,
     RecordsUnusable,
@@ -169,6 +170,12 @@ class ReadHandlers:
         return {key: (touched.get(key, Counter()), used.get(key, set())) for key in {**touched, **used}}
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
+        async with self._readers.turn(request.project.id):
+            if context.remaining_s(DEFAULT_DEADLINE_S) <= 0:
+                raise DeadlineExceeded("other recalls came first, and took all of its time")
+            return await self._recalled(request, context)
+
+    async def _recalled(self, request: Recall, context: RequestContext) -> Recalled:
         model = self._scheduler.answering.key
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
         in_scope = await self._readable(request.project, scopes, model)
