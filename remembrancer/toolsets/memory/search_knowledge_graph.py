@@ -20,7 +20,7 @@ KNOWN: Final = "The graph was not searched: these are the memories known without
 
 
 class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    entity: Annotated[str, Meta(description="Its name; omit for an overview")] | UnsetType = UNSET
+    entity: Annotated[str, Meta(description="Omit for an overview")] | UnsetType = UNSET
     relationship_type: str | UnsetType = UNSET
     direction: Annotated[Direction, Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
     depth: Annotated[int, Meta(ge=1, le=3, extra_json_schema={"default": 1})] | UnsetType = UNSET
