@@ -37,7 +37,7 @@ class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     type: Annotated[str, Meta(description="component, file, person …")]
     relationship: Annotated[str, Meta(description="uses, depends_on …")]
-    subject: Annotated[str, Meta(description="Where it starts, if at an entity")] | UnsetType = UNSET
+    subject: Annotated[str, Meta(description="Entity it starts at")] | UnsetType = UNSET
 
 
 def given(value: T | UnsetType, default: D) -> T | D:

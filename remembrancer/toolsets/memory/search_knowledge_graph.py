@@ -28,7 +28,7 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
     limit: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 20})] | UnsetType = UNSET
 
 
-@tool("How entities relate, with the memories about them.", read_only=True)
+@tool("How entities relate, with memories about them.", read_only=True)
 async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
     """Find what is related with an entity, or the graph at a glance. An unknown entity is no error."""
     direction: Direction = given(arguments.direction, "both")
