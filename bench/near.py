@@ -26,7 +26,7 @@ from remembrancer.actors.store.near_memories import NAMED, near_by_meaning, near
 from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.work import Passage
@@ -55,14 +55,13 @@ class StoredWeek:
     def __init__(self, directory: Path, engine: Engine) -> None:
         self._directory = directory
         self._engine = engine
-        self._files: dict[str, tuple[SqliteRecords, PassageIndex]] = {}
+        self._files: dict[str, tuple[SqliteRecords, ExactVectors]] = {}
 
     def store(self, memory_id: str, project: str, text: str) -> tuple[Sequence[NearMemory], Sequence[NearMemory]]:
         """Store a memory: what is near it by words and by meaning."""
         if project not in self._files:
             records = SqliteRecords(self._directory / f"{project}.db", project, time.time)
-            index = PassageIndex(records, self._engine.identity.key, scale_of(self._engine))
-            index.reconcile(ExactCollection())
+            index = ExactVectors(records, self._engine.identity.key, scale_of(self._engine))
             self._files[project] = records, index
         records, index = self._files[project]
         by_words = near_by_words(records, text, SESSION)
@@ -72,7 +71,7 @@ class StoredWeek:
         assert outcome.to_embed is not None
         vectors = self._engine.embed_passages([text])
         embedded = EmbeddedMemory(outcome.to_embed, digest_of(text), (Passage(0, len(text)),), vectors)
-        index.add(records.save_embeddings(index.model, [embedded]))
+        records.save_embeddings(index.model, [embedded])
         return by_words, near_by_meaning(records, index, index.model, outcome.to_embed, SESSION)
 
 

@@ -149,7 +149,7 @@ def join(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="for programs")
     asked = parser.parse_args(argv)
     sharing = _sharing()
-    membership = sharing.join(_invitation(asked.invitation))
+    membership = asyncio.run(sharing.join_first(_invitation(asked.invitation)))
     head = asyncio.run(_head(sharing, membership))
     if is_up(paths_here()):
         ask_store(RejoinLane(membership.lane), LanesDescribed)

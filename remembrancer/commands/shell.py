@@ -729,7 +729,8 @@ def _moment(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    return _moment(memory)[:10]
+    """The day of a memory's last change, or else of what it tells."""
+    return str(memory.get("updated") or _moment(memory))[:10]
 
 
 def _relation(edge: Answer) -> str:

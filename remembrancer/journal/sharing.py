@@ -24,7 +24,8 @@ from remembrancer.journal.jetstream import JetStreamJournal, Server, rights
 from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
 from remembrancer.journal.sealing import KEY_BYTES, SEAL_BYTES, Keyring, Sealed
 from remembrancer.journal.server_config import Address, Certificates, server_files
-from remembrancer.protocol.errors import ConfigurationError, FileUnusable, InvalidInput
+from remembrancer.memory.text import neutralised
+from remembrancer.protocol.errors import ConfigurationError, FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import read_file, write_whole
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "remembrancer-join:"
 MAX_LINE: Final = 64 * 1024
+MAX_TITLE: Final = 200
 LOCKED_AGAIN_S: Final = 0.05
 OTHER_KIND: Final = (
     "this home decides over a server of the other kind already: begin to share by this one from another home "
@@ -108,7 +110,7 @@ class Sharing:
         path = self._lanes / f"{check_name(lane)}.json"
         if not path.exists():
             raise InvalidInput(f"this home is no member of a shared lane {lane!r}")
-        return _read(path, _decode_membership)
+        return _with_shown_title(_read(path, _decode_membership))
 
     def keep(self, membership: Membership) -> None:
         """Keep a membership, in the place of an older one in its lane."""
@@ -132,6 +134,33 @@ class Sharing:
                 f"this home is a member already, as {mine[0].member!r}: one invitation is for one machine"
             )
         self.keep(membership)
+        return membership
+
+    async def join_first(self, invitation: str) -> Membership:
+        """As `join`, where no other machine has come by this invitation: from now on none does.
+
+        Raises:
+            InvalidInput: one has.
+            JournalAway, JournalRefused: that cannot be known, and nothing was joined.
+        """
+        is_known = any(each.lane == read_invitation(invitation).lane for each in self.memberships())
+        membership = self.join(invitation)
+        if is_known:
+            return membership
+        journal = self.open(membership)
+        try:
+            word = (await journal.notices(membership.lane)).get(membership.member)
+            if word is not None and not msgspec.msgpack.decode(word.body, type=Seen).left:
+                raise InvalidInput(
+                    "another machine has joined by this invitation: one invitation is for one machine "
+                    f"('remembrancer share remove {membership.member}' where it was made takes it back)"
+                )
+            await journal.notify(membership.lane, membership.member, msgspec.msgpack.encode(Seen(0)))
+        except RemembrancerError:
+            self.leave(membership.lane)
+            raise
+        finally:
+            await journal.aclose()
         return membership
 
     def open(self, membership: Membership) -> Sealed:
@@ -361,7 +390,12 @@ def read_invitation(text: str) -> Membership:
         raise InvalidInput("the invitation is damaged, or of a newer release: copy it again, whole") from error
     check_name(membership.lane)
     check_name(membership.member)
-    return membership
+    return _with_shown_title(membership)
+
+
+def _with_shown_title(membership: Membership) -> Membership:
+    """A membership with its title in one line that steers no terminal: somebody else has written it."""
+    return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 
 def inbox_of(key: KeyPair) -> str:

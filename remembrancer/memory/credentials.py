@@ -22,7 +22,7 @@ import re2
 
 from remembrancer.memory.text import finder_of
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.writes import Change, ImportMemory, RecordedFields, StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import Change, ImportMemory, RecordedFields, StoreMemory, TextEdit, UpdateMemory
 
 NOT_LOOKED_AT: Final = frozenset(
     {
@@ -497,6 +497,8 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
         case tuple() | list():
             for each in value:
                 yield from _texts(each, field)
+        case TextEdit():
+            yield from _texts(value.new, field)
         case msgspec.Struct():
             for name in value.__struct_fields__:
                 if each := getattr(value, name):

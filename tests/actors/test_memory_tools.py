@@ -163,3 +163,24 @@ async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:
         answer = await client.call("store_memory", content="Next: renew the key; use ghp_" + "aB3" * 12)
         assert answer["error"] == "invalid_input"
         assert (await client.call("recall_memories", query="renew the key"))["memories"] == []
+
+
+async def test_a_small_change_is_small_to_ask_for_and_to_answer(rig: Rig) -> None:
+    async with session(rig) as client:
+        stored = await client.store("The gateway listens on 8443.\nThe store is behind it.")
+        changed = await client.call("update_memory", memory_id=stored["memory_id"], old="8443", new="9443")
+        assert changed["line"] == "The gateway listens on 9443."
+        whole = await client.call("get_memory", memory_id=stored["memory_id"])
+        assert whole["content"] == "The gateway listens on 9443.\nThe store is behind it."
+        answer = await client.call("update_memory", memory_id=stored["memory_id"], importance=0.9)
+        assert "line" not in answer
+        for arguments, field in (
+            ({"old": "8443", "new": "1"}, "old"),
+            ({"old": "store"}, "old"),
+            ({"new": "store"}, "old"),
+            ({"old": "store", "new": "shop", "content": "x"}, "old"),
+            ({"old": "", "new": "shop"}, "old"),
+            ({"old": "store", "new": "token ghp_" + "aB3" * 12}, "content"),
+        ):
+            refused = await client.call("update_memory", memory_id=stored["memory_id"], **arguments)
+            assert (refused["error"], refused["field"]) == ("invalid_input", field), arguments

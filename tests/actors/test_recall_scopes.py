@@ -23,7 +23,7 @@ from remembrancer.actors.store.retrieval.context import TOLD, Gathering
 from remembrancer.actors.store.retrieval.once import SPARE
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME, recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.ranking import LIKELY
@@ -54,7 +54,7 @@ class Files:
     def __init__(self, directory: Path) -> None:
         self.project = SqliteRecords(directory / "project.db", PROJECT.id, lambda: REQUESTED_AT)
         self.user = SqliteRecords(directory / "user.db", "user", lambda: REQUESTED_AT)
-        self.indexes = {each.name: PassageIndex(each, MODEL) for each in (self.project, self.user)}
+        self.indexes = {each.name: ExactVectors(each, MODEL) for each in (self.project, self.user)}
         self.threads = ThreadPoolExecutor(2)
         self._made = 0
 
@@ -70,7 +70,7 @@ class Files:
             parts = tuple(Passage(start, end) for start, end in itertools.pairwise(bounds))
             vectors = np.stack([vector_of(content[part.start : part.end]) for part in parts])
             made = EmbeddedMemory(outcome.to_embed, digest_of(content), parts, vectors)
-            self.indexes[records.name].add(records.save_embeddings(MODEL, [made]))
+            records.save_embeddings(MODEL, [made])
         assert isinstance(operation.change, StoreMemory)
         return memory_id_of(operation)
 

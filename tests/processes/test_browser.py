@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -304,9 +305,20 @@ def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published
         assert f"== {known['package']}" in (HERE / "assets" / "LICENSES.txt").read_text()
 
 
-def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(home: Path) -> None:
+def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(
+    home: Path, tmp_path: Path
+) -> None:
     link = done("browse", "--print", "--project", str(home), home=home).decode().strip()
-    assert get(link).status_code == 200
+    httpx.head(link, timeout=PATIENCE_S)
+    assert get(link).status_code == 200, "who asks for the head alone has not come in"
+    browser, arguments = tmp_path / "browser", tmp_path / "arguments"
+    browser.write_text(f"#!/bin/sh\nprintf '%s' \"$@\" > {arguments}\n")
+    browser.chmod(0o700)
+    done("browse", "--project", str(home), home=home, BROWSER=f"{browser} %s")
+    page = Path(arguments.read_text().removeprefix("file://"))
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    (link,) = set(re.findall(r'http://[^"]+/enter\?link=[\w-]+', page.read_text()))
+    assert get(link).status_code == 200, "the page leads on, and the browser's arguments say nothing"
     stop_runtime(home)
     loaded = "import sys, remembrancer.actors.gateway.actor, remembrancer.actors.gateway.http_server\n"
     loaded += "print([each for each in sys.modules if each.startswith(('jinja2', 'remembrancer.browser'))])"

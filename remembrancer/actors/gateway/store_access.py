@@ -401,10 +401,12 @@ class StoreAccess:
         assert isinstance(found, Away)
         # Passages that were the best for another question, or of an earlier content, are not these.
         known = self._cache.answer(request, self._queue.mirrored())
-        memories = tuple(msgspec.structs.replace(memory, passages=()) for memory in known)
+        memories, is_cut = first_that_fit(msgspec.structs.replace(memory, passages=()) for memory in known)
         what = "Only recent answers and queued writes were searched, by their words: there may be more."
         if self._queue.unmirrored:
             what = f"{what} {self._queue.unmirrored} queued writes were not looked at."
+        if is_cut:
+            what = f"{what} These are the first of {len(known)}: all would be too many bytes."
         notices = (self.explain(found, what),)
         return Recalled(memories, len(memories), 0, "keyword", 0.0, notices), True
 

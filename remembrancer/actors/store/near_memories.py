@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.retrieval.keywords import phrases_of
-from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex
+from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory
 
@@ -46,8 +46,8 @@ SHARED: Final = 2
 SHARE_OF_BEST: Final = 0.45
 """Of the best memory's score."""
 LEAST_COSINE: Final = 0.4
-PASSAGES: Final = 24
-"""Passages that are looked at: several may be of one memory."""
+NEAREST: Final = 24
+"""Memories that are looked at: some are not to be named."""
 
 
 def name_near(target: Appliable, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
@@ -90,7 +90,7 @@ def near_by_words(records: Records, content: str, session_id: str) -> tuple[Near
 
 
 def near_by_meaning(
-    records: Records, index: PassageIndex, model: str, number: int, session_id: str
+    records: Records, vectors: SpaceVectors, model: str, number: int, session_id: str
 ) -> tuple[NearMemory, ...]:
     """The memories of a file with the nearest vectors to a memory's, as `near_by_words`."""
     own = records.load([number], Filters(session_id)).get(number)
@@ -98,10 +98,10 @@ def near_by_meaning(
     if own is None or not len(means):
         return ()
     try:
-        (hits,) = index.search_each(means, PASSAGES)
+        (near,) = vectors.nearest_each(means, NEAREST)
     except IndexLost:
         return ()
-    cosines = {hit.memory: hit.cosine for hit in reversed(hits) if hit.cosine >= LEAST_COSINE and hit.memory != number}
+    cosines = {memory: cosine for memory, cosine in near.items() if cosine >= LEAST_COSINE and memory != number}
     found = _nameable(records.load(list(cosines), Filters(session_id)), own.content)
     return tuple(_named(found[each]) for each in sorted(found, key=lambda each: -cosines[each])[:NAMED])
 

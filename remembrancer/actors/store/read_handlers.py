@@ -32,7 +32,7 @@ from remembrancer.actors.store.retrieval.graph_search import search_graph, sugge
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
@@ -42,6 +42,7 @@ from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short
 from remembrancer.memory.text import first_words
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
+    DeadlineExceeded,
     FileLocked,
     NotFound,
     RecordsUnusable,
@@ -110,7 +111,7 @@ class ReadHandlers:
         self,
         paths: RuntimePaths,
         files: MemoryFiles,
-        index: IndexManager,
+        vectors: VectorSpaces,
         scheduler: EmbeddingScheduler,
         readers: Readers,
         gate: LoadGate,
@@ -125,7 +126,7 @@ class ReadHandlers:
     ) -> None:
         self._paths = paths
         self._files = files
-        self._index = index
+        self._vectors = vectors
         self._scheduler = scheduler
         self._readers = readers
         self._gate = gate
@@ -169,6 +170,12 @@ class ReadHandlers:
         return {key: (touched.get(key, Counter()), used.get(key, set())) for key in {**touched, **used}}
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
+        async with self._readers.turn(request.project.id):
+            if context.remaining_s(DEFAULT_DEADLINE_S) <= 0:
+                raise DeadlineExceeded("other recalls came first, and took all of its time")
+            return await self._recalled(request, context)
+
+    async def _recalled(self, request: Recall, context: RequestContext) -> Recalled:
         model = self._scheduler.answering.key
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
         in_scope = await self._readable(request.project, scopes, model)
@@ -290,10 +297,10 @@ class ReadHandlers:
         near: tuple[NearMemory, ...] = ()
         if embedded:
             with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
-                comparing = asyncio.ensure_future(self._index.check_now(records.name, number, threads))
+                comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
             model = self._scheduler.answering.key
-            index = None if model is None else self._index.searchable(records.name, model)
+            index = None if model is None else self._vectors.searchable(records.name, model)
             if model is not None and index is not None:
                 near = await self._read(
                     request.project, partial(near_by_meaning, records, index, model, number, request.session_id)
@@ -387,7 +394,7 @@ class ReadHandlers:
         if own is not None:
             shared = files.lanes_of(project.id)["project"]
             found[:0] = [own] if shared is own else [own, shared]
-        view = View([Source(records, self._index.searchable(records.name, model)) for records in found])
+        view = View([Source(records, self._vectors.searchable(records.name, model)) for records in found])
         # Of the project's lane when that is open: it is since its file is.
         notices = (*files.losses(view.names[::-1]), *self._lane_notices(project.id), *of_user)
         return Readable(view, files.note_unusable, error, notices)

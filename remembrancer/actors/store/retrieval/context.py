@@ -140,7 +140,7 @@ class Gathering:
         weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
         self._request = request
-        self._view = view.searched_once()
+        self._view = view
         self._embed = embed
         self._threads = threads
         self._now = now
