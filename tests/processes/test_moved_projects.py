@@ -88,7 +88,7 @@ async def test_git_is_asked_for_the_first_commit_once(
             async with rig.running(), rig.session(directory=str(place), bridge=f"{number}1" * 16) as client:
                 await client.store(f"The lantern number {number} is lit at dusk")
                 with anyio.fail_after(PATIENCE_S):
-                    while (await store.ask(question, ProjectRecognised)).needs_commit:
+                    while (await store.gateway.ask(question, ProjectRecognised)).needs_commit:  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.02)
                 await client.say_end()
     assert calls.read_text() == "called\n"
