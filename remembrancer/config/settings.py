@@ -131,9 +131,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For so long can be undone what the consolidator did."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """For so long is kept what was shown to which session, when and for which question; 0: not at all."""
-    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
+    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 3000
     """The longest context that a hook gives an assistant; 0: none."""
-    hook_wait_s: Seconds = 0.1
+    hook_wait_s: Seconds = 1.5
     """A hook waits so long for it, from its own start on, and then says nothing."""
     prompt_probability: Weight = 0.5
     """With a prompt only that is given which answers it with at least this probability."""
