@@ -38,7 +38,7 @@ from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import FindIds, IdsFound, Notice
 from remembrancer.protocol.writes import Change, Operation
-from remembrancer.toolsets.arguments import ArgumentDecoder, brief
+from remembrancer.toolsets.arguments import ArgumentDecoder
 from remembrancer.toolsets.service import Caller, MemoryService, Written
 
 DEFAULT_TOOLSETS: Final = ("memory",)
@@ -195,7 +195,7 @@ class Tool(Generic[T]):
         hints: dict[str, bool] = {"readOnlyHint": True} if self.read_only else {}
         if not (self.read_only or self.destructive):
             hints |= {"destructiveHint": False, "openWorldHint": False}
-        described = {"name": self.name, "description": self.description, "inputSchema": brief(self.decoder.schema)}
+        described = {"name": self.name, "description": self.description, "inputSchema": self.decoder.schema}
         return {**described, "annotations": hints} if hints else described
 
 
