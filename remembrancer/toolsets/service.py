@@ -142,6 +142,9 @@ class MemoryService(Protocol):
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""
 
+    def seen(self, caller: Caller) -> set[str]:
+        """Ids of the memories that the session was shown as they are, or wrote, since the runtime has been up."""
+
     def shown(
         self,
         caller: Caller,
@@ -155,6 +158,9 @@ class MemoryService(Protocol):
         """These memories were found for somebody (none: nothing was), by a `tool` that was asked the `question`: the
         record of what was shown to whom has it, where a tool is named. `count`: as an access of each, too. `used`:
         those that were asked for by their ids, or answer so surely that they were of use."""
+
+    def is_first_data_for(self, caller: Caller) -> bool:
+        """True once for each connection: its client has yet to be told that memories are data."""
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
         """A tool that only reads has given this answer: the record of what was shown has its size and its time."""
