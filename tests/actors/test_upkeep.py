@@ -26,21 +26,6 @@ async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
     return await place.rig.gateway.ask(Maintain(PROJECT, dry_run), Maintained)
 
 
-async def test_a_session_s_end_sees_what_contradicts_among_what_was_stored_in_the_project(home: Path) -> None:
-    entities = (EntityRef("api", "service", "about"),)
-    async with workplace(home) as place:
-        await place.start()
-        older = await place.note(
-            "the api listens on port 8080", scope="project", kind="fact", related_entities=entities
-        )
-        newer = await place.note(
-            "the api listens on port 8443", scope="project", kind="fact", related_entities=entities
-        )
-        await place.end()
-        shown = await place.show(older)
-        assert [link.target for link in shown.incoming if link.relation == "contradicts"] == [newer]
-
-
 async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home: Path) -> None:
     async with workplace(home, AT_ONCE) as place:
         await place.start()

@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import EmbeddedTexts, SavedEmbeddings
+from remembrancer.actors.store.records.contract import EmbeddedTexts, NearDuplicate, Records, SavedEmbeddings
 from remembrancer.actors.store.vectors.passage_index import (
     Collection,
     ExactCollection,
@@ -30,7 +30,8 @@ from remembrancer.actors.store.vectors.passage_index import (
     PassageIndex,
     VectorIndex,
 )
-from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
+from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
+from remembrancer.memory.replacement import LEAST_COSINE
 from remembrancer.protocol.control import IndexFigures
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
@@ -39,6 +40,8 @@ CHECK_INTERVAL_S: Final = 2.0
 """The time between two looks at the folder: a deleted one is noticed and made again so soon."""
 LAST_FLUSH_S: Final = 0.5
 """A stop is granted little more than a second, and thousands of passages may take longer than that."""
+FEW: Final = 8
+"""So few memories are compared at once, whatever else there is to do: their session goes on, and may be told."""
 NOTED_EVERY: Final = 64
 """After so many passages it is noted how far comparing has come: a crash has them compared again."""
 LARGE_FILES_HELD: Final = 10
@@ -49,6 +52,7 @@ REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
 """Before a server that was away is tried again, by how often it was; the last one stays."""
 
 T = TypeVar("T")
+Judge = Callable[[Records, Sequence[NearDuplicate]], list[NearDuplicate]]
 logger = logging.getLogger(__name__)
 
 
@@ -66,7 +70,8 @@ def open_chroma(folder: Path) -> VectorIndex:
 
 
 class IndexManager:
-    """The indexes of all open files under each model. `busy` says whether embedding has work to do.
+    """The indexes of all open files under each model. `busy` says whether embedding has work to do. `judge` gives the
+    links that memories near each other are to have besides those between near-duplicates.
 
     `folder` is for the index on disk; a file of no more than `exact_up_to` passages is searched without it (0: none).
     """
@@ -78,6 +83,7 @@ class IndexManager:
         *,
         exact_up_to: int,
         busy: Callable[[], bool],
+        judge: Judge = lambda records, pairs: [],
         open_index: Callable[[Path], VectorIndex] = open_chroma,
     ) -> None:
         self._folder = folder
@@ -85,6 +91,7 @@ class IndexManager:
         self._exact_up_to = exact_up_to
         self._committer = committer
         self._busy = busy
+        self._judge = judge
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="index")
         self._index: VectorIndex | None = None
         self._models: dict[str, ModelIdentity] = {}
@@ -321,9 +328,11 @@ class IndexManager:
             differed = await self._on_thread(partial(file.reconcile, collection))
             logger.info("vector collection compared", extra={"collection": name, "mended_passages": differed})
         # Not attached even now, if the store is stopping.
-        if file.attached and (file.must_flush or (file.has_work and not self._busy())):
-            # In this order: what a crash keeps out of the index is compared at the next start.
+        may_flush = file.attached and (file.must_flush or (file.has_work and not self._busy()))
+        # In this order: what a crash keeps out of the index is compared at the next start.
+        if may_flush or (file.attached and 0 < file.unchecked <= FEW):
             await self._note_duplicates(file)
+        if may_flush:
             await self._on_thread(file.flush)
 
     async def _note_duplicates(
@@ -331,11 +340,18 @@ class IndexManager:
     ) -> None:
         async with self._noting:  # who asks for one memory waits for the round in which it is being compared
             links = await asyncio.get_running_loop().run_in_executor(
-                threads or self._thread, lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory)
+                threads or self._thread, partial(self._links_of, file, memory)
             )
             if links:
                 await self._committer.run(file.records.name, lambda: file.records.link_similar(links))
             await self._note_compared(file, NOTED_EVERY)
+
+    def _links_of(self, file: PassageIndex, memory: int | None) -> list[NearDuplicate]:
+        """The links that are to be noted of memories not compared yet, or of one alone."""
+        near = file.near_duplicates(LEAST_COSINE, memory)
+        same = [each for each in near if each.begins_alike and each.cosine >= NEAR_DUPLICATE_COSINE]
+        scaled = [each._replace(cosine=on_the_scale(each.cosine, file.scale)) for each in near]
+        return same + self._judge(cast(Records, file.records), scaled)  # only records keep links
 
     async def _note_compared(self, file: PassageIndex, least: int) -> None:
         """Keep in the records how far comparing has come, if that is at least so many passages further."""

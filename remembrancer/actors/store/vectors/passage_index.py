@@ -184,6 +184,8 @@ Four times as many at once would cost about a quarter less for each.
 """
 PROBES: Final = 16
 ITSELF_COSINE: Final = 0.99
+NEIGHBOURS: Final = 16
+"""Passages that are looked at beside one that is compared, itself among them."""
 
 
 class PassageHit(msgspec.Struct, frozen=True, gc=False):
@@ -254,6 +256,11 @@ class PassageIndex:
         """Every passage up to this number has been compared with the others, to find near-duplicates."""
         with self._lock:
             return min((each.passage - 1 for each in self._unchecked), default=self._last)
+
+    @property
+    def unchecked(self) -> int:
+        """The number of memories that have not been compared with the others."""
+        return len(self._unchecked)
 
     @property
     def lost(self) -> bool:
@@ -389,9 +396,10 @@ class PassageIndex:
         return self._newest.count() > 0
 
     def near_duplicates(self, least_cosine: float, memory: int | None = None) -> list[NearDuplicate]:
-        """Memories that are nearly the same, among those not checked yet; or for `memory` alone.
+        """Memories that are near each other, among those not checked yet; or for `memory` alone.
 
-        A memory is compared by its first passage: two that begin alike and differ later are reported as well.
+        A memory is compared by its first passage: two that begin alike and differ later are reported as well. The
+        cosines are those of the model.
         """
         with self._lock:
             chosen = [each for each in self._unchecked if memory is None or each.memory == memory][:FLUSH_BATCH]
@@ -400,7 +408,7 @@ class PassageIndex:
         if not chosen:
             return []
         try:
-            hits_of_each = self.search_each(np.vstack([each.vector for each in chosen]), 6)
+            hits_of_each = self.search_each(np.vstack([each.vector for each in chosen]), NEIGHBOURS)
         except IndexLost:
             with self._lock:
                 self._unchecked = chosen + self._unchecked
@@ -411,10 +419,11 @@ class PassageIndex:
                 earlier=min(each.memory, hit.memory),
                 cosine=hit.cosine,
                 seen=(each.passage, hit.passage),
+                begins_alike=hit.ordinal == 0,
             )
             for each, hits in zip(chosen, hits_of_each, strict=True)
             for hit in hits
-            if hit.memory != each.memory and hit.ordinal == 0 and hit.cosine >= least_cosine
+            if hit.memory != each.memory and hit.cosine >= least_cosine
         ]
 
     def search_each(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
