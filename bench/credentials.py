@@ -23,6 +23,7 @@ from bench.credential_shapes import (
     FILES,
     HEX,
     LOWER,
+    NAMED,
     PASSWORD_WORDS,
     SAID,
     SPLIT,
@@ -30,6 +31,7 @@ from bench.credential_shapes import (
     UPPER,
     WORD,
     chance,
+    named,
     some,
 )
 from remembrancer.memory.credentials import find_credential, refuse_credentials
@@ -212,6 +214,7 @@ def main() -> None:
     arguments = parser.parse_args()
     first = [{"content": f"For later:\n{make()}"} for make in SECRETS]
     shaped = [{"content": f"For later:\n{make()}"} for make in (*TOKENS, *FILES, *SAID)] + [make() for make in SPLIT]
+    shaped += [{"content": f"For later:\n{named(each)}"} for each in NAMED]
     figures = {}
     for sort, secrets, lines in (("first set", first, LINES), ("shapes", shaped, SHAPED_LINES)):
         innocent = [line.replace("\\n", "\n") for line in lines.read_text().splitlines() if line]

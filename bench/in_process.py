@@ -37,7 +37,7 @@ from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import RunningRecall, recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import Column as Features
 from remembrancer.memory.features import table
@@ -90,9 +90,8 @@ class Asking:
             self.records = SqliteRecords(self.path, PROJECT.id, lambda: self.now)
         while self.records.tidy():
             pass  # as the store does beside its work
-        index = PassageIndex(self.records, self.model, scale or scale_of(engine))
-        index.reconcile(ExactCollection())
-        self._view = View([Source(self.records, index)])
+        vectors_of_all = ExactVectors(self.records, self.model, scale or scale_of(engine))
+        self._view = View([Source(self.records, vectors_of_all)])
         self._threads = threads
         vectors = engine.embed_questions([question.text for question in haystack.questions])
         self.vectors: dict[str, Vectors] = dict(

@@ -225,7 +225,7 @@ def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
         weight[authors == author] = WEIGHTS[author] / max(1.0, truth[authors == author].sum())
     mean, spread = table.mean(axis=0), table.std(axis=0) + 1e-9
     scaled = (table - mean) / spread
-    bounds = [(None, None)] * (len(names) + 2)
+    bounds: list[tuple[float | None, float | None]] = [(None, None)] * (len(names) + 2)
     bounds[1 + names.index("same_day")] = (SAME_DAY * float(spread[names.index("same_day")]), 0.0)
 
     def loss(at: Array) -> tuple[float, Array]:

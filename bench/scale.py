@@ -22,7 +22,6 @@ import msgspec
 import psutil
 
 from bench.client import StdioClient
-from bench.exactness import exactness
 from bench.harness import Runtime, drained, fill, latencies, wait_until
 from bench.scale_figures import STRATEGIES, AtSize, Latency, Loading, print_sizes
 from bench.varied_text import varied
@@ -141,26 +140,18 @@ async def _at_size(running: KeptRuntime, size: int, loading: Loading, texts: lis
             calls = await _calls(client, questions[3::5])
             store_bytes, all_bytes = await _memory(running)
         await running.aclose()
-        exact = await asyncio.to_thread(exactness, running.home, questions[4::5])
-        rebuilt_s = await _rebuilt(running)
     finally:
         await running.aclose()
     return AtSize(
         size=size,
-        passages=exact.passages,
         loading=loading,
         recalls=recalls,
         calls=calls,
         words_s=words_s,
         meaning_s=meaning_s,
-        rebuilt_s=rebuilt_s,
         store_bytes=store_bytes,
         all_bytes=all_bytes,
         records_bytes=_bytes_in(running.home / "projects"),
-        index_bytes=_bytes_in(running.home / "vectors"),
-        index_found=exact.found,
-        questions=len(questions[4::5]),
-        twins=exact.twins,
     )
 
 
@@ -177,22 +168,6 @@ async def _until_answered(running: Runtime) -> tuple[float, float]:
 async def _is_whole(client: StdioClient, strategy: str) -> bool:
     answer = await client.call_or_error("recall_memories", query="open a file", strategy=strategy)
     return "error" not in answer and not answer.get("warnings") and not answer.get("degraded")
-
-
-async def _rebuilt(running: Runtime) -> float:
-    """Seconds from the start without an index until all is found by meaning. The index from before is put back."""
-    index, aside = running.home / "vectors", running.home / "vectors.aside"
-    is_on_disk = index.exists()
-    if is_on_disk:
-        index.rename(aside)
-    try:
-        _, took_s = await _until_answered(running)
-        await running.aclose()
-    finally:
-        if is_on_disk:
-            shutil.rmtree(index, ignore_errors=True)
-            aside.rename(index)
-    return took_s
 
 
 async def _recalls(client: StdioClient, strategy: str, questions: list[str]) -> Latency:
@@ -219,15 +194,15 @@ def _answered(answer: dict[str, Any]) -> None:
 
 
 async def _settle(running: Runtime) -> None:
-    """Wait until the index holds all passages, and nothing but them: it is tidied when nobody asks anything."""
+    """Wait until every memory can be found by meaning."""
 
     async def is_settled() -> bool:
         try:
             status = await asyncio.to_thread(ask_status, RuntimePaths(running.home))
         except RemembrancerError:
             return False
-        figures = status.store.indexes if status.store else ()
-        return len(figures) > 1 and all(each.ready and each.recorded == each.indexed for each in figures)
+        embedding = status.store.embedding if status.store else None
+        return embedding is not None and embedding.vectors_ready and not embedding.pending
 
     await wait_until(is_settled, SETTLED_WITHIN_S, 0.5)
 

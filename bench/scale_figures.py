@@ -11,7 +11,6 @@ from rich.table import Table
 STRATEGIES: Final = ("hybrid", "keyword", "vector")
 REACHES: Final = {10_000: (8.0, 16.0), 100_000: (16.0, 0.0)}
 """Milliseconds that a hybrid recall may take at a size: p50 and p95; 0 is none."""
-FOUND: Final = 0.98
 GROWTH: Final = 2.0
 """The times that the median hybrid recall may take at 100,000 of that at 10,000."""
 
@@ -34,23 +33,17 @@ class Loading(msgspec.Struct, frozen=True):
 
 
 class AtSize(msgspec.Struct, frozen=True):
-    """Everything measured at one size. `index_found` and `twins` are shares; see `bench.exactness`."""
+    """Everything measured at one size."""
 
     size: int
-    passages: int
     loading: Loading
     recalls: dict[str, Latency]
     calls: dict[str, Latency]
     words_s: float
     meaning_s: float
-    rebuilt_s: float
     store_bytes: int
     all_bytes: int
     records_bytes: int
-    index_bytes: int
-    index_found: float
-    questions: int
-    twins: float
 
 
 def rows_of(measured: AtSize) -> dict[str, str]:
@@ -67,11 +60,8 @@ def rows_of(measured: AtSize) -> dict[str, str]:
         "memories embedded": f"{loading.embedded_per_s:,.0f} /s",
         "start until words are searched": f"{measured.words_s:.1f} s",
         "start until vectors are searched": f"{measured.meaning_s:.1f} s",
-        "start without an index until vectors are searched": f"{measured.rebuilt_s:.1f} s",
         "memory (PSS), store / all": f"{measured.store_bytes / 1e6:,.0f} / {measured.all_bytes / 1e6:,.0f} MB",
-        "disk, records / index": f"{measured.records_bytes / 1e6:,.0f} / {measured.index_bytes / 1e6:,.0f} MB",
-        "recall@10 of the index against exact search": f"{measured.index_found * 100:.1f} %",
-        "passages with a near-duplicate": f"{measured.twins * 100:.1f} %",
+        "disk": f"{measured.records_bytes / 1e6:,.0f} MB",
     }
 
 
@@ -87,11 +77,6 @@ def shortfalls(measured: list[AtSize]) -> list[str]:
     if {10_000, 100_000} <= hybrid.keys() and hybrid[100_000].p50 > GROWTH * hybrid[10_000].p50:
         times = hybrid[100_000].p50 / hybrid[10_000].p50
         missed.append(f"hybrid recall at 100,000 takes {times:.1f} times that at 10,000, wanted {GROWTH:g}")
-    missed += [
-        f"recall@10 of the index at {each.size:,}: {each.index_found:.3f}, wanted {FOUND}"
-        for each in measured
-        if each.index_found < FOUND
-    ]
     return missed
 
 

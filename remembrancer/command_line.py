@@ -74,7 +74,8 @@ COMMANDS = {
 status; and a line of help."""
 MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
-    **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "delete": "erase"},
+    **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget"},
+    "delete": "forget, or erase for good",
     **{"undo": "restore", "log": "history", "stop": "down", "start": "up", "settings": "config", "install": "setup"},
 }
 """The words for commands in other programs, and our tools."""
@@ -173,12 +174,18 @@ def completion(argv: list[str]) -> int:
 
 def _parser(commands: Mapping[str, tuple[str, str]], statuses: Mapping[int, str]) -> argparse.ArgumentParser:
     import argparse
+    import textwrap
 
     from remembrancer import __version__
 
     width = max(map(len, commands))
-    listing = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in commands.items())
-    meanings = "\n".join(f"  {code:<{width}}  {text}" for code, text in statuses.items())
+    rows = [(name, text) for name, (_, text) in commands.items()]
+
+    def table(rows: list[tuple[str, str]]) -> str:
+        below = " " * (width + 4)
+        return "\n".join(textwrap.fill(f"  {name:{width}}  {text}", 80, subsequent_indent=below) for name, text in rows)
+
+    listing, meanings = table(rows), table([(str(code), text) for code, text in statuses.items()])
     parser = argparse.ArgumentParser(
         prog="remembrancer",
         usage="remembrancer [--version] [--help] <command> [<argument> ...]",

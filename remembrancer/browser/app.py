@@ -146,7 +146,7 @@ class Browser:
             if self._door.enter(request, welcome, token=form.get("token", "")):
                 return welcome
             return HTMLResponse(self._shared.render("enter.html", is_in=False, said="This token opens nothing."), 401)
-        link = request.query_params.get("link", "")
+        link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD is nobody who comes in
         if link and self._door.enter(request, welcome, link=link):
             return welcome
         said = "This link has been used, or is too old: 'remembrancer browse' makes another." if link else ""

@@ -13,10 +13,10 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from remembrancer.browser.rendering import word_diff
+from remembrancer.browser.rendering import day, word_diff
 from remembrancer.browser.view import Handler, View
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.kinds import KINDS, SCOPES
+from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
 from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
@@ -28,9 +28,11 @@ COMPARED: Final = 20
 MOST_PAST: Final = 100_000
 LEAST: Final = 1e-3
 """Seconds: `before` a day is until its last moment."""
+ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"edited": "Saved.", "tagged": "Tags changed.", "promoted": "Moved.", "forgotten": "Forgotten."},
     **{"restored": "Restored.", "undone": "Undone.", "invalidated": "Marked as no longer true."},
+    **{"done": "Done.", "reopened": "Open again."},
     **{
         "replaced": "Replaced.",
         "erased": "Erased for good.",
@@ -104,7 +106,7 @@ async def _found(view: View) -> Response:
             values["about_found"] = next((each for each in found.left_out if each.id == about), None)
             values["about_hint"] = await _why_not_weighed(view, about, filters)
     else:
-        order: Order = "important" if view.asked("order") == "important" else "latest"
+        order: Order = next((each for each in ORDERS if each == view.asked("order")), "latest")
         # The latest go on from the time of the last one: to count through all that went before would take longer and
         # longer. Others are counted.
         past = min(_number(view.asked("past")), MOST_PAST)
@@ -190,6 +192,8 @@ async def edit(view: View) -> Response:
     importance = view.said("importance")
     if importance and round(float_of(importance), 2) != round(before.importance, 2):
         changes["importance"] = float_of(importance)
+    if changes.get("kind", before.kind) == before.kind == OPEN_END and view.said("due") != day(before.due):
+        changes["due"] = view.said("due")
     tags = {each.strip() for each in view.said("tags").split(",") if each.strip()}
     if tags != set(before.tags):
         changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
@@ -197,6 +201,13 @@ async def edit(view: View) -> Response:
         secrets = {"allow_secrets": True} if view.said("allow_secrets") else {}
         await view.call("update_memory", memory_id=before.id, **changes, **secrets)
     return _back(view, before.id, "edited", before.version if changes else None)
+
+
+async def close(view: View) -> Response:
+    """Say that an open end is done, or that it is not after all."""
+    before = await _now(view, _id_of(view))
+    await view.call("update_memory", memory_id=before.id, done=not before.done)
+    return _back(view, before.id, "reopened" if before.done else "done", before.version)
 
 
 async def forget(view: View) -> Response:
@@ -246,7 +257,7 @@ async def several(view: View) -> Response:
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
     tags = [each.strip() for each in view.said("tags").split(",") if each.strip()]
-    if what not in ("tag", "forget", "user", "project", "undo") or (what == "tag" and not tags):
+    if what not in ("tag", "forget", "done", "user", "project", "undo") or (what == "tag" and not tags):
         raise InvalidInput("Say what is to be done with them: tags to give, a move, or to forget them.")
     undo: list[str] = []
     failed = 0
@@ -256,6 +267,9 @@ async def several(view: View) -> Response:
             match what:
                 case "tag":
                     await view.call("tag_memory", memory_id=memory_id, add=tags)
+                    undo.append(f"{memory_id}~{before.version}")
+                case "done" if before.is_open:
+                    await view.call("update_memory", memory_id=memory_id, done=True)
                     undo.append(f"{memory_id}~{before.version}")
                 case "forget" if before.forgotten_at is None:
                     await view.call("forget_memory", memory_id=memory_id)
@@ -270,7 +284,7 @@ async def several(view: View) -> Response:
             if len(chosen) == 1:
                 raise
             failed += 1
-    done = {"tag": "tagged", "forget": "forgotten", "undo": "undone"}.get(what, "promoted")
+    done = {"tag": "tagged", "forget": "forgotten", "done": "done", "undo": "undone"}.get(what, "promoted")
     return view.go(back if back.startswith("/") else "/", done=done, undo=",".join(undo), failed=failed or None)
 
 
@@ -345,6 +359,7 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/memory/{memory}"): memory,
     ("POST", "/memory/{memory}/edit"): edit,
     ("POST", "/memory/{memory}/forget"): forget,
+    ("POST", "/memory/{memory}/done"): close,
     ("POST", "/memory/{memory}/restore"): restore,
     ("POST", "/memory/{memory}/promote"): promote,
     ("POST", "/memory/{memory}/invalidate"): invalidate,

@@ -6,7 +6,7 @@ import difflib
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -127,6 +127,11 @@ def moment(at: float | None) -> Markup:
     )
 
 
+def day(at: float | None) -> str:
+    """The day of a due date, as a form has it; empty for none."""
+    return "" if at is None else datetime.fromtimestamp(at, UTC).date().isoformat()
+
+
 def _ago(at: float, now: float, local: datetime) -> str:
     past = now - at
     if past < 0:
@@ -170,7 +175,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        **{"markdown": markdown, "moment": moment, "beginning": beginning, "bars": bars, "size": size},
+        **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars, "size": size},
         "short": lambda memory_id: memory_id.removeprefix(MEMORY_PREFIX),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import html
 import json
 import time
 import webbrowser
+from pathlib import Path
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import directory_here, paths_here
 from remembrancer.commands.shell import Place, connected
 from remembrancer.config.tokens import LINK_S, Tokens
+from remembrancer.protocol.paths import write_whole
 
 
 def main(argv: list[str]) -> int:
@@ -31,8 +34,18 @@ def main(argv: list[str]) -> int:
     link = f"{url}/enter?link={Tokens(paths_here().home).link(directory, time.time())}"
     if asked.json:
         print(json.dumps({"link": link}))
-    elif asked.print or not webbrowser.open(link):
+    elif asked.print or not webbrowser.open(_page_to(link).as_uri()):
         print(link)
     else:
         print(f"The memory browser is at {url}/")
     return exit_codes.OK
+
+
+def _page_to(link: str) -> Path:
+    """A page of the user's alone that leads on to a link: what a browser is started with all users of a machine see."""
+    page = paths_here().home / "browse.html"
+    address = html.escape(link)
+    lead = f'<meta http-equiv="refresh" content="0; url={address}">'
+    text = f'<!doctype html><title>Remembrancer</title>{lead}<a href="{address}">Go on to your memories</a>\n'
+    write_whole(page, text.encode())
+    return page

@@ -653,30 +653,22 @@ def finding_of(file: ExaminedFile) -> Finding:
 
 
 def check_index(at: Examination) -> Finding:
-    """Check that the vector index holds what the records have, by the word of a running store."""
+    """Check that every memory has its vectors and that they can be searched, by the word of a running store."""
     store = at.runtime.store if at.runtime is not None else None
     if store is None:
         if at.held:
             return Finding("warning", "not looked at: the store has it, and does not answer")
-        return Finding("ok", "compared with the records at the next start")
-    figures, embedding = store.indexes, store.embedding
+        return Finding("ok", "vectors lie beside the memories, and are read at the first search")
+    embedding = store.embedding
     if embedding.pending:
         found = f"{embedding.pending} memories wait for their vectors"
         return Finding("ok", found, "nothing to do: words are searched meanwhile")
-    differing = [figure for figure in figures if figure.ready and figure.indexed != figure.recorded]
-    if differing:
-        found = f"{len(differing)} of {len(figures)} files differ from the records"
-        advice = "run 'remembrancer down'; the next session compares the index with the records and mends it"
-        details = [f"{each.name}: {each.recorded} passages recorded, {each.indexed} indexed" for each in differing]
-        return Finding("problem", found, advice, tuple(details))
     if embedding.dead_letters:
         found = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
         return Finding("warning", found, "they are found by their words; store.log says which they are")
-    if unready := sum(not figure.ready for figure in figures):
-        return Finding("ok", f"{unready} of {len(figures)} files are being brought up to date")
-    if not figures:
-        return Finding("ok", "nothing to compare yet")
-    return Finding("ok", f"holds the {sum(figure.recorded for figure in figures)} passages of {len(figures)} files")
+    if not embedding.vectors_ready:
+        return Finding("ok", "large files are being brought into Chroma", "nothing to do: words are searched meanwhile")
+    return Finding("ok", "every memory has its vectors")
 
 
 def check_sharing(at: Examination) -> Finding:

@@ -16,10 +16,11 @@ import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
-from remembrancer.commands.output_files import PRIVATE_UMASK, new_file, stamp, target_of
+from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
 from remembrancer.commands.runtime_client import ask_home, paths_here
 from remembrancer.config.project import project_of
-from remembrancer.memory.export_format import PROJECT_ID
+from remembrancer.memory.export_format import PROJECT_ID, MemoryLine, ProjectLine, decode_line, encode_line
+from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.home import ExportWritten, WriteExport
 
@@ -48,12 +49,15 @@ def main(argv: list[str]) -> int:
     parser.add_argument(
         "--include-forgotten", action=argparse.BooleanOptionalAction, default=True, help="default: they are in it"
     )
+    parser.add_argument(
+        "--markdown", action="store_true", help="FILE is a new directory: a Markdown file a memory, to read and to keep"
+    )
     parser.add_argument("--force", action="store_true", help="replace the file")
     parser.add_argument("--json", action="store_true", help="the summary for programs (on stderr when FILE is -)")
     arguments = parser.parse_args(argv)
     os.umask(PRIVATE_UMASK)
-    to_stdout = arguments.file == "-"
-    default = f"remembrancer-{stamp(time.time())}.jsonl"
+    to_stdout = arguments.file == "-" and not arguments.markdown
+    default = f"remembrancer-{stamp(time.time())}" + ("" if arguments.markdown else ".jsonl")
     target = None if to_stdout else target_of(arguments.file, default, force=arguments.force)
     choice = WriteExport(
         "",
@@ -66,6 +70,10 @@ def main(argv: list[str]) -> int:
         with NamedTemporaryFile(prefix="remembrancer-export-") as file:
             written = _write(choice, file.name)
             _print_whole(Path(file.name))
+    elif arguments.markdown:
+        with NamedTemporaryFile(prefix="remembrancer-export-") as file:
+            written = _write(choice, file.name)
+            _write_markdown(Path(file.name), target)
     else:
         with new_file(target, force=arguments.force) as file:
             written = _write(choice, file.name)
@@ -81,6 +89,29 @@ def _write(choice: WriteExport, path: str) -> ExportWritten:
     if not written.files:
         raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
     return written
+
+
+def _write_markdown(export: Path, directory: Path) -> None:
+    """Write the memories of an export as files, and its other lines beside them."""
+    folders: dict[str | None, str] = {None: "user"}
+    try:
+        directory.mkdir(mode=0o700, parents=True)
+        with export.open("rb") as lines, (directory / DETAILS).open("xb") as details:
+            details.write(lines.readline())
+            for line in map(decode_line, lines):
+                match line:
+                    case MemoryLine():
+                        name, text = file_of(line, folders[line.project])
+                        path = directory / name
+                        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                        path.write_text(text, encoding="utf-8", newline="")
+                        details.write(msgspec.json.encode(details_of(line.memory)) + b"\n")
+                    case _:
+                        if isinstance(line, ProjectLine):
+                            folders[line.id] = f"{Path(line.path.removesuffix('/.git')).name} {line.id}"
+                        details.write(encode_line(line))
+    except OSError as error:
+        raise cannot("written", directory, error) from error
 
 
 def _print_whole(path: Path) -> None:

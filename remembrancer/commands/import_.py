@@ -1,5 +1,5 @@
-"""`remembrancer import`: take in what `remembrancer export` has written, here or on another machine, or a database of
-linked nodes (`memory.db` of the design whose tools the toolset `nodes` has).
+"""`remembrancer import`: take in what `remembrancer export` has written, here or on another machine, Markdown, or a
+database of linked nodes (`memory.db` of the design whose tools the toolset `nodes` has).
 
 Every line is checked before anything is sent: what a tool would refuse to store is refused here too, and named with the
 number of its line. The rest goes to the store in batches, in the order of the file; the id of each operation comes from
@@ -31,7 +31,7 @@ from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
 from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
-from remembrancer.config.project import project_of
+from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.memory.credentials import refuse_credentials, texts_of
@@ -39,6 +39,7 @@ from remembrancer.memory.export_format import (
     MAX_LINE_BYTES,
     EndLine,
     Header,
+    Line,
     MemoryLine,
     ProjectLine,
     SessionLine,
@@ -48,27 +49,32 @@ from remembrancer.memory.export_format import (
     encode_line,
 )
 from remembrancer.memory.limits import MAX_SESSION_ID, check_memory, check_time
+from remembrancer.memory.markdown_files import DETAILS, line_of, sections_of
 from remembrancer.memory.text import clean_name, printable
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories, MemoriesFound
-from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.store_client import checked
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
+    ForgetMemory,
     ImportMemory,
     ImportSessions,
     MemoryLink,
     Operation,
     PortableMemory,
     ProjectRef,
+    Scope,
     SessionsImported,
     SourceRef,
     Submit,
     SubmitBatch,
 )
+from remembrancer.toolsets.files.workspace_files import CLAUDE_CODE, NATIVE, markdown_below, native_places
+from remembrancer.toolsets.memory.store_memory import kind_of
 
 CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
 MAX_NAMED: Final = 100
@@ -352,9 +358,18 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "file",
+        nargs="?",
         metavar="FILE",
-        help="what 'remembrancer export' has written, or a memory.db of linked nodes; - is standard input",
+        help="what 'remembrancer export' has written, a directory of Markdown, or a memory.db of linked nodes; - is "
+        "standard input",
     )
+    parser.add_argument(
+        "--from",
+        dest="client",
+        choices=(CLAUDE_CODE, *NATIVE),
+        help="in place of FILE what this assistant remembers by itself, a memory a section",
+    )
+    parser.add_argument("--undo", action="store_true", help="forget again what this import took in")
     parser.add_argument(
         "--project",
         action="append",
@@ -366,18 +381,21 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--allow-secrets", action="store_true", help="also import what looks like a credential")
     parser.add_argument("--json", action="store_true", help="for programs")
     arguments = parser.parse_args(argv)
+    if (arguments.file is None) is (arguments.client is None):
+        parser.error("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
-    with _input(arguments.file) as file:
+    with _input(arguments.file, arguments.client) as file:
         limit_bytes = load_settings(os.environ).content_limit_bytes
         checked = check(file, limit_bytes, allow_secrets=arguments.allow_secrets)
         targets = choose_targets(checked.projects, arguments.project)
         report = Report()
         if checked.memories + checked.sessions > len(checked.refused):
-            report = anyio.run(_import, file, targets, checked.refused, arguments.dry_run)
+            take = _undo if arguments.undo else _import
+            report = anyio.run(take, file, targets, checked.refused, arguments.dry_run)
     if arguments.json:
         print(json.dumps(_summary(checked, report, dry_run=arguments.dry_run)))
     else:
-        _tell(checked, report, dry_run=arguments.dry_run)
+        _tell(checked, report, dry_run=arguments.dry_run, undo=arguments.undo)
     return exit_codes.FAILED if report.rejected or checked.bad else exit_codes.OK
 
 
@@ -406,21 +424,29 @@ def choose_targets(projects: Mapping[str, ProjectRef], named: list[str]) -> dict
 
 
 @contextmanager
-def _input(named: str) -> Iterator[IO[bytes]]:
-    """The file, to be read twice: what comes from standard input is put into a temporary file."""
+def _input(named: str | None, client: str | None) -> Iterator[IO[bytes]]:
+    """The file, to be read twice: what comes from standard input, or in another form, is put into a temporary file."""
     if named != "-":
+        here, path = directory_here(), Path(named or ".").expanduser()
         try:
-            with Path(named).expanduser().open("rb") as file:
-                if file.read(len(SQLITE)) != SQLITE:
-                    file.seek(0)
-                    yield file
-                    return
+            if client is not None:
+                places = [Path(place).expanduser() for place in native_places(working_tree_of(here), client)]
+                made = lines_of_notes(places, project_of(here), "user" if client in NATIVE else "project")
+            elif path.is_dir():
+                made = lines_of_notes([path], project_of(here), "project")
+            else:
+                with path.open("rb") as file:
+                    if file.read(len(SQLITE)) != SQLITE:
+                        file.seek(0)
+                        yield file
+                        return
+                made = lines_of_nodes(path, project_of(here))
             with tempfile.TemporaryFile() as spool:
-                spool.writelines(lines_of_nodes(Path(named).expanduser(), project_of(directory_here())))
+                spool.writelines(made)
                 spool.seek(0)
                 yield spool
         except OSError as error:
-            raise cannot("read", named, error) from error
+            raise cannot("read", named or client or "", error) from error
         return
     with tempfile.TemporaryFile() as spool:
         while chunk := sys.stdin.buffer.read(CHUNK_BYTES):
@@ -479,6 +505,70 @@ def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[bytes]:
     yield encode_line(EndLine(1, len(memories), 0))
 
 
+def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) -> Iterator[bytes]:
+    """The lines of an export of Markdown: files that an export has written, as they were; of others each section.
+
+    Raises:
+        FileUnusable: a file that an export has written cannot be read as one any more.
+    """
+    details: dict[str, dict[str, Any]] = {}
+    projects: dict[str, ProjectLine] = {}
+    sessions: list[SessionLine] = []
+    for raw in (raw for place in places for raw in _details_in(place)):
+        if "line" not in msgspec.json.decode(raw):
+            about = msgspec.json.decode(raw)
+            details[about.pop("id")] = about
+            continue
+        match decode_line(raw):
+            case ProjectLine() as line:
+                projects[line.id] = line
+            case SessionLine() as line:
+                sessions.append(line)
+    lines: list[MemoryLine] = []
+    for path in (path for place in places for path in markdown_below(place)):
+        text = path.read_bytes().decode("utf-8-sig", "replace")
+        try:
+            whole = line_of(text, details)
+        except InvalidInput as error:
+            raise FileUnusable(f"{path}: {error.message}") from error
+        if whole is not None:
+            lines.append(whole)
+        else:
+            made = sections_of(str(path), text, path.stat().st_mtime, scope, kind_of)
+            lines += [MemoryLine(memory, None if scope == "user" else project.id) for memory in made]
+    if project.id in {line.project for line in lines}:
+        projects.setdefault(project.id, ProjectLine(project.id, project.path))
+    yield encode_header(time.time())
+    every: list[Line] = [*projects.values(), *lines, *sessions]
+    yield from map(encode_line, every)
+    yield encode_line(EndLine(len(projects), len(lines), len(sessions)))
+
+
+def _details_in(place: Path) -> list[bytes]:
+    file = place / DETAILS
+    return file.read_bytes().splitlines(keepends=True)[1:] if file.is_file() else []
+
+
+async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Report:
+    """Forget the memories of a file that are there."""
+    report = Report()
+    async with connected_store() as ask_store:
+        for project, memory in placed_lines(file, targets, refused):
+            if isinstance(memory, SessionEntry):
+                continue
+            found = await ask_store(FindMemories(_place(project), (memory.id,)), MemoriesFound)
+            if memory.id not in found.words:
+                continue
+            report.imported += 1
+            if not dry_run:
+                imported = import_operation(project, memory, time.time())
+                change = ForgetMemory(memory.id, reason="its import was undone")
+                operation_id = derive_operation_id(imported.operation_id, "", "undo", None)
+                operation = msgspec.structs.replace(imported, operation_id=operation_id, change=change)
+                await ask_store(Submit(operation), Applied)
+    return report
+
+
 async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Report:
     paths = paths_here()
     refuse_unfinished(paths)
@@ -511,13 +601,16 @@ def _summary(checked: Checked, report: Report, *, dry_run: bool) -> dict[str, An
     }
 
 
-def _tell(checked: Checked, report: Report, *, dry_run: bool) -> None:
+def _tell(checked: Checked, report: Report, *, dry_run: bool, undo: bool) -> None:
     for bad in checked.first_bad:
         print(printable(f"line {bad.line}: {bad.reason}"), file=sys.stderr)
     if checked.bad > len(checked.first_bad):
         print(f"and {checked.bad - len(checked.first_bad):,} lines more", file=sys.stderr)
     for refusal in report.first_rejected:
         print(printable(f"{refusal.id}: {refusal.reason}"), file=sys.stderr)
+    if undo:
+        print(f"{report.imported:,} memories {'would be forgotten' if dry_run else 'are forgotten again'}.")
+        return
     verb = "would be imported" if dry_run else "imported"
     said = f"{report.imported:,} memories {verb}, {report.present:,} were there already"
     if report.rejected:

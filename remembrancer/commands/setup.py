@@ -110,7 +110,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--command", metavar="PATH", help="the remembrancer command to write, if not this one")
     parser.add_argument("--no-check", action="store_true", help="do not try the written command out")
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    return Setup(parser.parse_args(argv)).run()
+    asked = parser.parse_args(argv)
+    if asked.client is None and asked.project in names and not Path(asked.project).is_dir():
+        asked.client, asked.project = asked.project, "."  # `setup --project codex`
+    return Setup(asked).run()
 
 
 def print_plugin_path(argv: list[str]) -> int:
@@ -219,7 +222,7 @@ class Setup:
         """The files that are meant.
 
         Raises:
-            InvalidInput: the client has no file of that scope, or no hooks or rules, or none was found.
+            InvalidInput: the client has no file of that scope, or none was found.
         """
         asked = self.asked
         if asked.client == ALL:
@@ -227,15 +230,18 @@ class Setup:
         else:
             chosen = [client_named(asked.client)]
             if asked.hooks and self.scope not in chosen[0].hooks:
-                raise InvalidInput(f"{asked.client} has no hooks that setup knows")
+                self._note(f"{asked.client} has no hooks that setup knows: none are written")
             if asked.rules and self.scope not in chosen[0].rules:
-                raise InvalidInput(f"{asked.client} has no file of instructions for {self._all_or_one()}")
+                self._note(f"{asked.client} has no file of instructions for {self._all_or_one()}: none is written")
         found = [(client, place) for client in chosen if (place := client.place(self.around, self.scope)) is not None]
         if found:
             return found
         if asked.client == ALL:
             raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
+
+    def _note(self, text: str) -> None:
+        print(f"remembrancer setup: {text}", file=sys.stderr)
 
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"

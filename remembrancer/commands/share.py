@@ -117,6 +117,8 @@ def main(argv: list[str]) -> int:
     elif asked.does == "remove":
         lane = _lane(sharing, asked.lane, is_users=asked.user)
         shut = asyncio.run(sharing.remove(lane.lane, asked.name))
+        if is_up(paths_here()):  # which seals with the new key when it has answered
+            ask_store(RejoinLane(lane.lane, has_new_key=True), LanesDescribed)
         _say(
             asked.json,
             {"removed": asked.name, "lane": lane.lane, "let_in": not shut},
@@ -147,7 +149,7 @@ def join(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="for programs")
     asked = parser.parse_args(argv)
     sharing = _sharing()
-    membership = sharing.join(_invitation(asked.invitation))
+    membership = asyncio.run(sharing.join_first(_invitation(asked.invitation)))
     head = asyncio.run(_head(sharing, membership))
     if is_up(paths_here()):
         ask_store(RejoinLane(membership.lane), LanesDescribed)

@@ -195,6 +195,7 @@ _WRITTEN: Final = (
     _option("--summary", metavar="TEXT", help="a line that stands for a long text"),
     _option("--allow-secrets", action="store_true", help="also what looks like a credential"),
 )
+_DUE: Final = _option("--due", metavar="DATE", help="of an open end")
 _LISTED: Final = (*KINDS, SESSION_RECORD)
 _FILTERS: Final = (
     _NUMBER,
@@ -229,12 +230,16 @@ def _command(name: str, *options: Option) -> Callable[[Handler], Handler]:
     return register
 
 
+BEST: Final = 5
+"""Results of a search that a person is shown at first."""
+
+
 def parser_of(name: str) -> argparse.ArgumentParser:
     """The parser of one of the commands."""
     parser = argparse.ArgumentParser(
         prog=f"remembrancer {name}",
         description=_COMMANDS[name][0].__doc__,
-        epilog="exit status: 0 done, 1 not found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
+        epilog="exit status: 0 done, 1 nothing found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
     )
     add_arguments(name, parser)
     return parser
@@ -269,6 +274,7 @@ def run(name: str, argv: list[str]) -> int:
     "search",
     _option("query", nargs="+", metavar="QUERY", help="a question, or words"),
     _option("--strategy", choices=("hybrid", "vector", "keyword", "graph"), help="hybrid"),
+    _option("--all", action="store_true", help="on a terminal: not the best five alone"),
     *_FILTERS,
 )
 def search(asked: argparse.Namespace) -> int:
@@ -278,13 +284,18 @@ def search(asked: argparse.Namespace) -> int:
     return _show_found(asked, "recall_memories", arguments | filters, "relevance_score")
 
 
-@_command("list", *_FILTERS, _option("--important", action="store_true", help="the most important first"))
+@_command(
+    "list",
+    *_FILTERS,
+    _option("--important", action="store_true", help="the most important first"),
+    _option("--open", action="store_true", help="open ends that are not done, by their due dates"),
+)
 def list_(asked: argparse.Namespace) -> int:
     """List memories, newest first; records of sessions only with --kind session_record."""
-    order = "important" if asked.important else "latest"
+    order = "due" if asked.open else "important" if asked.important else "latest"
     arguments = {"order": order, "limit": asked.number, "after": asked.since, "before": asked.until}
     arguments |= _filters(asked) | {"kind": asked.kind or KINDS}
-    return _show_found(asked, "list_memories", arguments, "importance" if asked.important else None)
+    return _show_found(asked, "list_memories", arguments, {"important": "importance", "due": "due"}.get(order))
 
 
 def _filters(asked: argparse.Namespace) -> Answer:
@@ -335,18 +346,19 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
         if sort
         else (lambda memory: memory.get("occurred_at") or memory["created_at"])
     )
-    memories = sorted(memories, key=key, reverse=True)[: asked.number]
+    if sort == "due":
+        memories = sorted(memories, key=lambda memory: memory.get("due", NEVER))[: asked.number]
+    else:
+        memories = sorted(memories, key=key, reverse=True)[: asked.number]
     if asked.json:
         said = [{"code": code, "message": message} for message, code in warnings.items()]
         print(json.dumps({"memories": memories, "warnings": said}, ensure_ascii=False))
         return exit_codes.OK
     _warn(warnings)
+    is_search = tool == "recall_memories"
     if not memories:
-        print(
-            "Nothing was found." if tool == "recall_memories" else "Nothing of the kind is remembered here.",
-            file=sys.stderr,
-        )
-        return exit_codes.OK
+        print("Nothing was found." if is_search else "Nothing of the kind is remembered here.", file=sys.stderr)
+        return exit_codes.FAILED if is_search else exit_codes.OK
     out = Terminal(soft_wrap=False)
     if not out.is_terminal:  # for grep and cut
         for each in memories:
@@ -365,20 +377,25 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
             )
         return exit_codes.OK
     is_narrow = out.width < NARROW
-    shown = table() if is_narrow else table("id", "when", "scope", "kind", no_wrap=True)
+    shown = table()
     shown.show_header = not is_narrow
     shown.add_column("memory", ratio=1)
-    for each in memories:
+    for column in () if is_narrow else ("when", "scope", "kind", "id"):
+        shown.add_column(column, no_wrap=True)
+    best = memories if not is_search or asked.all else memories[:BEST]
+    for each in best:
         marks = "".join(f"[{_COLOURS.get(mark, 'dim')}]{mark}[/] " for mark in _marks(each))
         marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in each.get("tags", ()))
         scope = f"{each['scope']} {each['project']}" if "project" in each else each["scope"]
         text = each.get("summary") or each["content"]
-        about = (each["id"].removeprefix(MEMORY_PREFIX), _day(each), scope, _kind(each))
+        about = (_day(each), scope, _kind(each), each["id"].removeprefix(MEMORY_PREFIX))
         if is_narrow:
-            shown.add_row(f"[dim]{escape('  '.join(about))}[/dim]\n{marks}{escape(text)}")
+            shown.add_row(f"{marks}{escape(text)}\n[dim]{escape('  '.join(about))}[/dim]")
         else:
-            shown.add_row(*about, marks + escape(text))
+            shown.add_row(marks + escape(text), *about)
     _paged(out, shown)
+    if len(best) < len(memories):
+        print(f"{len(memories) - len(best)} weaker: --all")
     return exit_codes.OK
 
 
@@ -408,6 +425,7 @@ def history(asked: argparse.Namespace) -> int:
     _option("text", nargs="*", metavar="TEXT", help="- reads the input; without it, the editor is opened"),
     _option("--tag", action="append", metavar="TAG", help="may be given several times"),
     _option("--supersedes", type=_memory_id, metavar="ID", help="the memory that this one replaces"),
+    _DUE,
     *_WRITTEN,
 )
 def add(asked: argparse.Namespace) -> int:
@@ -428,18 +446,33 @@ def add(asked: argparse.Namespace) -> int:
             tags=asked.tag,
             importance=asked.importance,
             summary=asked.summary,
+            due=asked.due,
             supersedes=asked.supersedes,
             allow_secrets=asked.allow_secrets or None,
         )
     known = "It was known already" if answer.get("already_known") else "Remembered"
-    return _print_answer(asked, answer, f"{known}: {escape(answer['memory_id'])}")
+    ids = ", ".join(answer.get("memory_ids", [answer["memory_id"]]))
+    return _print_answer(asked, answer, f"{known}: {escape(ids)}")
 
 
-@_command("edit", _ID, _option("--content", metavar="TEXT", help="another text"), *_WRITTEN)
+@_command(
+    "edit",
+    _ID,
+    _option("--content", metavar="TEXT", help="another text"),
+    _option("--done", action="store_const", const=True, help="of an open end: it is done"),
+    _option("--reopen", dest="done", action="store_const", const=False, help="it is not done after all"),
+    _DUE,
+    *_WRITTEN,
+)
 def edit(asked: argparse.Namespace) -> int:
     """Change a memory; without an option, its text in $EDITOR. Earlier versions are kept."""
     changes: Answer = {"kind": asked.kind, "importance": asked.importance, "summary": asked.summary}
-    changes |= {"content": asked.content, "allow_secrets": asked.allow_secrets or None}
+    changes |= {
+        "content": asked.content,
+        "due": asked.due,
+        "done": asked.done,
+        "allow_secrets": asked.allow_secrets or None,
+    }
     if not any(value is not None for name, value in changes.items() if name != "allow_secrets"):
         before = in_one_of(asked, "get_memory", memory_id=asked.id)["content"]
         after = edited(before)
@@ -677,13 +710,17 @@ def _plain(value: Any) -> str:
     return json.dumps(value)
 
 
+NEVER: Final = "9999-12-31"
 _COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 
 
 def _marks(memory: Answer) -> list[str]:
-    """The marks of a memory in a list: that it is forgotten or over, and how surely it answers."""
+    """The marks of a memory in a list: that it is forgotten, over or done, when it is due, and how surely it
+    answers."""
     marks = ["forgotten"] if memory.get("forgotten") else []
     marks += ["expired"] if memory.get("expired") else []
+    marks += ["done"] if memory.get("done") else []
+    marks += [f"due {memory['due']}"] if "due" in memory else []
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 
@@ -692,7 +729,8 @@ def _moment(memory: Answer) -> str:
 
 
 def _day(memory: Answer) -> str:
-    return _moment(memory)[:10]
+    """The day of a memory's last change, or else of what it tells."""
+    return str(memory.get("updated") or _moment(memory))[:10]
 
 
 def _relation(edge: Answer) -> str:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -389,7 +390,10 @@ class _Reader:
             self._values["chroma_url"] = LOCAL_CHROMA
         url = self._value("chroma_url")
         if self._value("chroma_credential_file") is not None and url is not None and url.startswith("http://"):
-            host = url.removeprefix("http://").partition("/")[0].rpartition(":")[0] or url
+            try:
+                host = urlsplit(url).hostname
+            except ValueError:  # brackets that are no address
+                host = None
             if host not in LOOPBACK:
                 self._refuse(
                     "chroma_credential_file", "a secret is sent to another machine by https alone", beside="chroma_url"

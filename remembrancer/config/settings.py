@@ -131,9 +131,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For so long can be undone what the consolidator did."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """For so long is kept what was shown to which session, when and for which question; 0: not at all."""
-    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
+    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 3000
     """The longest context that a hook gives an assistant; 0: none."""
-    hook_wait_s: Seconds = 0.1
+    hook_wait_s: Seconds = 1.5
     """A hook waits so long for it, from its own start on, and then says nothing."""
     prompt_probability: Weight = 0.5
     """With a prompt only that is given which answers it with at least this probability."""
@@ -207,8 +207,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """After so long without its model an embedder says why there are no vectors, and goes on loading it; 0: never."""
     embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     """Vectors of chunks that are kept for their return; 0: none."""
-    exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 10_000
-    """Vectors of one project that are held in memory and compared one by one; with more, Chroma has them. 0: always."""
+    exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 100_000
+    """Vectors of one project that are held in memory and compared one by one; with more, Chroma has them, if the extra
+    is installed. 0: always."""
     chroma_url: Url | None = None
     """The address of a Chroma server, which then has the vectors of those projects; None: Chroma in the home."""
     chroma_credential_file: Text | None = None

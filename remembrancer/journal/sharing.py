@@ -11,8 +11,8 @@ import binascii
 import secrets
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -24,7 +24,9 @@ from remembrancer.journal.jetstream import JetStreamJournal, Server, rights
 from remembrancer.journal.nats_accounts import USER, Authority, KeyPair
 from remembrancer.journal.sealing import KEY_BYTES, SEAL_BYTES, Keyring, Sealed
 from remembrancer.journal.server_config import Address, Certificates, server_files
-from remembrancer.protocol.errors import ConfigurationError, FileUnusable, InvalidInput
+from remembrancer.memory.text import neutralised
+from remembrancer.protocol.errors import ConfigurationError, FileUnusable, InvalidInput, RemembrancerError
+from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import read_file, write_whole
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "remembrancer-join:"
 MAX_LINE: Final = 64 * 1024
+MAX_TITLE: Final = 200
+LOCKED_AGAIN_S: Final = 0.05
 OTHER_KIND: Final = (
     "this home decides over a server of the other kind already: begin to share by this one from another home "
     "(REMEMBRANCER_HOME)"
@@ -106,7 +110,7 @@ class Sharing:
         path = self._lanes / f"{check_name(lane)}.json"
         if not path.exists():
             raise InvalidInput(f"this home is no member of a shared lane {lane!r}")
-        return _read(path, _decode_membership)
+        return _with_shown_title(_read(path, _decode_membership))
 
     def keep(self, membership: Membership) -> None:
         """Keep a membership, in the place of an older one in its lane."""
@@ -130,6 +134,33 @@ class Sharing:
                 f"this home is a member already, as {mine[0].member!r}: one invitation is for one machine"
             )
         self.keep(membership)
+        return membership
+
+    async def join_first(self, invitation: str) -> Membership:
+        """As `join`, where no other machine has come by this invitation: from now on none does.
+
+        Raises:
+            InvalidInput: one has.
+            JournalAway, JournalRefused: that cannot be known, and nothing was joined.
+        """
+        is_known = any(each.lane == read_invitation(invitation).lane for each in self.memberships())
+        membership = self.join(invitation)
+        if is_known:
+            return membership
+        journal = self.open(membership)
+        try:
+            word = (await journal.notices(membership.lane)).get(membership.member)
+            if word is not None and not msgspec.msgpack.decode(word.body, type=Seen).left:
+                raise InvalidInput(
+                    "another machine has joined by this invitation: one invitation is for one machine "
+                    f"('remembrancer share remove {membership.member}' where it was made takes it back)"
+                )
+            await journal.notify(membership.lane, membership.member, msgspec.msgpack.encode(Seen(0)))
+        except RemembrancerError:
+            self.leave(membership.lane)
+            raise
+        finally:
+            await journal.aclose()
         return membership
 
     def open(self, membership: Membership) -> Sealed:
@@ -157,8 +188,21 @@ class Sharing:
         """The URLs of the server that lanes are begun on, as they may be shown."""
         return [without_password(url) for url in (self.administration or Administration(())).urls]
 
+    @contextmanager
+    def _deciding(self) -> Iterator[None]:
+        """Inside it no other command of this home changes who is let in. Blocks: a command has nothing else to do."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(self._directory / "administration.lock") as lock:
+            while not lock.try_acquire():
+                time.sleep(LOCKED_AGAIN_S)
+            yield
+
     def configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
         """The files of each server, by its directory's name. The keys are kept, so that it can be done again."""
+        with self._deciding():
+            return self._configure(addresses)
+
+    def _configure(self, addresses: Sequence[Address]) -> dict[str, dict[str, str]]:
         if len(addresses) not in (1, 3):
             raise InvalidInput("a journal has one server, or three of which one may be away")
         known = self.administration
@@ -182,6 +226,10 @@ class Sharing:
             JournalAway, JournalRefused: it is not there, does not know our keys, or has no JetStream.
             InvalidInput: this home decides over a server of the other kind.
         """
+        with self._deciding():
+            await self._start(urls)
+
+    async def _start(self, urls: Sequence[str]) -> None:
         known = self.administration or Administration(tuple(urls))
         chosen = msgspec.structs.replace(known, urls=tuple(urls) or known.urls)
         if is_database(chosen.urls) != is_database(known.urls) and (known.authority or known.members):
@@ -204,6 +252,10 @@ class Sharing:
 
     async def new_lane(self, title: str, member: str, *, is_users: bool = False) -> Membership:
         """Begin a lane on the server, with this home as its first member. `is_users`: for the user's own scope."""
+        with self._deciding():
+            return await self._new_lane(title, member, is_users=is_users)
+
+    async def _new_lane(self, title: str, member: str, *, is_users: bool) -> Membership:
         administration = self._administrated()
         lane = f"l_{secrets.token_hex(6)}"
         journal = _connection(_everything(administration))
@@ -222,6 +274,10 @@ class Sharing:
         Raises:
             InvalidInput: there is a member of that name.
         """
+        with self._deciding():
+            return await self._invite(lane, member, read_only=read_only)
+
+    async def _invite(self, lane: str, member: str, *, read_only: bool) -> str:
         administration, own = self._administrated(), self.membership(lane)
         if member in administration.members.get(lane, {}):
             raise InvalidInput(f"{own.title!r} has a member {member!r}: each machine has a name of its own")
@@ -264,6 +320,10 @@ class Sharing:
 
         Returns False on a NATS server that lets everybody in: it goes on to see that there are entries, and reads none.
         """
+        with self._deciding():
+            return await self._remove(lane, member)
+
+    async def _remove(self, lane: str, member: str) -> bool:
         administration, own = self._administrated(), self.membership(lane)
         members = administration.members.get(lane, {})
         if member not in members:
@@ -330,7 +390,12 @@ def read_invitation(text: str) -> Membership:
         raise InvalidInput("the invitation is damaged, or of a newer release: copy it again, whole") from error
     check_name(membership.lane)
     check_name(membership.member)
-    return membership
+    return _with_shown_title(membership)
+
+
+def _with_shown_title(membership: Membership) -> Membership:
+    """A membership with its title in one line that steers no terminal: somebody else has written it."""
+    return msgspec.structs.replace(membership, title=" ".join(neutralised(membership.title).split())[:MAX_TITLE])
 
 
 def inbox_of(key: KeyPair) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_TAGS
 from remembrancer.memory.names import name_key
+from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import (
@@ -23,6 +24,7 @@ from remembrancer.protocol.writes import (
     SourceRef,
     StoreMemory,
     TagMemory,
+    TextEdit,
     UpdateMemory,
 )
 
@@ -92,8 +94,8 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
 
 
 def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
-    """Raises `InvalidInput` for more tags, entities or metadata than a memory may have, a kind of another scope, or a
-    validity that would end before it begins."""
+    """Raises `InvalidInput` for a passage that is not in the text exactly once, more tags, entities or metadata than a
+    memory may have, a kind of another scope, or a validity that would end before it begins."""
     times = change.times_asked()
     kind = change.kind or kind_of(before)
     if kind != OPEN_END and (change.due is not None or change.done is not None):
@@ -101,7 +103,7 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         raise InvalidInput(f"only an open end has {field}: give the kind {OPEN_END} with it", field=field)
     after = msgspec.structs.replace(
         before,
-        content=before.content if change.content is None else change.content,
+        content=_with_passage(before.content, change.content),
         importance=before.importance if change.importance is None else change.importance,
         tags=_with_tags(
             before.tags if change.tags is None else change.tags, change.add_tags, change.remove_tags, "tags"
@@ -251,6 +253,37 @@ def _with_tags(present: tuple[str, ...], add: Iterable[str], remove: Iterable[st
     if len(tags) > max(MAX_TAGS, len(present)):
         raise InvalidInput(f"a memory may have at most {MAX_TAGS} tags", field=field)
     return tags
+
+
+def _with_passage(text: str, change: str | TextEdit | None) -> str:
+    if not isinstance(change, TextEdit):
+        return text if change is None else change
+    start = text.find(change.old)
+    if start < 0:
+        message = f"the memory does not say {shown(change.old)}: give a passage as it stands there"
+        raise InvalidInput(message, field="old")
+    if text.find(change.old, start + 1) >= 0:
+        message = f"the memory says {shown(change.old)} several times: give more of the text around the one to replace"
+        raise InvalidInput(message, field="old")
+    replaced = text.replace(change.old, change.new)
+    if not replaced.strip():
+        raise InvalidInput("nothing of the memory would be left: forget it instead (forget_memory)", field="new")
+    return replaced
+
+
+LINE_AROUND: Final = 120
+"""Characters of a long line that are shown on each side of a change."""
+
+
+def changed_line(before: str, passage: TextEdit) -> str:
+    """The line of a new text in which a passage was replaced; of a long one the part around the change."""
+    start = before.index(passage.old)
+    end = start + min(len(passage.new), 2 * LINE_AROUND)
+    after = before.replace(passage.old, passage.new)
+    first, last = after.rfind("\n", 0, start) + 1, after.find("\n", end)
+    last = len(after) if last < 0 else last
+    begins, ends = max(first, start - LINE_AROUND), min(last, end + LINE_AROUND)
+    return f"{'…' * (begins > first)}{after[begins:ends]}{'…' * (ends < last)}"
 
 
 def _said(present: str | None, change: str | None) -> str | None:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from remembrancer.memory.changes import (
+    changed_line,
     check_broader,
     check_remembered,
     invalidated,
@@ -72,6 +73,7 @@ from remembrancer.protocol.writes import (
     StoreMemory,
     TaggedResult,
     TagMemory,
+    TextEdit,
     UpdatedResult,
     UpdateMemory,
 )
@@ -237,7 +239,8 @@ def _update(planner: Planner, change: UpdateMemory) -> Edits[UpdatedResult]:
         related, missing = yield from _relate(planner, memory, change.related, alone=True)
         relinked = relinked or related
     fields = (*made.fields, "links") if unlinked or relinked else made.fields
-    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing)
+    line = changed_line(memory.now.content, change.content) if isinstance(change.content, TextEdit) else ""
+    return UpdatedResult(memory.id, fields, "content" in fields, made.version, missing, line)
 
 
 def _tag(planner: Planner, change: TagMemory) -> Edits[TaggedResult]:

@@ -32,7 +32,7 @@ By = Literal["meaning", "words"]
 
 
 LIKELY: Final = 0.6
-PERHAPS: Final = 0.15
+PERHAPS: Final = 0.2
 """The probabilities from which on a memory is said to answer likely, and perhaps."""
 NOTHING: Final = 6.0
 """The score of the answer that is not stored: a candidate that nothing competes with need not answer."""

@@ -58,18 +58,6 @@ class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
 FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
 
 
-class IndexFigures(msgspec.Struct, frozen=True):
-    """One file of records and its vector index: how many passages of the present model each of them has.
-
-    Until the file is searched whole (`ready`) there is nothing to compare, and both are 0.
-    """
-
-    name: str
-    recorded: int
-    indexed: int
-    ready: bool
-
-
 class RemoteEmbedder(msgspec.Struct, frozen=True):
     """One embedder on another host, by the name that it was invited with. `error` says why it is refused, or has no
     model; `silent_s` how long ago it was heard (None: it is away)."""
@@ -91,12 +79,11 @@ class RemoteEmbedders(msgspec.Struct, frozen=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, tag=True):
-    """The store's health. `indexes` are as of the last time that the index had nothing to do."""
+    """The store's health."""
 
     counts: Counts
     embedding: EmbeddingSummary
     rejected_frames: int = 0
-    indexes: tuple[IndexFigures, ...] = ()
     unusable: tuple[str, ...] = ()
     """Of each file that somebody wanted and that cannot be opened, why not."""
     models: tuple[ModelChoice, ...] = ()

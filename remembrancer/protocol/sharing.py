@@ -42,9 +42,11 @@ class LaneLeft(msgspec.Struct, frozen=True, tag=True):
 
 
 class RejoinLane(msgspec.Struct, frozen=True, tag=True):
-    """Take the membership of a lane as it is now: this home has joined it (again). Answered as `DescribeLanes`."""
+    """Take the membership of a lane as it is now: this home has joined it (again), or has a new key for it, which the
+    others are to take too. Answered as `DescribeLanes`."""
 
     lane: str
+    has_new_key: bool = False
 
 
 class SharedToken(msgspec.Struct, frozen=True):

@@ -188,6 +188,13 @@ class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
     strength: float = 1.0
 
 
+class TextEdit(msgspec.Struct, frozen=True):
+    """A passage of a text, and what is to stand in its place. `old` must be in the text exactly once."""
+
+    old: str
+    new: str
+
+
 Clearable = Literal["valid_from", "valid_until", "due"]
 
 
@@ -201,7 +208,7 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     """
 
     memory_id: str
-    content: str | None = None
+    content: str | TextEdit | None = None
     importance: float | None = None
     add_tags: tuple[str, ...] = ()
     remove_tags: tuple[str, ...] = ()
@@ -415,6 +422,8 @@ class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
     re_embedded: bool
     version: int
     missing: tuple[str, ...] = ()
+    line: str = ""
+    """The line of the new text in which a passage was replaced."""
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

@@ -97,7 +97,14 @@ class Call:
     @property
     def memory_id(self) -> str:
         """The id of the memory that this call makes: the same for a retry, whenever that comes."""
-        return derive_memory_id(self.operation_id)
+        return self.memory_id_of("")
+
+    def memory_id_of(self, part: str) -> str:
+        """The id of the memory that a part of this call makes."""
+        return derive_memory_id(self._operation_id_of(part))
+
+    def _operation_id_of(self, part: str) -> str:
+        return derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id
 
     async def submit(self, change: Change, *, part: str = "", allow_secrets: bool = False) -> Written:
         """Make a change durable; a retry of the same request changes nothing more. `part` tells several changes of one
@@ -108,13 +115,9 @@ class Call:
             RemembrancerError: it is refused, or can be written nowhere.
         """
         if not allow_secrets:
-            texts = list(texts_of(change))
-            if sum(len(text) for _, text in texts) < LONG_TEXT:
-                refuse_credentials(change, texts)
-            else:
-                await anyio.to_thread.run_sync(refuse_credentials, change, texts)
+            await self.refuse_credentials(change)
         operation = Operation(
-            operation_id=derive_operation_id(self.operation_id, part, "", None) if part else self.operation_id,
+            operation_id=self._operation_id_of(part),
             project=self.caller.project,
             session_id=self.caller.session_id,
             requested_at=self.received_at,
@@ -123,6 +126,14 @@ class Call:
         with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
             written = await self.service.apply(operation, self.received_at)
         return written  # noqa: RET504 - to the type checker, the scope may swallow an exception
+
+    async def refuse_credentials(self, change: Change) -> None:
+        """Raises `InvalidInput` for a change that seems to hold a credential."""
+        texts = list(texts_of(change))
+        if sum(len(text) for _, text in texts) < LONG_TEXT:
+            refuse_credentials(change, texts)
+        else:
+            await anyio.to_thread.run_sync(refuse_credentials, change, texts)
 
 
 Handler = Callable[[Call, T], Awaitable[Answer]]
@@ -203,15 +214,18 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if not parts:
         return arguments
     project = call.caller.project
-    asked = await call.service.ask(FindIds(project, call.caller.session_id, tuple(parts)), call.received_at)
-    candidates = asked.reply.candidates if isinstance(asked.reply, IdsFound) else {}
-    for (place, memory_id), short in call.service.short_ids.items():
-        if place == project.id and short in parts and not candidates.get(short):  # erased since, or the store is away
-            candidates[short] = [(memory_id, "")]
-    for part, field in parts.items():
-        if part not in candidates:
-            raise MemoryUnavailable(f"the store is away, and only it knows {part}: give the whole id", field=field)
-    whole_ids = {part: only_one(part, candidates[part], field) for part, field in parts.items()}
+    whole_ids = {  # as they were shown, also of what is erased since, and without a question to a store that is away
+        short: memory_id
+        for (place, memory_id), short in call.service.short_ids.items()
+        if place == project.id and short in parts
+    }
+    if unknown := [part for part in parts if part not in whole_ids]:
+        asked = await call.service.ask(FindIds(project, call.caller.session_id, tuple(unknown)), call.received_at)
+        for part in unknown:
+            if not isinstance(asked.reply, IdsFound):
+                message = f"the store is away, and only it knows {part}: give the whole id"
+                raise MemoryUnavailable(message, field=parts[part])
+            whole_ids[part] = only_one(part, asked.reply.candidates[part], parts[part])
     resolved: T = replaced_in_arguments(arguments, lambda text, _: whole_ids.get(part_of_id(text) or "", text))
     return resolved
 

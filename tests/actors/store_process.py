@@ -254,6 +254,9 @@ class Worker:
         self.jobs: list[PassageJob] = []
         """All jobs that it was ever given."""
         self.questions: list[str] = []
+        self.holds_questions = False
+        """Takes questions and does not answer them until `answer_questions`."""
+        self._held: list[EmbedQuery] = []
         self.asked: list[WhoAreYou | UseModel | Refused] = []
         self.pings = 0
         self.is_deaf = False
@@ -280,16 +283,25 @@ class Worker:
                 self.jobs.extend(jobs)
                 if not self.holds:
                     self.answer(jobs)
-            case EmbedQuery(query_id=query_id, text=text):
-                self.questions.append(text)
-                vector = vector_of(text, self.identity.model).tobytes()
-                self._outbox.put_nowait(QueryEmbedded(query_id, self.garbles(vector)))
+            case EmbedQuery():
+                self.questions.append(message.text)
+                self._held.append(message)
+                if not self.holds_questions:
+                    self.answer_questions()
             case WorkerPing():
                 self.pings += 1
                 if not self.is_deaf:
                     self._outbox.put_nowait(WorkerPong())
             case WhoAreYou() | UseModel() | Refused():
                 self.asked.append(message)
+
+    def answer_questions(self) -> None:
+        """Answer the questions that have come, and from now on those that come."""
+        self.holds_questions = False
+        for question in self._held:
+            vector = vector_of(question.text, self.identity.model).tobytes()
+            self._outbox.put_nowait(QueryEmbedded(question.query_id, self.garbles(vector)))
+        self._held.clear()
 
     def answer(self, jobs: tuple[PassageJob, ...] | list[PassageJob]) -> None:
         """Answer jobs."""

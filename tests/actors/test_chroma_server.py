@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from remembrancer.actors.store.vectors.chroma_server import ChromaServer, Server
-from remembrancer.actors.store.vectors.passage_index import IndexAway
+from remembrancer.actors.store.vectors.chroma import Chroma
+from remembrancer.actors.store.vectors.chroma_vectors import IndexAway, Server
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.writes import EraseMemory
 from tests.actors.store_process import StoreRig, store_rig
@@ -130,12 +130,12 @@ async def test_two_homes_on_one_server_know_nothing_of_each_other(
     await until_moved(server, 1)
     mine = set(server.collections())
     folder = tmp_path_factory.mktemp("other") / "vectors"
-    other = ChromaServer(Server(server.url), folder)
+    other = Chroma(folder, Server(server.url))
     other.collection("p_0123456789ab.m.64", 64)
     assert {name.partition(".")[2] for name in server.collections()} >= {"p_0123456789ab.m.64"}
-    other.prune(lambda name: False)
-    assert set(server.collections()) == mine
+    assert other.names() == ["p_0123456789ab.m.64"]
     other.reset()
+    assert set(server.collections()) == mine
     other.close()
     assert sum(server.collections().values()) == 1
 
@@ -164,4 +164,4 @@ def test_a_secret_is_sent_in_the_header_that_is_asked_for_and_a_missing_one_is_s
 
 def test_a_server_that_nobody_runs_is_away_and_not_lost(tmp_path: Path) -> None:
     with pytest.raises(IndexAway, match="does not answer"):
-        ChromaServer(Server("http://127.0.0.1:9"), tmp_path / "vectors")
+        Chroma(tmp_path / "vectors", Server("http://127.0.0.1:9"))

@@ -13,6 +13,7 @@ import pytest
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.resources import STATUS_VOLATILE
 from remembrancer.config.project import project_of
+from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Refused
 from remembrancer.protocol.store_client import PAUSES_S
@@ -66,6 +67,17 @@ async def test_without_a_store_a_time_range_goes_by_when_something_happened(home
             "before": [(old["memory_id"], "0980-05-20")],
             "after": [(new["memory_id"], None)],
         }
+
+
+async def test_of_large_memories_a_degraded_answer_has_as_many_as_one_answer_holds_and_says_so(home: Path) -> None:
+    rig = Rig(home, AWAY)
+    async with rig.running(), rig.session() as client:
+        for number in range(8):
+            await client.store(f"Lantern {number}. " + "word " * 40_000)
+        answer = await client.call("recall_memories", query="lantern")
+        assert len(json.dumps(answer)) <= MAX_ANSWER_BYTES
+        assert len(answer["memories"]) == 3
+        assert "the first of 8" in answer["warnings"][0]["message"]
 
 
 async def test_a_queued_memory_keeps_the_id_that_its_answer_named(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -133,3 +134,53 @@ async def test_what_is_no_open_end_is_neither_due_nor_done(rig: Rig) -> None:
             assert (answer["error"], answer["field"]) == ("invalid_input", field), arguments
         await client.call("update_memory", memory_id=fact, kind="open_end", done=True)
         assert (await client.call("get_memory", memory_id=fact))["done"] is True
+
+
+async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) -> None:
+    async with session(rig) as client:
+        content = "Next (RB-412): ask Jonas; run the backfill; write to Ilse"
+        listed: dict[str, Any] = {"content": content, "due": "2030-05-02", "tags": ["rb"]}
+        stored = await client.call("store_memory", "first", **listed)
+        ids = stored["memory_ids"]
+        assert len(set(ids)) == 3
+        assert (stored["kind"], stored["scope"]) == ("open_end", "project")
+        assert (await client.call("store_memory", "first", **listed))["memory_ids"] == ids
+        assert (await client.call("store_memory", **listed))["memory_ids"] == ids, "the same texts"
+        whole = [await client.call("get_memory", memory_id=each) for each in ids]
+        assert [each["content"] for each in whole] == [
+            *("ask Jonas (RB-412)", "run the backfill (RB-412)", "write to Ilse (RB-412)"),
+        ]
+        assert {each["due"] for each in whole} == {"2030-05-02"}
+        assert {tuple(each["tags"]) for each in whole} == {("rb",)}
+        await client.call("update_memory", memory_id=ids[1], done=True)
+        assert [(await client.call("get_memory", memory_id=each))["done"] for each in ids] == [False, True, False]
+        one = await client.call("store_memory", content="Next: a; b", kind="decision")
+        assert "memory_ids" not in one, "it was said to be no open end"
+
+
+async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:
+    async with session(rig) as client:
+        answer = await client.call("store_memory", content="Next: renew the key; use ghp_" + "aB3" * 12)
+        assert answer["error"] == "invalid_input"
+        assert (await client.call("recall_memories", query="renew the key"))["memories"] == []
+
+
+async def test_a_small_change_is_small_to_ask_for_and_to_answer(rig: Rig) -> None:
+    async with session(rig) as client:
+        stored = await client.store("The gateway listens on 8443.\nThe store is behind it.")
+        changed = await client.call("update_memory", memory_id=stored["memory_id"], old="8443", new="9443")
+        assert changed["line"] == "The gateway listens on 9443."
+        whole = await client.call("get_memory", memory_id=stored["memory_id"])
+        assert whole["content"] == "The gateway listens on 9443.\nThe store is behind it."
+        answer = await client.call("update_memory", memory_id=stored["memory_id"], importance=0.9)
+        assert "line" not in answer
+        for arguments, field in (
+            ({"old": "8443", "new": "1"}, "old"),
+            ({"old": "store"}, "old"),
+            ({"new": "store"}, "old"),
+            ({"old": "store", "new": "shop", "content": "x"}, "old"),
+            ({"old": "", "new": "shop"}, "old"),
+            ({"old": "store", "new": "token ghp_" + "aB3" * 12}, "content"),
+        ):
+            refused = await client.call("update_memory", memory_id=stored["memory_id"], **arguments)
+            assert (refused["error"], refused["field"]) == ("invalid_input", field), arguments

@@ -22,7 +22,7 @@ from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.question import Question, read_question
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.work import Passage
@@ -90,9 +90,7 @@ def a_file(path: Path, name: str, scopes: tuple[Scope, ...]) -> Source:
         if outcome.to_embed is not None
     ]
     records.save_embeddings("m", made)
-    index = PassageIndex(records, "m")
-    index.reconcile(ExactCollection())
-    return Source(records, index)
+    return Source(records, ExactVectors(records, "m"))
 
 
 @pytest.fixture

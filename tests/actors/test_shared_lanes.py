@@ -110,7 +110,6 @@ class Host:
         )
         follow_up = FollowUp(
             lambda name, numbers: self.embedded.extend((name, number) for number in numbers),
-            lambda name, passages: None,
             self._scrub,
             self.told.extend,
             self.changed,

@@ -14,7 +14,7 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
+from remembrancer.actors.store.vectors.chroma import Chroma
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import GetMemory, MemoryShown
@@ -321,8 +321,11 @@ async def test_the_index_agrees_with_the_records_after_updates_and_promotions(ri
     await rig.gateway.until_embedded()
     assert set(await rig.gateway.found("bottle number", strategy="vector", limit=50)) >= set(ids[:8])
     assert await rig.gateway.found("lantern number 9", strategy="vector", scopes=("user",), limit=1) == [ids[9]]
-    await rig.stop()  # what is in the index is on the disk then
-    index = ChromaIndex(rig.paths.vectors)
+    await rig.stop()
+    await rig.start()
+    await rig.gateway.until(lambda now: now.embedding.vectors_ready)
+    await rig.stop()
+    index = Chroma(rig.paths.vectors)
     try:
         for name, path, count in (
             (PROJECT.id, rig.paths.project_database(PROJECT.id), 8),

@@ -20,7 +20,7 @@ from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import (
@@ -538,8 +538,7 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
             for number, cosine in vectors.items()
         ],
     )
-    index = PassageIndex(project, "m")
-    index.reconcile(ExactCollection())
+    index = ExactVectors(project, "m")
 
     async def embed(_: str) -> Vectors:
         return np.array([1.0, 0.0], np.float32)

@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
+import anyio
 import pytest
 
+from remembrancer.actors.store.readers import TURNS
+from remembrancer.config.settings import Settings
 from tests.actors.store_process import StoreRig, store_rig
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +42,29 @@ async def test_a_name_at_the_end_of_a_long_question_finds_its_memory_first(rig: 
     answer = await gateway.recall(question, strategy="keyword", limit=20)
     assert answer.memories[0].id == wanted
     assert {memory.id for memory in answer.memories[1:]} <= set(others)
+
+
+async def test_of_many_recalls_at_once_a_few_are_worked_on_and_the_others_wait_for_their_turn(home: Path) -> None:
+    async with store_rig(home, settings=Settings(read_budget_s=2 * PATIENCE_S)) as rig:
+        worker = await rig.worker()
+        wanted = await rig.gateway.store("the lantern is in the harbour")
+        await rig.gateway.until_embedded()
+        worker.holds_questions = True
+        found: list[str] = []
+
+        async def recall(number: int) -> None:
+            (first, *_) = await rig.gateway.found(f"which lantern is number {number}")
+            found.append(first)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(3 * TURNS):
+                tasks.start_soon(recall, number)
+            await until(lambda: len(worker.questions) >= TURNS)
+            for _ in range(10):  # by now all have been taken
+                await rig.gateway.describe()
+            assert len(worker.questions) == TURNS
+            worker.answer_questions()
+        assert found == [wanted] * 3 * TURNS
 
 
 async def test_yesterday_is_that_of_the_zone_of_the_reference_time(rig: StoreRig) -> None:

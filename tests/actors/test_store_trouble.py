@@ -22,7 +22,7 @@ from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER, UNATTENDED_S, EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.protocol.control import PeerGone, Ready
 from remembrancer.protocol.errors import UNREADABLE, FileLocked, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
@@ -184,7 +184,7 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
     paths = RuntimePaths(home)
     committer = Committer()
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
-    index = IndexManager(paths.vectors, committer, exact_up_to=0, busy=lambda: False)
+    index = VectorSpaces(paths.vectors, committer, exact_up_to=0, busy=lambda: False)
     worker = Peer(b"", "embedder-1", "one")
 
     with closing(Readers()) as readers:

@@ -13,7 +13,7 @@ from remembrancer.protocol.consolidation import Maintain, Maintained, ReadSessio
 from remembrancer.protocol.reads import GetMemory, MemoryShown, NoteAccess, Noted, Promotion
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
-from remembrancer.protocol.writes import EntityRef, PromoteMemory
+from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.test_consolidation import Workplace, workplace
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S

@@ -721,6 +721,7 @@ class MemoryRecords:
             if (wanted.model is None or each.model == wanted.model)
             and (wanted.numbers is None or number in wanted.numbers)
             and (wanted.memories is None or each.memory in wanted.memories)
+            and (wanted.after is None or number > wanted.after)
             and (not wanted.heads or (each.ordinal == 0 and (each.memory, each.model) in several))
         ][: None if wanted.limit < 0 else wanted.limit]
         vectors = [each.vector for _, each in found] if wanted.vectors else []
@@ -751,6 +752,17 @@ class MemoryRecords:
                 )
                 if not settled:
                     edits.apply(Link(ends[0], ends[1], link.relation, link.cosine, self._clock()))
+
+    @property
+    def commits(self) -> int:
+        return self.tables.last_passage + len(self.tables.passages)
+
+    def extent(self, model: str) -> tuple[int, int]:
+        found = self.passages(PassageFilter(model, vectors=False))
+        return found.ordinals.count(0), max(found.numbers, default=0)
+
+    def passage_numbers(self, model: str) -> list[int]:
+        return self.passages(PassageFilter(model, vectors=False)).numbers
 
     def compared(self, model: str) -> int:
         return self.tables.compared.get(model, 0)

@@ -18,7 +18,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.retrieval.keywords import phrases_of
-from remembrancer.memory.changes import MAX_METADATA_BYTES
+from remembrancer.memory.changes import MAX_METADATA_BYTES, changed_line
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.work import Passage
@@ -41,6 +41,7 @@ from remembrancer.protocol.writes import (
     SourceRef,
     TaggedResult,
     TagMemory,
+    TextEdit,
     UpdatedResult,
     UpdateMemory,
 )
@@ -161,6 +162,41 @@ def test_a_memory_has_bounds(records: Records) -> None:
     do(records, UpdateMemory(ID, metadata={"a": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
     refusal(records, UpdateMemory(ID, metadata={"b": "x" * (MAX_METADATA_BYTES // 2)}))
     do(records, UpdateMemory(ID, metadata={"a": None, "b": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
+
+
+def test_a_passage_is_replaced_where_the_text_has_it_once(records: Records) -> None:
+    result = do(records, UpdateMemory(ID, content=TextEdit("first", "second")), UpdatedResult)
+    assert (shown(records).content, result.line) == ("the second lantern", "the second lantern")
+    assert (result.version, result.re_embedded) == (2, True)
+    do(records, UpdateMemory(ID, content=TextEdit(" second", "")), UpdatedResult)
+    assert shown(records).content == "the lantern"
+    for old, new, field, words in (
+        ("ladder", "x", "old", "does not say"),
+        ("n", "x", "old", "several times"),
+        ("the lantern", " ", "new", "nothing of the memory would be left"),
+    ):
+        error = refusal(records, UpdateMemory(ID, content=TextEdit(old, new)))
+        assert (type(error), error.field) == (InvalidInput, field)
+        assert words in error.message
+    do(records, UpdateMemory(ID, content="aaa"), UpdatedResult)
+    refusal(records, UpdateMemory(ID, content=TextEdit("aa", "b")))
+    do(records, RestoreMemory(ID, 1), RestoredResult)
+    assert shown(records).content == "the first lantern"
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "line"),
+    [
+        ("one\ntwo three\nfour", "three", "3", "two 3"),
+        ("one\ntwo\nfour", "two\n", "2 + ", "2 + four"),
+        (f"{'a' * 500} port 80 {'b' * 500}", "80", "443", f"…{'a' * 114} port 443 {'b' * 119}…"),
+        ("x", "x", "y" * 1000, f"{'y' * 360}…"),
+    ],
+)
+def test_of_a_replaced_passage_the_line_is_told_and_of_a_long_one_what_is_around(
+    before: str, old: str, new: str, line: str
+) -> None:
+    assert changed_line(before, TextEdit(old, new)) == line
 
 
 def test_a_validity_does_not_end_before_it_begins_whichever_of_the_two_was_there(records: Records) -> None:

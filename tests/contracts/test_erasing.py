@@ -24,6 +24,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PromoteMemory,
     TagMemory,
+    TextEdit,
     UpdateMemory,
 )
 from tests.contracts.records_factories import SqliteFactory, work_of
@@ -52,6 +53,7 @@ def test_an_erased_memory_leaves_no_word_of_it_in_the_file(tmp_path: Path) -> No
         [
             change_operation("u", UpdateMemory(memory_id, content=f"{SECRET} and lavender", summary="marigold")),
             change_operation("t", TagMemory(memory_id, add=("marigold",))),
+            change_operation("p", UpdateMemory(memory_id, content=TextEdit("lavender", "heather"))),
         ]
     )
     assert result_of(records, "e", EraseMemory(memory_id)) == ErasedResult(memory_id)
@@ -64,6 +66,7 @@ def test_an_erased_memory_leaves_no_word_of_it_in_the_file(tmp_path: Path) -> No
     for file in factory.path.parent.iterdir():
         assert b"marigold" not in file.read_bytes(), file
         assert b"lavender" not in file.read_bytes(), file
+        assert b"heather" not in file.read_bytes(), file
     factory.close()
 
 

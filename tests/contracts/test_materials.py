@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Records
+from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Records, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.vectors.passage_index import ExactCollection, IndexLost, PassageIndex, find_near
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, Nearest
+from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ToolUse
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory, SaveTopics, Topic
@@ -130,7 +132,7 @@ def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(records: R
 
 
 def near(
-    records: Records, *rows: Any, index: PassageIndex | None = None, least: float = 0.9, **fields: Any
+    records: Records, *rows: Any, index: ExactVectors | None = None, least: float = 0.9, **fields: Any
 ) -> list[list[tuple[str, float]]]:
     """Ids and cosines, rounded."""
     vectors = np.asarray(rows, dtype="<f4")
@@ -180,7 +182,7 @@ def test_vectors_of_another_length_are_refused(records: Records) -> None:
 def test_in_a_large_file_the_index_finds_the_same(
     records: Records, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
-    monkeypatch.setattr("remembrancer.actors.store.vectors.passage_index.EXACT_UP_TO", 10)
+    monkeypatch.setattr("remembrancer.actors.store.vectors.near_duplicates.EXACT_UP_TO", 10)
     crowd = [
         store_operation(f"s{n}", f"hidden {n}", memory_id=f"mem_s{n}", scope="session", session_id=OTHER_SESSION)
         for n in range(200)
@@ -191,20 +193,16 @@ def test_in_a_large_file_the_index_finds_the_same(
     for operation in crowd:
         memory_id = memory_id_of(operation)
         embed(records, memory_id, VECTORS[0] if memory_id.startswith("mem_s") else VECTORS[4])
-    index = PassageIndex(records, MODEL)
-    index.reconcile(_Lost() if is_lost else ExactCollection())
+    index = (_Lost if is_lost else ExactVectors)(records, MODEL)
     rows = (VECTORS[0], VECTORS[3], [0.0, 0.0, 1.0, 0.0])
     assert near(records, *rows, index=index) == near(records, *rows) == [[(ONE, 1.0), (TWO, 0.96)], [], []]
-    assert index.lost is is_lost
 
 
-class _Lost(ExactCollection):
-    """An index that breaks when it is searched in earnest."""
+class _Lost(ExactVectors):
+    """Vectors that cannot be searched."""
 
-    def search(self, queries: Any, limit: int) -> Any:
-        if limit > 1:
-            raise IndexLost("gone")
-        return super().search(queries, limit)
+    def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
+        raise IndexLost("gone")
 
 
 # Pages that are limited in other ways

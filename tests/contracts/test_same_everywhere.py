@@ -25,6 +25,7 @@ from remembrancer.protocol.writes import (
     RestoreMemory,
     StoreMemory,
     TagMemory,
+    TextEdit,
     UpdateMemory,
 )
 from tests.contracts.runs_rig import run_operation, undo_operation
@@ -55,12 +56,13 @@ CHANGES: st.SearchStrategy[Change] = st.one_of(
     st.builds(
         UpdateMemory,
         IDS,
-        content=st.none() | TEXTS,
+        content=st.none() | TEXTS | st.builds(TextEdit, st.sampled_from(["red", "lantern", "e"]), TEXTS),
         add_tags=TAGS,
         add_entities=NAMED,
         add_links=LINKS,
         remove_links=LINKS,
     ),
+    st.builds(UpdateMemory, IDS, kind=st.just("open_end"), due=st.none() | st.just(9.0), done=st.booleans()),
     st.builds(TagMemory, IDS, TAGS),
     st.builds(ForgetMemory, IDS, st.just("outdated")),
     st.builds(RestoreMemory, IDS, st.none() | st.integers(1, 3)),

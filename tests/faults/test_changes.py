@@ -122,7 +122,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
     )
     def change(self, memory: str, session: str, change: Any, kill: str) -> None:
         change = msgspec.structs.replace(change, memory_id=memory)
-        if isinstance(change, UpdateMemory) and change.content is not None:
+        if isinstance(change, UpdateMemory) and isinstance(change.content, str):
             change = msgspec.structs.replace(change, content=self.marked(change.content))
         self.submit(Operation(f"operation {next(self.numbers)}", PROJECT, session, NOW, change), kill)
 

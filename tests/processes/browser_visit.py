@@ -52,7 +52,7 @@ class Visit:
         """The id of a memory, stored by the session."""
         answer = self.call("store_memory", content=content, **fields)
         assert "memory_id" in answer, answer
-        return str(answer["memory_id"])
+        return str(self.call("get_memory", memory_id=answer["memory_id"])["id"])  # whole
 
     def consolidated(self, *memory_ids: str) -> None:
         """Have memories forgotten by a run, as the consolidator's runs are."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -177,6 +178,33 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
     assert visit.status(here) == 404
 
 
+def test_open_ends_are_shown_by_due_date_and_closed_one_by_one_or_several(come: Come) -> None:
+    visit = come()
+    late, soon, undated = (
+        visit.stored(f"paint the {name} boat", kind="open_end", **due)
+        for name, due in (("late", {"due": "2030-05-02"}), ("soon", {"due": "2030-04-01"}), ("undated", {}))
+    )
+    visit.stored("the boat is red", kind="fact")
+
+    def listed() -> list[str]:
+        page = Page(visit.get("/", order="due")).text
+        assert "the boat is red" not in page
+        return list(dict.fromkeys(re.findall(r"paint the (\w+) boat", page)))
+
+    assert listed() == ["soon", "late", "undated"]
+    fields = {"kind": "open_end", "importance": "0.70", "tags": "", "summary": ""}
+    visit.do(f"/memory/{undated}/edit", content="paint the undated boat", due="2029-01-01", **fields)
+    assert listed() == ["undated", "soon", "late"]
+    page = visit.do(f"/memory/{soon}/done")
+    assert "Open again" in page
+    assert listed() == ["undated", "late"]
+    assert "due 2030-04-01" in Page(visit.undo(page)).text
+    visit.do("/several", id=[soon, late], what="done", back="/")
+    assert listed() == ["undated"]
+    visit.do(f"/memory/{late}/done")
+    assert listed() == ["undated", "late"]
+
+
 def test_several_are_tagged_or_forgotten_at_once_and_that_is_undone_at_once(come: Come) -> None:
     visit = come()
     ids = [visit.stored(f"The {name} gate is open") for name in ("first", "second", "third")]
@@ -277,9 +305,20 @@ def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published
         assert f"== {known['package']}" in (HERE / "assets" / "LICENSES.txt").read_text()
 
 
-def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(home: Path) -> None:
+def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(
+    home: Path, tmp_path: Path
+) -> None:
     link = done("browse", "--print", "--project", str(home), home=home).decode().strip()
-    assert get(link).status_code == 200
+    httpx.head(link, timeout=PATIENCE_S)
+    assert get(link).status_code == 200, "who asks for the head alone has not come in"
+    browser, arguments = tmp_path / "browser", tmp_path / "arguments"
+    browser.write_text(f"#!/bin/sh\nprintf '%s' \"$@\" > {arguments}\n")
+    browser.chmod(0o700)
+    done("browse", "--project", str(home), home=home, BROWSER=f"{browser} %s")
+    page = Path(arguments.read_text().removeprefix("file://"))
+    assert stat.S_IMODE(page.stat().st_mode) == 0o600
+    (link,) = set(re.findall(r'http://[^"]+/enter\?link=[\w-]+', page.read_text()))
+    assert get(link).status_code == 200, "the page leads on, and the browser's arguments say nothing"
     stop_runtime(home)
     loaded = "import sys, remembrancer.actors.gateway.actor, remembrancer.actors.gateway.http_server\n"
     loaded += "print([each for each in sys.modules if each.startswith(('jinja2', 'remembrancer.browser'))])"

@@ -6,7 +6,6 @@ import functools
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import sqlite3
@@ -120,19 +119,18 @@ async def filled(home: Path, *, stop: bool = True) -> Runtime:
     return Runtime(home)
 
 
-HELD = re.compile("holds the [23] passages of 2 files")
 """What `filled` stores; and what its session hands over, once that has ended."""
 
 
 async def until_indexed(home: Path) -> Findings:
-    """The findings once the store has counted what `filled` stores, in the index and in the records."""
+    """The findings once what `filled` stores has its vectors."""
     found: list[Findings] = []
 
-    async def index_is_counted() -> bool:
+    async def is_embedded() -> bool:
         found.append(Findings(home))
-        return HELD.search(found[-1].text("index")) is not None
+        return "every memory has its vectors" in found[-1].text("index")
 
-    await until(index_is_counted)
+    await until(is_embedded)
     return found[-1]
 
 
@@ -167,7 +165,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     before = everything(home)
     found = Findings(home, tries_start=True)
     assert found.statuses() == {}
-    assert "at the next start" in found.text("index")
+    assert "beside the memories" in found.text("index")
     assert everything(home) == before
     assert SECRET not in found.whole
 

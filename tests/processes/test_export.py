@@ -232,3 +232,35 @@ def test_an_export_into_a_pipe_that_is_closed_ends_without_a_traceback(home: Pat
         said = exporting.stderr.read()
     assert exporting.returncode == exit_codes.FILE_UNUSABLE
     assert b"Traceback" not in said
+
+
+def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path) -> None:
+    fill(home)
+    directory = home / "notes"
+    said = json.loads(done("export", str(directory), "--markdown", "--json", home=home))
+    files = sorted(directory.rglob("*.md"))
+    assert (said["memories"], len(files)) == (9, 9)
+    assert {file.stat().st_mode & 0o077 for file in [directory, *files]} == {0}
+    report = json.loads(done("import", str(directory), "--json", home=second))
+    assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
+    before, after = exported(home), exported(second)
+    assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
+
+
+def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(
+    home: Path, tmp_path: Path
+) -> None:
+    folder = "".join(each if each.isalnum() else "-" for each in str(Path.cwd()))
+    notes = tmp_path / ".claude" / "projects" / folder / "memory"
+    notes.mkdir(parents=True)
+    (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
+    for imported, present in ((2, 0), (0, 2)):
+        report = json.loads(done("import", "--from", "claude-code", "--json", home=home, HOME=str(tmp_path)))
+        assert (report["imported"], report["present"]) == (imported, present)
+    texts = {line["memory"]["content"]: line["memory"] for line in exported(home) if line["line"] == "memory"}
+    assert set(texts) == {"Deploy: Never on Fridays.", "Tests: They need a database."}
+    assert texts["Deploy: Never on Fridays."]["kind"] == "convention"
+    assert b"2 memories are forgotten again" in done(
+        "import", "--from", "claude-code", "--undo", home=home, HOME=str(tmp_path)
+    )
+    assert all("forgotten_at" in line["memory"] for line in exported(home) if line["line"] == "memory")

@@ -260,9 +260,6 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
         (["cursor", "--name", "a b"], "letters"),
         (["all-found"], "no client was found"),
         (["emacs"], "invalid choice"),
-        (["zed", "--hooks"], "has no hooks"),
-        (["claude-desktop", "--rules"], "has no file of instructions"),
-        (["cursor", "--rules"], "--project"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, arguments: list[str], word: str) -> None:
@@ -271,6 +268,25 @@ def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, argument
     assert word in done.stderr
     assert "Traceback" not in done.stderr
     assert names(machine / "app") == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["opencode", "--hooks", "--rules"], "has no hooks"),
+        (["claude-desktop", "--rules"], "has no file of instructions"),
+        (["cursor", "--rules"], "--project"),
+        (["--project", "cursor"], "Cursor"),
+    ],
+)
+def test_the_entry_is_written_also_where_a_client_has_no_hooks_or_rules(
+    machine: Path, arguments: list[str], word: str
+) -> None:
+    done = setup(*arguments)
+    assert done.returncode == exit_codes.OK, done.stderr
+    assert word in done.stderr + done.stdout
+    files = [path for path in machine.rglob("*") if path.is_file()]
+    assert any("remembrancer" in path.read_text(errors="replace") for path in files)
 
 
 def test_a_projects_file_is_given_no_command_of_this_machine(machine: Path) -> None:

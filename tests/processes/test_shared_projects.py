@@ -10,9 +10,13 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remembrancer.commands import exit_codes
+from remembrancer.journal.contract import START
+from remembrancer.journal.sharing import Sharing
+from remembrancer.protocol.errors import KeyMissing
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
@@ -82,6 +86,43 @@ def locks() -> Iterator[ExitStack]:
 async def finds(client: RawClient, *contents: str) -> bool:
     answer = await client.call("recall_memories", query="lantern", strategy="keyword", limit=20)
     return set(contents) <= {memory["content"] for memory in answer["memories"]}
+
+
+async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
+    server: Started | PostgresServer, home: Path, tmp_path: Path, locks: ExitStack
+) -> None:
+    desk, laptop, other = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop", tmp_path / "other"
+    for directory in (desk, laptop, other):
+        directory.mkdir(parents=True, mode=0o700)
+    here = Rig(home, PATIENT)
+    for up in (home, other):
+        assert locks.enter_context(FileLock(RuntimePaths(up).runtime_lock)).try_acquire()
+    async with (
+        store_rig(home, constants=PATIENT_JOURNAL),
+        store_rig(other, constants=PATIENT_JOURNAL),
+        here.running(),
+        here.session(directory=str(desk), session="session:desk") as at_desk,
+    ):
+        await at_desk.store("The lantern burns oil")
+        shared = await done("share", "project", "--yes", "--invite", "laptop", home=home, directory=desk)
+        await done("join", "--here", "--yes", shared["invitation"], home=other, directory=laptop)
+        lane = shared["lane"]
+        assert (await asyncio.to_thread(command, "share", "invite", "guest", home=home)).returncode == exit_codes.OK
+        guest = msgspec.structs.replace(Sharing(home).membership(lane), secret=b"")  # who is brought no new key
+        await done("share", "remove", "guest", home=home)
+        journal = Sharing(home).open(guest)
+        head = await journal.head(lane)
+        await at_desk.store("The lantern went out")
+        page = await journal.read(lane, after=START)
+        assert page.mark.position < head, "what the command itself has written is not for the guest either"
+        with pytest.raises(KeyMissing):
+            await journal.read(lane, after=page.mark)
+        await journal.aclose()
+
+        async def has_key() -> bool:
+            return Sharing(other).membership(lane).keyring == Sharing(home).membership(lane).keyring
+
+        await until(has_key)
 
 
 def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import stat
 import subprocess
+import zlib
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +21,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.journal.contract import START, Mark, NewEntry, Seen
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import Address
-from remembrancer.journal.sharing import Membership, Sharing
+from remembrancer.journal.sharing import PREFIX, Membership, Sharing, read_invitation
 from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalRefused, KeyMissing
 from tests.nats_servers import Started, binary
 from tests.patience import PATIENCE_S, PATIENT_JOURNAL
@@ -185,6 +188,23 @@ def test_a_removed_member_reads_nothing_more_and_the_others_are_brought_the_new_
     assert run(ids_read(world.laptop, again)) == ["op-1", "op-2"]
 
 
+def test_machines_that_are_invited_and_removed_at_once_are_all_known_and_then_none(world: World) -> None:
+    lane, names = world.begin(), [f"guest-{number}" for number in range(6)]
+
+    def members() -> list[str]:
+        administration = world.desk.administration
+        assert administration is not None
+        return sorted(administration.members[lane.lane])
+
+    with ThreadPoolExecutor(len(names)) as threads:
+        list(threads.map(lambda name: run(Sharing(world.home).invite(lane.lane, name)), names))
+        assert members() == ["desk", *names]
+        assert all(threads.map(lambda name: run(Sharing(world.home).remove(lane.lane, name)), names))
+    assert members() == ["desk"]
+    keyring = world.desk.membership(lane.lane).keyring
+    assert len(keyring.keys) == 1 + len(names), "each removal had a key of its own"
+
+
 def test_a_removal_that_is_broken_off_and_done_again_leaves_nobody_without_a_key(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +266,33 @@ def test_what_is_no_invitation_is_refused_in_words(world: World, capsys: pytest.
     world.laptop.join(line[:70] + "\n  " + line[70:] + "\n")
     with pytest.raises(InvalidInput, match="one machine"):
         world.laptop.join(run(world.desk.invite(lane.lane, "other")))
+
+
+def test_an_invitation_is_for_the_first_machine_that_joins_by_it(world: World, tmp_path: Path) -> None:
+    lane, second = world.begin(), Sharing(tmp_path / "second")
+    line = run(world.desk.invite(lane.lane, "laptop"))
+    first = run(world.laptop.join_first(line))
+    assert run(world.laptop.join_first(line)) == first, "it may come again"
+    with pytest.raises(InvalidInput, match="another machine has joined"):
+        run(second.join_first(line))
+    assert second.memberships() == ()
+    run(world.desk.remove(lane.lane, "laptop"))
+    assert run(second.join_first(run(world.desk.invite(lane.lane, "laptop")))).member == "laptop"
+
+
+def test_a_title_that_somebody_else_has_chosen_steers_no_terminal(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    honest = read_invitation(run(world.desk.invite(world.begin().lane, "laptop")))
+    hostile = msgspec.structs.replace(honest, title="shop\x1b]0;owned\x07\r\n\x1b[2Jgone")
+    line = PREFIX + base64.urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(hostile))).decode()
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(world.other))
+    capsys.readouterr()
+    assert main(["join", line]) == exit_codes.OK
+    assert main(["share", "status"]) == exit_codes.OK
+    printed = capsys.readouterr().out
+    assert printed.count("shop") == 2
+    assert not {"\x1b", "\x07", "\r"} & set(printed)
 
 
 def test_a_status_says_which_server_does_not_answer(world: World, capsys: pytest.CaptureFixture[str]) -> None:

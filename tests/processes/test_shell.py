@@ -99,7 +99,7 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert memory_id in json.dumps(shell.json("list"))
     shell("promote", memory_id)
     assert shell.json("show", memory_id)["scope"] == "user"
-    assert "no memory" in shell("show", memory_id[:-3] + "ZZZ", status=exit_codes.FAILED)
+    assert "ends with ZZZZ" in shell("show", "ZZZZ", status=exit_codes.FAILED)
 
 
 def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shell: Shell) -> None:
@@ -109,10 +109,27 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
     assert shell("search", "purple elephants").rstrip().rpartition("\t")[2] in ("hardly", "")
     shell("forget", memory_id)
     assert shell("list", "--forgotten").rstrip().endswith("\tforgotten")
-    assert shell("list", "--kind", "session_record") == shell("search", "deploy", "--kind", "session_record") == ""
+    assert shell("list", "--kind", "session_record") == ""
+    assert "Nothing was found" in shell("search", "deploy", "--kind", "session_record", status=exit_codes.FAILED)
     refused = shell("add", "password: hunter2-Xk9!qq", status=exit_codes.USAGE)
     assert "--allow-secrets" in refused
     assert "allow_secrets" not in refused
+
+
+def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
+    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["memory_ids"]
+    paint = shell.json("add", "paint the boat", "--due", "2030-05-02", "--user")["memory_id"]
+    shell("edit", docs, "--due", "2030-04-01")
+    fact = shell.json("add", "the boat is red", "--kind", "fact")["memory_id"]
+    listed = [line.split("\t")[0] for line in shell("list", "--open").splitlines()]
+    assert listed == [each.removeprefix("memory:") for each in (docs, paint, mail)]
+    assert "due 2030-05-02" in shell("list", "--open", "--user")
+    shell("edit", docs, "--done")
+    assert "write the docs" not in shell("list", "--open")
+    assert "done due 2030-04-01" in shell("search", "write the docs")
+    shell("edit", docs, "--reopen", "--due", "")
+    assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
+    assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
 
 
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
@@ -221,9 +238,25 @@ def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: 
     assert "\x1b[" in shown, "our own colours are there"
 
 
+def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shell: Shell) -> None:
+    for number in range(8):
+        shell("add", f"The ferry number {number} leaves the harbour at {number} o'clock")
+    _, shown = shell.at_a_terminal("search", "ferry", "harbour")
+    assert (shown.count("o'clock"), "3 weaker: --all" in shown) == (5, True)
+    _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
+    assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
+    assert len(shell("search", "ferry", "harbour").splitlines()) == 8
+
+
 @pytest.mark.parametrize(
     ("mistyped", "meant"),
-    [("recal", "search"), ("serach", "search"), ("delete", "erase"), ("lst", "list"), ("ad", "add")],
+    [
+        ("recal", "search"),
+        ("serach", "search"),
+        ("delete", "forget, or erase for good"),
+        ("lst", "list"),
+        ("ad", "add"),
+    ],
 )
 def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell, mistyped: str, meant: str) -> None:
     assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)

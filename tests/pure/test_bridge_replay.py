@@ -230,6 +230,19 @@ def test_the_handshake_may_wait_for_a_whole_runtime_to_start() -> None:
     assert client.conversation.next_expiry() == client.now + 30.0
 
 
+def test_what_is_open_when_the_gateway_goes_away_waits_as_long_as_the_next_one_may_take_to_start() -> None:
+    client = Client()
+    client.request(1)
+    assert client.conversation.next_expiry() == client.now + BUDGET_S
+    client.conversation.disconnect(client.now + 1.0)
+    client.request(2)
+    assert client.conversation.expire(client.now + 12.0) == []
+    client.conversation.connect(client.stamp_ms, client.now + 12.0)
+    assert client.conversation.next_expiry() == client.now + 12.0 + BUDGET_S, "and then as long as any other"
+    client.conversation.disconnect(client.now + 13.0)
+    assert client.conversation.next_expiry() == client.now + 30.0, "but not for ever"
+
+
 def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_none_longer_than_others() -> None:
     client = Client()
     client.request(1, name="reflect_and_consolidate")
@@ -243,7 +256,7 @@ def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_n
     assert client.conversation.next_expiry() == longest
     lonely = Client(connected=False)
     lonely.request(1, name="reflect_and_consolidate")
-    assert lonely.conversation.next_expiry() == lonely.now + BUDGET_S
+    assert lonely.conversation.next_expiry() == lonely.now + 30.0
 
 
 def test_a_stream_of_events_has_no_budget_and_holds_nobody_up() -> None:

@@ -451,8 +451,9 @@ def test_the_mode_of_a_server_means_one_of_chroma(prefix: str, tmp_path: Path) -
     assert read_configuration({}, (file,)).settings.chroma_url == "https://vectors.example"
 
 
-def test_the_token_for_a_server_of_this_machine_may_go_in_the_clear() -> None:
-    environ = {"REMEMBRANCER_CHROMA_URL": "http://127.0.0.1:8000", "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "http://localhost", "http://localhost/", "http://[::1]:8000"])
+def test_the_token_for_a_server_of_this_machine_may_go_in_the_clear(url: str) -> None:
+    environ = {"REMEMBRANCER_CHROMA_URL": url, "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
     assert load_settings(environ).chroma_credential_file == "/x"
 
 

@@ -32,7 +32,6 @@ from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.control import (
     GatewayHealth,
-    IndexFigures,
     ProcessState,
     ProcessStatus,
     RuntimeStatus,
@@ -200,13 +199,12 @@ def status_of(
     error: str | None = None,
     queued: int = 0,
     embedding: EmbeddingSummary = EMBEDDING,
-    indexes: tuple[IndexFigures, ...] = (),
 ) -> RuntimeStatus:
     return RuntimeStatus(
         home="/home",
         processes=(ProcessStatus("store", 7, state, 0, 1.0, 1), ProcessStatus("embedder", 8, "ready", 0, 1.0, 1)),
         gateway=GatewayHealth(sessions=1, queue_depth=queued, queue_rejected=0, store="connected"),
-        store=StoreHealth(Counts(), msgspec.structs.replace(embedding, error=error), indexes=indexes),
+        store=StoreHealth(Counts(), msgspec.structs.replace(embedding, error=error)),
     )
 
 
@@ -270,33 +268,31 @@ def test_no_file_is_no_trouble(at: Examination) -> None:
 
 
 @pytest.mark.parametrize(
-    ("figures", "changes", "status", "word"),
+    ("changes", "word"),
     [
-        ((IndexFigures("user", 3, 3, ready=True),), {}, "ok", "3 passages of 1 files"),
-        ((IndexFigures("p_1", 5, 4, ready=True),), {}, "problem", "1 of 1 files differ"),
-        ((IndexFigures("user", 0, 0, ready=False),), {}, "ok", "being brought up to date"),
-        ((IndexFigures("user", 5, 4, ready=True),), {"pending": 9}, "ok", "9 memories wait"),
-        ((), {}, "ok", "nothing to compare"),
+        ({}, "every memory has its vectors"),
+        ({"vectors_ready": False}, "being brought into Chroma"),
+        ({"pending": 9}, "9 memories wait"),
     ],
 )
-def test_an_index_that_differs_is_a_problem_and_one_that_is_being_filled_is_none(
-    at: Examination, figures: tuple[IndexFigures, ...], changes: dict[str, int], status: str, word: str
+def test_vectors_that_are_being_made_or_moved_are_no_problem(
+    at: Examination, changes: dict[str, int], word: str
 ) -> None:
-    at.runtime = status_of(indexes=figures, embedding=msgspec.structs.replace(EMBEDDING, **changes))
+    at.runtime = status_of(embedding=msgspec.structs.replace(EMBEDDING, **changes))
     finding = doctor.check_index(at)
-    assert finding.status == status
+    assert finding.status == "ok"
     assert word in finding.found
 
 
-def test_an_index_at_rest_is_compared_at_the_next_start(at: Examination) -> None:
-    assert "next start" in doctor.check_index(at).found
+def test_vectors_of_a_memory_at_rest_are_beside_it(at: Examination) -> None:
+    assert "beside the memories" in doctor.check_index(at).found
     at.held = True
     assert doctor.check_index(at).status == "warning"
 
 
 def test_memories_that_cannot_be_embedded_are_told_with_the_reason(at: Examination) -> None:
     lacking = msgspec.structs.replace(EMBEDDING, dead_letters=2, dead_letter_error="the worker will not")
-    at.runtime = status_of(indexes=(IndexFigures("user", 3, 3, ready=True),), embedding=lacking)
+    at.runtime = status_of(embedding=lacking)
     finding = doctor.check_index(at)
     assert finding.status == "warning"
     assert finding.found.endswith("2 (the worker will not)")

@@ -73,7 +73,7 @@ def test_what_may_be_left_out_has_the_designs_default() -> None:
     graph = input_schema(SearchKnowledgeGraphArguments)["properties"]
     defaults = {name: node["default"] for name, node in graph.items() if "default" in node}
     assert defaults == {"direction": "both", "depth": 1, "include_memories": True, "limit": 20}
-    assert input_schema(GetMemoryContextArguments)["properties"]["max_tokens"]["default"] == 2000
+    assert input_schema(GetMemoryContextArguments)["properties"]["max_tokens"]["default"] == 3000
 
 
 def test_the_parameters_are_those_of_the_design() -> None:

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.remote import RemoteGateway
 
 DEFAULT_BUDGET_S = 4.5
-"""The time that a request waits for its answer, counted from when the client sent it."""
-HANDSHAKE_BUDGET_S = 30.0
-"""The same for what waits for the first gateway: a whole runtime may have to start, on a slow machine."""
+"""The time that a gateway has for an answer, counted from when the client sent the request."""
+START_S = 30.0
+"""The same while there is no gateway: a whole runtime may have to start, on a slow machine."""
 PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
 """The answers of this release's gateway that are alike for every session; a test writes the file anew when they have
 changed."""
@@ -116,7 +116,7 @@ class Bridge:
         client_out: int,
     ) -> None:
         self._hello = hello
-        self._conversation = Conversation(_budget(environ), HANDSHAKE_BUDGET_S, prepared)
+        self._conversation = Conversation(_budget(environ), START_S, prepared)
         self._starter = starter
         self._client_in = client_in
         self._client_out = client_out
@@ -295,7 +295,7 @@ class Bridge:
         self._dormant = self._welcomed = False
         self._from_gateway = LineBuffer(4 * MAX_LINE_BYTES)
         self._to_gateway = bytearray(self._hello)
-        for line in self._conversation.connect(int(time.time() * 1000)):
+        for line in self._conversation.connect(int(time.time() * 1000), time.monotonic()):
             self._to_gateway += line
         self._end_said = False
         if self._ended:

@@ -46,16 +46,16 @@ CUT_BYTES = 4096
 
 class OpenRequest:
     """A request that the client has no answer to. `expires` is on the clock that the caller passes in, in seconds;
-    `longest` is what it becomes while there is a gateway."""
+    `longest` is what it becomes while there is a gateway, `patient` while there is none."""
 
-    __slots__ = ("expires", "line", "longest", "message", "stamp_ms")
+    __slots__ = ("expires", "line", "longest", "message", "patient", "stamp_ms")
 
-    def __init__(self, message: dict[str, Any], line: bytes, stamp_ms: int, expires: float, longest: float) -> None:
+    def __init__(self, message: dict[str, Any], line: bytes, stamp_ms: int, longest: float, patient: float) -> None:
         self.message = message
         self.line = line
         self.stamp_ms = stamp_ms
-        self.expires = expires
-        self.longest = longest
+        self.expires = self.longest = longest
+        self.patient = patient
 
 
 class PreparedAnswers:
@@ -88,9 +88,10 @@ class PreparedAnswers:
 class Conversation:
     """One client's conversation. Lines come and go without their newline."""
 
-    def __init__(self, budget_s: float, handshake_budget_s: float, prepared: PreparedAnswers | None = None) -> None:
+    def __init__(self, budget_s: float, start_s: float, prepared: PreparedAnswers | None = None) -> None:
+        """`budget_s`: the time that a gateway has for an answer; `start_s`: the time that one may take to start."""
         self._budget_s = budget_s
-        self._handshake_budget_s = handshake_budget_s
+        self._start_s = max(start_s, budget_s)
         self._prepared = prepared
         self._open: dict[RequestId, OpenRequest] = {}
         self._open_bytes = 0
@@ -144,15 +145,17 @@ class Conversation:
             text = f"the id {json.dumps(request_id)} belongs to a request that has no answer yet"
             return None, error_line(None, INVALID_REQUEST, text)
         method = message["method"]
+        patient = now + self._start_s
         if method in STREAMS:
-            expires = math.inf
+            longest = patient = math.inf
         elif self._is_prepared(message):
-            expires = now if self._unserved else now + PREPARED_AFTER_S
+            longest = patient = now if self._unserved else now + PREPARED_AFTER_S
+        elif method == HANDSHAKE:
+            longest = patient
         else:
-            is_patient = method == HANDSHAKE or self._unserved
-            expires = now + (max(self._handshake_budget_s, self._budget_s) if is_patient else self._budget_s)
-        longest = now + LONG_BUDGET_S if _is_long(message) else expires
-        self._open[request_id] = OpenRequest(message, line, stamp_ms, longest if self.connected else expires, longest)
+            longest = now + (LONG_BUDGET_S if _is_long(message) else self._budget_s)
+        request = self._open[request_id] = OpenRequest(message, line, stamp_ms, longest, patient)
+        request.expires = longest if self.connected else patient
         self._open_bytes += len(line)
         return (stamped(line, stamp_ms) if self.connected else None), None
 
@@ -227,13 +230,14 @@ class Conversation:
             case "resources/unsubscribe":
                 self._subscriptions.pop(_uri_of(message), None)
 
-    def connect(self, stamp_ms: int) -> list[bytes]:
-        """A gateway is there: the lines that bring it to where the last one was."""
+    def connect(self, stamp_ms: int, now: float = -math.inf) -> list[bytes]:
+        """A gateway is there: the lines that bring it to where the last one was. It has as long for what waited for it
+        as for what comes now."""
         self.connected = True
         self._unserved = False
         self._asked.clear()
         for request in self._open.values():
-            request.expires = request.longest
+            request.expires = max(request.longest, min(now + self._budget_s, request.patient))
         lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
         if self._initialize and self._initialized is not None:
             lines.append(stamped(self._initialized, stamp_ms))
@@ -250,13 +254,12 @@ class Conversation:
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
     def disconnect(self, now: float = math.inf) -> None:
-        """The gateway is gone. What it asked of the client is forgotten, and nothing waits longer for the next one than
-        for an ordinary answer."""
+        """The gateway is gone. What it asked of the client is forgotten; what is open waits as long as the next one may
+        take to start."""
         self.connected = False
         self._asked.clear()
         for request in self._open.values():
-            if request.message["method"] == "tools/call":
-                request.expires = min(request.expires, now + self._budget_s)
+            request.expires = max(request.patient, min(request.expires, now + self._budget_s))
 
     def next_expiry(self) -> float:
         """The time at which the first open request runs out of its budget (infinity: none does)."""

@@ -220,17 +220,6 @@ class HttpServer:
     async def serve(self) -> None:
         """Listen until cancelled. What keeps it from listening is said in `error` and logged, and ends nothing else."""
         host, port = self._settings.http_host, self._settings.http_port
-        try:
-            self._check_exposed(host)
-            listener = socket.create_server((host, port), family=_family(host), backlog=1024)
-        except (OSError, RemembrancerError) as error:
-            self.error = f"HTTP is off: {error}"
-            logger.error("HTTP is off", extra={"reason": str(error)})
-            return
-        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for the head's receipt
-        tls = bool(self._settings.http_certificate)
-        shown = f"[{host}]" if ":" in host else host
-        self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
         config = uvicorn.Config(
             self,
             http=Connection,
@@ -247,6 +236,18 @@ class HttpServer:
             timeout_keep_alive=IDLE_S,
             ssl_certfile=self._settings.http_certificate,
         )
+        try:
+            self._check_exposed(host)
+            config.load()  # which reads the certificate
+            listener = socket.create_server((host, port), family=_family(host), backlog=1024)
+        except (OSError, RemembrancerError) as error:
+            self.error = f"HTTP is off: {error}"
+            logger.error("HTTP is off", extra={"reason": str(error)})
+            return
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for the head's receipt
+        tls = bool(self._settings.http_certificate)
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
         self._server = QuietServer(config)
         with listener:
             async with self._manager.run(), anyio.create_task_group() as tasks:
@@ -308,12 +309,12 @@ class HttpServer:
             refused = _stopped() if self._has_ended else Refused(500, FAILED, code=INTERNAL_ERROR)
         allowed = {}
         with contextlib.suppress(Refused):
-            allowed = self._cors(headers.get("origin"), has_token=False)
+            allowed = self._cors(scope, headers, has_token=False)
         answer = JSONResponse(refused.body(exchange.id), refused.status, headers={**allowed, **(refused.headers or {})})
         await answer(scope, receive, send)
 
     async def _serve_request(self, scope: Scope, headers: Head, exchange: Exchange, receive: Receive) -> None:
-        origin, send = headers.get("origin"), exchange.send
+        send = exchange.send
         check_head(scope, headers)
         self._check_host(headers)
         if scope["path"] == HEALTH:
@@ -325,11 +326,11 @@ class HttpServer:
         if scope["path"] != PATH:
             raise Refused(404, f"there is nothing at this path: MCP is at {PATH}")
         if scope["method"] == "OPTIONS":
-            await Response(status_code=204, headers=self._cors(origin, has_token=False))(scope, receive, send)
+            await Response(status_code=204, headers=self._cors(scope, headers, has_token=False))(scope, receive, send)
             return
         grant = self._grant(headers)
         self._limit_rate(grant)
-        cors = self._cors(origin, has_token=grant is not None)
+        cors = self._cors(scope, headers, has_token=grant is not None)
         await self._answer(scope, headers, grant, exchange, receive, with_headers(send, cors))
 
     async def _browse(self, opened: Callable[[], ASGIApp], scope: Scope, receive: Receive, send: Send) -> None:
@@ -350,15 +351,19 @@ class HttpServer:
         if host not in known and (self._settings.http_host in LOOPBACK or self._settings.http_hosts):
             raise Refused(421, "this server does not go by that name: see the setting http_hosts")
 
-    def _cors(self, origin: str | None, *, has_token: bool) -> dict[str, str]:
-        """The CORS headers for a page of that origin. A preflight has no token yet, and is answered as if it had.
+    def _cors(self, scope: Scope, headers: Head, *, has_token: bool) -> dict[str, str]:
+        """The CORS headers for a page of the request's origin. Where no token is needed, a page of another port of this
+        machine is a stranger: whoever has an account here may serve one.
 
         Starlette's middleware would answer a page of a foreign origin all the same, and only hide the answer from it.
         """
+        origin = headers.get("origin")
         if origin is None:
             return {}
         allowed = self._settings.http_origins
-        is_ours = host_in(origin) in LOOPBACK or origin in allowed
+        is_own = origin == f"{scope['scheme']}://{headers.get('host', '')}"
+        is_local = host_in(origin) in LOOPBACK and (is_own or has_token or not self._no_token)
+        is_ours = is_local or origin in allowed
         if not is_ours and "*" not in allowed:
             raise Refused(403, "pages of that origin may not come here: see the setting http_origins")
         if not is_ours and not has_token and self._no_token:

@@ -43,7 +43,7 @@ from remembrancer.protocol.writes import Operation, PortableMemory, StoreMemory,
 
 MAX_ANSWERS: Final = 512
 MAX_ANSWER_BYTES: Final = 8_000_000
-MATCHED_CHARACTERS: Final = 20_000
+MATCHED_CHARACTERS: Final = 5_000
 """Of a memory: every session waits while words are looked for here."""
 
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import anyio
@@ -32,11 +31,11 @@ from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
+from remembrancer.actors.store.vectors.chroma_vectors import Server
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
-from remembrancer.actors.store.vectors.passage_index import VectorIndex
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.config.settings import KNOWN_DIMENSIONS, maintenance_rules, model_choices, promotion_rules
+from remembrancer.config.settings import KNOWN_DIMENSIONS, Settings, maintenance_rules, model_choices, promotion_rules
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
@@ -99,7 +98,7 @@ class StoreActor(Actor):
         self._committer: Committer
         self._files: MemoryFiles
         self._lanes: SharedLanes
-        self._index: IndexManager
+        self._vectors: VectorSpaces
         self._scheduler: EmbeddingScheduler
         self._reads: ReadHandlers
         self._requests: Dispatcher
@@ -128,18 +127,18 @@ class StoreActor(Actor):
             on_open=self._file_opened,
             lanes=self._lanes,
         )
-        self._index = IndexManager(
+        self._vectors = VectorSpaces(
             paths.vectors,
             self._committer,
             exact_up_to=settings.exact_search_passages,
             busy=self._is_busy,
             judge=replaced.judge,
-            open_index=open_chroma if settings.chroma_url is None else self._open_server,
+            server=_server_of(settings),
         )
         self._scheduler = EmbeddingScheduler(
             self._files,
             self._committer,
-            self._index,
+            self._vectors,
             self._readers,
             self._send_to_worker,
             self._gate,
@@ -152,7 +151,7 @@ class StoreActor(Actor):
             paths,
             self._files,
             self._committer,
-            self._index,
+            self._vectors,
             self._scheduler,
             self._readers,
             self._gate,
@@ -166,7 +165,7 @@ class StoreActor(Actor):
         self._reads = ReadHandlers(
             paths,
             self._files,
-            self._index,
+            self._vectors,
             self._scheduler,
             self._readers,
             self._gate,
@@ -182,7 +181,7 @@ class StoreActor(Actor):
         writes = WriteHandlers(
             self._files,
             self._committer,
-            self._index,
+            self._vectors,
             self._scheduler,
             self._gate,
             lambda name: self._jobs.finder.mark(name),
@@ -190,7 +189,7 @@ class StoreActor(Actor):
         self._jobs = JobHandlers(
             self._files,
             self._committer,
-            self._index,
+            self._vectors,
             self._scheduler,
             self._gate,
             self._job_thread,
@@ -206,13 +205,12 @@ class StoreActor(Actor):
             self._committer,
             self._jobs.finder,
             self._code,
-            self._index.forget,
+            self._vectors.forget,
         )
         self._lanes.attach(
             self._files,
             FollowUp(
                 self._scheduler.enqueue,
-                self._index.remove,
                 writes.scrub,
                 self._tell_gateway,
                 self._jobs.finder.mark,
@@ -235,7 +233,7 @@ class StoreActor(Actor):
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
             await self._files.open_users_lane()
             task_status.started()
-            self._tasks.start_soon(self._index.run)
+            self._tasks.start_soon(self._vectors.run)
             self._tasks.start_soon(self._find_pending)
             await anyio.sleep_forever()
 
@@ -248,27 +246,12 @@ class StoreActor(Actor):
             total_counts([counts for _, counts in self._counts_of.values()]),
             self._embedding(),
             self._router.rejected_frames,
-            self._index.figures,
             self._files.unusable,
             has_files=self._file_handlers.has_files or self._code.has_work,
             models=self._scheduler.needed,
             remote=None if self._remote is None else self._remote.state(),
             asked=self._asked,
         )
-
-    def _open_server(self, folder: Path) -> VectorIndex:
-        """The index on a Chroma server, in place of the one on disk. Raises `IndexAway`."""
-        from remembrancer.actors.store.vectors.chroma_server import ChromaServer, Server
-
-        settings = self.spec.settings
-        assert settings.chroma_url is not None
-        way = Server(
-            settings.chroma_url,
-            settings.chroma_credential_file,
-            settings.chroma_credential_header,
-            settings.chroma_authority,
-        )
-        return ChromaServer(way, folder)
 
     async def _listen_for_workers(self, endpoint: str) -> None:
         # Imported here: who keeps every text on this host pays for nothing of it.
@@ -326,11 +309,10 @@ class StoreActor(Actor):
         self._home.close()
         self._background.cancel()
         await self._count_accesses()
-        await self._index.note_compared()
+        await self._vectors.note_compared()
         await asyncio.to_thread(self._committer.close)
         await self._lanes.aclose()
-        await self._index.flush_all()
-        await self._index.aclose()
+        await self._vectors.aclose()
         await self._let_readers_finish()
         await asyncio.to_thread(self._files.close)
         await asyncio.to_thread(self._file_handlers.close)
@@ -365,16 +347,12 @@ class StoreActor(Actor):
             dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(work.choice.model, 0),
             pending=self._scheduler.pending,
             workers=len(work.queue.workers),
-            vectors_ready=self._index.is_whole(work.key),
-            error=self._scheduler.error or self._index.error,
+            vectors_ready=self._vectors.is_whole(work.key),
+            error=self._scheduler.error or self._vectors.error,
             dead_letters=len(self._scheduler.dead_letters),
             dead_letter_error=self._scheduler.dead_letters.last_reason,
             models=self._scheduler.models(),
         )
-
-    def _revision(self) -> tuple[int, int, int, int]:
-        """A mark that changes when anything in the records or in their vectors may have."""
-        return self._committer.commits, self._embedded, self._scheduler.pending, len(list(self._files))
 
     def _is_busy(self) -> bool:
         """True if there is something better to do than to tidy the index."""
@@ -385,7 +363,7 @@ class StoreActor(Actor):
         self._texts_opened(records)
 
     def _texts_opened(self, texts: EmbeddedTexts) -> None:
-        self._index.adopt(texts)
+        self._vectors.adopt(texts)
         self._tasks.start_soon(self._scheduler.enqueue_missing, texts)
 
     async def _find_pending(self) -> None:
@@ -419,7 +397,7 @@ class StoreActor(Actor):
     async def _keep_house(self) -> None:
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
-            await self._files.reopen_replaced(self._index.forget)
+            await self._files.reopen_replaced(self._vectors.forget)
             await self._count_accesses()
             self._readers.rest()
             for records in list(self._files):
@@ -432,8 +410,6 @@ class StoreActor(Actor):
                     texts.name, self._committer.run(texts.name, texts.tidy)
                 ):
                     pass
-            if not self._is_busy():
-                await self._index.count(lambda: list(self._files), self._in_background, self._revision)
 
     async def _count_accesses(self) -> None:
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
@@ -462,3 +438,15 @@ class StoreActor(Actor):
 
     async def _in_background(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._job_thread, work)
+
+
+def _server_of(settings: Settings) -> Server | None:
+    """The Chroma server of the settings."""
+    if settings.chroma_url is None:
+        return None
+    return Server(
+        settings.chroma_url,
+        settings.chroma_credential_file,
+        settings.chroma_credential_header,
+        settings.chroma_authority,
+    )

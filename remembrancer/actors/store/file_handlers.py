@@ -29,7 +29,7 @@ from remembrancer.actors.store.requests import Handler, Listener, LoadGate, Requ
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.file_search import by_meaning, by_words, search_files
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.project import workspace_root
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
@@ -92,7 +92,7 @@ class FileHandlers:
         paths: RuntimePaths,
         files: MemoryFiles,
         committer: Committer,
-        index: IndexManager,
+        vectors: VectorSpaces,
         scheduler: EmbeddingScheduler,
         readers: Readers,
         gate: LoadGate,
@@ -104,7 +104,7 @@ class FileHandlers:
         self._paths = paths
         self._files = files
         self._committer = committer
-        self._index = index
+        self._vectors = vectors
         self._scheduler = scheduler
         self._readers = readers
         self._gate = gate
@@ -177,7 +177,7 @@ class FileHandlers:
         index = self._open.pop(project_id, None)
         if index is not None:
             self._files.indexes.pop(index.name, None)
-            self._index.forget(index.name)
+            self._vectors.forget(index.name)
             await self._committer.run(index.name, index.discard)
             await self._committer.run(index.name, index.close)
 
@@ -244,9 +244,6 @@ class FileHandlers:
         work = partial(index.change, request.workspace.root, request.updates, request.removed, model)
         change = await self._made_anew_if_damaged(index, self._committer.run(index.name, work))
         self._left[request.workspace] = request.left
-        self._index.remove(index.name, change.removed_passages)
-        if change.revived is not None and model is not None:
-            self._index.add(index.name, model, change.revived)
         self._scheduler.enqueue(index.name, change.to_embed, backlog=is_large)
         return change.counts
 
@@ -279,7 +276,7 @@ class FileHandlers:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         with self._gate.serving():
             model = self._scheduler.answering.key
-            passages = self._index.searchable(index.name, model)
+            passages = self._vectors.searchable(index.name, model)
 
             async def near() -> tuple[Vectors | None, dict[int, float] | None]:
                 try:
@@ -318,7 +315,7 @@ class FileHandlers:
         if index is None:
             return None
         sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
-        passages = self._index.searchable(index.name, model)
+        passages = self._vectors.searchable(index.name, model)
         return Source(FileMemories(index, request.root, sources or ("notes",)), passages)
 
     async def _describe(self, request: DescribeFiles, context: RequestContext) -> FilesDescription:
@@ -463,7 +460,7 @@ class FileHandlers:
         logger.warning("an index of files is gone, and is made again", extra={"file": index.name})
         del self._open[project_id]
         self._files.indexes.pop(index.name, None)
-        self._index.forget(index.name)
+        self._vectors.forget(index.name)
         await self._committer.run(index.name, index.close)
         for workspace in self._used_at:
             if workspace.project.id == project_id:

@@ -45,7 +45,13 @@ class FileMemories:
         self.passages = index.passages
         self.compared = index.compared
         self.note_compared = index.note_compared
+        self.extent = index.extent
+        self.passage_numbers = index.passage_numbers
         self.words_in = index.words_in
+
+    @property
+    def commits(self) -> int:
+        return self._index.commits
 
     def keyword_hits(
         self,

@@ -19,8 +19,8 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.actors.store.vectors.passage_index import find_near
+from remembrancer.actors.store.vectors.near_duplicates import find_near
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
@@ -100,7 +100,7 @@ class JobHandlers:
         self,
         files: MemoryFiles,
         committer: Committer,
-        index: IndexManager,
+        vectors: VectorSpaces,
         scheduler: EmbeddingScheduler,
         gate: LoadGate,
         threads: Executor,
@@ -110,7 +110,7 @@ class JobHandlers:
         leases: Leases,
     ) -> None:
         self._files = files
-        self._index = index
+        self._vectors = vectors
         self._scheduler = scheduler
         self._gate = gate
         self._threads = threads
@@ -318,7 +318,7 @@ class JobHandlers:
         if isinstance(request, FindNear):
             if records is None or identity is None:
                 return NearFound(((),) * request.rows)
-            index = self._index.searchable(records.name, identity.key)
+            index = self._vectors.searchable(records.name, identity.key)
             return await self._read(lambda: find_near(records, index, identity.key, request))
         if records is None:
             return NOTHING[type(request)]

@@ -32,16 +32,17 @@ from remembrancer.actors.store.retrieval.graph_search import search_graph, sugge
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import Ref, View
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.limits import LISTED_BYTES, MAX_ANSWER_BYTES, first_that_fit
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
+from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short_forms
-from remembrancer.memory.text import first_words
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
+    DeadlineExceeded,
     FileLocked,
     NotFound,
     RecordsUnusable,
@@ -110,7 +111,7 @@ class ReadHandlers:
         self,
         paths: RuntimePaths,
         files: MemoryFiles,
-        index: IndexManager,
+        vectors: VectorSpaces,
         scheduler: EmbeddingScheduler,
         readers: Readers,
         gate: LoadGate,
@@ -126,7 +127,7 @@ class ReadHandlers:
     ) -> None:
         self._paths = paths
         self._files = files
-        self._index = index
+        self._vectors = vectors
         self._scheduler = scheduler
         self._readers = readers
         self._gate = gate
@@ -171,6 +172,12 @@ class ReadHandlers:
         return {key: (touched.get(key, Counter()), used.get(key, set())) for key in {**touched, **used}}
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
+        async with self._readers.turn(request.project.id):
+            if context.remaining_s(DEFAULT_DEADLINE_S) <= 0:
+                raise DeadlineExceeded("other recalls came first, and took all of its time")
+            return await self._recalled(request, context)
+
+    async def _recalled(self, request: Recall, context: RequestContext) -> Recalled:
         model = self._scheduler.answering.key
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
         in_scope = await self._readable(request.project, scopes, model)
@@ -292,7 +299,7 @@ class ReadHandlers:
         near: tuple[NearMemory, ...] = ()
         if embedded:
             with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
-                comparing = asyncio.ensure_future(self._index.check_now(records.name, number, threads))
+                comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
             near = self._replaced.untold(request.session_id)
         similar = await self._read(request.project, lambda: near_duplicates(view, ref, request.session_id))
@@ -384,7 +391,7 @@ class ReadHandlers:
         if own is not None:
             shared = files.lanes_of(project.id)["project"]
             found[:0] = [own] if shared is own else [own, shared]
-        view = View([Source(records, self._index.searchable(records.name, model)) for records in found])
+        view = View([Source(records, self._vectors.searchable(records.name, model)) for records in found])
         # Of the project's lane when that is open: it is since its file is.
         notices = (*files.losses(view.names[::-1]), *self._lane_notices(project.id), *of_user)
         return Readable(view, files.note_unusable, error, notices)

@@ -12,6 +12,8 @@ from typing import Final, TypeVar
 
 READ_THREADS: Final = 2
 """Of each project. Each has its own cache of pages, and Python runs one of them at a time."""
+TURNS: Final = 8
+"""Recalls of one project at a time: of many that share the threads all would be late together."""
 IDLE_S: Final = 600.0
 """The threads of a project that nobody has asked for so long end: far longer than a question takes."""
 
@@ -23,6 +25,7 @@ class Readers:
 
     def __init__(self) -> None:
         self._threads: dict[str, ThreadPoolExecutor] = {}
+        self._turns: dict[str, asyncio.Semaphore] = {}
         self._used_at: dict[str, float] = {}
 
     def of(self, name: str) -> Executor:
@@ -33,6 +36,10 @@ class Readers:
         if threads is None:
             threads = self._threads[name] = ThreadPoolExecutor(READ_THREADS, thread_name_prefix=f"reader-{name}")
         return threads
+
+    def turn(self, project_id: str) -> asyncio.Semaphore:
+        """The turn of a recall, which waits for those before it."""
+        return self._turns.setdefault(project_id, asyncio.Semaphore(TURNS))
 
     async def read(self, name: str, work: Callable[[], T]) -> T:
         """Do `work` on a thread of that file, and return its result."""

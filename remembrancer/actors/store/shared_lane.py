@@ -407,6 +407,12 @@ class SharedLane(SqliteRecords):
         self._away_until = 0.0
         self.problem = None
 
+    def announce_key(self) -> None:
+        """Append an entry that changes nothing: its readers take the key that it is sealed with. Raises as `grant`."""
+        if not self.read_only:
+            entry = NewEntry(_entry_id("key"), _encode(TokenChanged("", None)))
+            self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
+
     @property
     def time(self) -> float:
         """The time of the newest entry that was applied, which is the same on every host."""

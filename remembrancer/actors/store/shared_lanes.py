@@ -114,11 +114,10 @@ class NoJournal:
 
 
 class FollowUp(NamedTuple):
-    """The store's part in a lane: vectors for what is new (`embed`), none for what is gone (`remove`); `scrub`
-    takes an erased memory out of every file; `tell` hears what others have done to it, and `changed` that they have."""
+    """The store's part in a lane: vectors for what is new (`embed`); `scrub` takes an erased memory out of every file;
+    `tell` hears what others have done to it, and `changed` that they have."""
 
     embed: Callable[[str, Sequence[int]], None]
-    remove: Callable[[str, Sequence[int]], None]
     scrub: Callable[[str], Coroutine[Any, Any, None]]
     tell: Callable[[Sequence[Operation]], None]
     changed: Callable[[str], None]
@@ -403,7 +402,6 @@ class SharedLanes:
     def _taken_in(self, lane: SharedLane, taken: TakenIn) -> None:
         """Do what follows from a snapshot that is in the lane's place."""
         self._committer.run_soon(lane.name, partial(self._committer.note_commit, lane.name))
-        self._follow_up.remove(lane.name, taken.removed_passages)
         self._follow_up.embed(lane.name, taken.to_embed)
         self._follow_up.changed(lane.name)
         for memory_id in taken.erased:
@@ -413,8 +411,6 @@ class SharedLanes:
         """Do what follows from entries of others."""
         if new := [number for _, outcome in done for number in outcome.all_to_embed]:
             self._follow_up.embed(name, new)
-        if gone := [passage for _, outcome in done for passage in outcome.removed_passages]:
-            self._follow_up.remove(name, gone)
         done = [(entry, outcome) for entry, outcome in done if isinstance(outcome.reply, Applied)]
         project = ProjectRef(next((each for each, lane in self._lane_of.items() if lane == name), ""), "")
         if done:
@@ -503,7 +499,6 @@ class SharedLanes:
                 if isinstance(outcome.reply, (JournalAway, JournalRefused)):
                     raise outcome.reply
             self._follow_up.embed(lane.name, [number for outcome, _ in taken for number in outcome.all_to_embed])
-            self._follow_up.remove(own.name, [each for _, gone in taken for each in gone.removed_passages])
             moved += len(taken)
             reasons += [outcome.reply.message for outcome in left if isinstance(outcome.reply, RemembrancerError)]
         return ProjectShared(moved, len(reasons), reasons[0] if reasons else None)
@@ -605,6 +600,8 @@ class SharedLanes:
                 opened.silent = None
                 self._begin(opened, connection)
                 await left.aclose()
+                if request.has_new_key:
+                    await self._committer.run(name, opened.lane.announce_key)
             else:
                 for project_id, known in self._lane_of.items():
                     if known == name and project_id == USER:

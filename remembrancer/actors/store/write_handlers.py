@@ -29,7 +29,7 @@ from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.protocol.errors import UNREADABLE, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
@@ -64,14 +64,14 @@ class WriteHandlers:
         self,
         files: MemoryFiles,
         committer: Committer,
-        index: IndexManager,
+        vectors: VectorSpaces,
         scheduler: EmbeddingScheduler,
         gate: LoadGate,
         on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
         self._committer = committer
-        self._index = index
+        self._vectors = vectors
         self._scheduler = scheduler
         self._gate = gate
         self._on_commit = on_commit
@@ -282,16 +282,13 @@ class WriteHandlers:
             self._files.pending_sessions.note(operation)
 
     def _follow_up(self, target: Target, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Answer]:
-        """Have embedded what is new, out of the index what is gone, and the sessions noted that begin: the replies."""
+        """Have embedded what is new, and the sessions noted that begin: the replies."""
         if isinstance(target, NoteFiles):
             return [outcome.reply for outcome in outcomes]
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
         for name in {gains.name, loses.name}:
             self._on_commit(name)
         to_embed = [number for outcome in outcomes for number in outcome.all_to_embed]
-        removed = [passage for outcome in outcomes for passage in outcome.removed_passages]
-        if removed:
-            self._index.remove(loses.name, removed)
         if to_embed:
             self._scheduler.enqueue(gains.name, to_embed)
         for operation, outcome in zip(operations, outcomes, strict=True):

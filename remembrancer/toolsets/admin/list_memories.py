@@ -12,7 +12,7 @@ from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
-from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of
+from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of, updated
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool, with_caveats
 
@@ -71,4 +71,4 @@ def _listed(memory: ListedMemory) -> Answer:
             memory, "tags", "occurred_at", "kind", "summary", "domain", "valid_from", "valid_until", "invalid_reason"
         ),
     }
-    return shown | standing_of(memory)
+    return shown | updated(memory) | standing_of(memory)

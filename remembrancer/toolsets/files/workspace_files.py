@@ -10,6 +10,7 @@ import contextlib
 import errno
 import glob
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -29,14 +30,15 @@ from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
-NATIVE: Final = (
-    "~/.codex/memories",
-    "~/.config/Code/User/globalStorage/github.copilot-chat/memory-tool/memories",
-    "~/Library/Application Support/Code/User/globalStorage/github.copilot-chat/memory-tool/memories",
-    "~/.codeium/windsurf/memories",
-    "~/.gemini/GEMINI.md",
-)
-"""The memories that Codex, VS Code, Windsurf and Gemini CLI keep of their user, in whichever project."""
+_VSCODE: Final = "Code/User/globalStorage/github.copilot-chat/memory-tool/memories"
+NATIVE: Final = {
+    "codex": ("~/.codex/memories",),
+    "vscode": (f"~/.config/{_VSCODE}", f"~/Library/Application Support/{_VSCODE}"),
+    "windsurf": ("~/.codeium/windsurf/memories",),
+    "gemini-cli": ("~/.gemini/GEMINI.md",),
+}
+"""The folders and files in which clients keep what they remember of their user, in whichever project."""
+CLAUDE_CODE: Final = "claude-code"
 MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
 PIECE_BYTES: Final = 256 * 1024
 """So much of a transcript is read at once: some 200 chunks."""
@@ -155,24 +157,29 @@ def places_of(settings: Settings, root: Path) -> tuple[str, ...]:
     return (*own, *native_places(root)) if settings.native_memories else own
 
 
-def native_places(root: Path) -> list[str]:
-    """The folders and files in which assistants keep what they remember of a workspace, and of their user.
+def native_places(root: Path, client: str | None = None) -> list[str]:
+    """The folders and files in which assistants (or one client) keep what they remember of a workspace, and of their
+    user.
 
     Claude Code keeps a project's under the path of its repository, which all worktrees share, or in the
     `autoMemoryDirectory` of its settings.
     """
+    if client in NATIVE:
+        return list(NATIVE[client])
     shared = Path(project_of(root).path)
     trees = {root, shared.parent if shared.name == ".git" else shared}
     claude = sorted(f"~/.claude/projects/{_folder_name(tree)}/memory" for tree in trees)
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        claude.append(json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"])
-    return [*(path for path in claude if isinstance(path, str)), *NATIVE]
+        named = json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"]
+        claude += [named] if isinstance(named, str) else []
+    return claude if client else [*claude, *itertools.chain.from_iterable(NATIVE.values())]
 
 
 def native_files() -> list[Path]:
     """All that assistants remember by themselves on this machine, in whichever project."""
-    places = [*Path("~/.claude/projects").expanduser().glob("*/memory"), *(Path(path).expanduser() for path in NATIVE)]
-    return [path for place in places for path in _files_below(place)]
+    places = [*Path("~/.claude/projects").expanduser().glob("*/memory")]
+    places += [Path(path).expanduser() for paths in NATIVE.values() for path in paths]
+    return [path for place in places for path in markdown_below(place)]
 
 
 def has_files(root: Path, settings: Settings) -> bool:
@@ -245,7 +252,7 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedF
     """
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: list[SkippedFile] = []
-    notes = (path for start in note_paths(root, settings) for path in _files_below(start))
+    notes = (path for start in note_paths(root, settings) for path in markdown_below(start))
     sources: list[tuple[FileSource, Iterator[Path], int]] = [
         ("notes", notes, MAX_FILE_BYTES),
         ("sessions", transcript_paths(root, settings), MAX_TRANSCRIPT_BYTES),
@@ -279,7 +286,7 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedF
     return sorted(found.values(), key=lambda file: file.shown), skipped[:MOST_SKIPPED]
 
 
-def _files_below(start: Path) -> Iterator[Path]:
+def markdown_below(start: Path) -> Iterator[Path]:
     """The file itself, or the Markdown below a directory. Links to directories are not followed."""
     if start.is_symlink() or not start.is_dir():
         if start.exists() or start.is_symlink():

@@ -9,5 +9,5 @@ INSTRUCTIONS: Final = (
     "project), open ends (kind open_end, each by itself, `done` when done), guesses and drafts (scope session). "
     "`importance` (0.5 ordinary, 0.9 for what all work depends on) ranks a memory and decides what outlives its "
     "session. One self-contained statement for each memory; no secrets. `answers`: likely (two of three do), perhaps "
-    "(a quarter) or hardly (one line)."
+    "(a quarter), hardly (a line)."
 )

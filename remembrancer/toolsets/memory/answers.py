@@ -107,6 +107,7 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
             **fields_of(memory, "id", "content", "scope"),
             **relevance,
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
+            **updated(memory),
         }
     return shown | _unusual(memory) | saying(code=memory.code)
 
@@ -114,6 +115,12 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False, is_judged: bool =
 def _unusual(memory: RecalledMemory) -> Answer:
     told = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
     return standing_of(memory) | saying(expired=memory.expired) | said_by(memory, *told)
+
+
+def updated(memory: ListedMemory) -> Answer:
+    """The day of a memory's last change, if it has changed since the day on which it was stored."""
+    day = iso(memory.updated_at)[:10]
+    return {"updated": day} if memory.version > 1 and day > iso(memory.created_at)[:10] else {}
 
 
 def standing_of(memory: ListedMemory) -> Answer:

@@ -10,7 +10,9 @@ end goes to the passages again.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
 from typing import Any, Final
 
 from remembrancer.memory.tokens import whole_characters
@@ -91,102 +93,60 @@ def _chosen(
 ) -> list[dict[str, Any]]:
     """The memories that fit into `room` tokens, whole or as excerpts, in their order."""
     shown: dict[int, dict[str, Any]] = {}
-    cut: dict[int, _Excerpt] = {}
+
+    def tokens_of(memory: dict[str, Any]) -> int:
+        return count(answer_text(memory)) + JOIN_TOKENS
+
+    def excerpt(place: int, most: int) -> dict[str, Any] | None:
+        return _excerpt(memories[place], passages[place], words, most, tokens_of, truncate)
+
     for place, memory in enumerate(memories):
-        text = answer_text(memory)
-        if len(text) <= room * CHARACTERS_A_TOKEN:
-            tokens = count(text) + JOIN_TOKENS
-            if tokens <= room:
-                shown[place] = memory
-                room -= tokens
-                continue
-        excerpt = _Excerpt(memory, passages[place], words, count, truncate)
-        excerpt.widen(room // 2)
-        if excerpt.shown is None:  # better little of it alone than a worse one
-            excerpt.widen(room)
-        if excerpt.shown is not None:
-            cut[place] = excerpt
-            room -= excerpt.tokens
-    for place, excerpt in cut.items():
-        before = excerpt.tokens
-        excerpt.widen(before + room)
-        room -= excerpt.tokens - before
-        assert excerpt.shown is not None
-        shown[place] = excerpt.shown
-    return [shown[place] for place in sorted(shown)]
+        is_short = len(memory["content"]) <= room * CHARACTERS_A_TOKEN
+        # Better little of it alone than a worse one.
+        best = memory if is_short and tokens_of(memory) <= room else excerpt(place, room // 2) or excerpt(place, room)
+        if best is not None:
+            shown[place] = best
+            room -= tokens_of(best)
+    for place, memory in shown.items():
+        if "excerpt" in memory:
+            room += tokens_of(memory)
+            shown[place] = max(memory, excerpt(place, room) or memory, key=tokens_of)
+            room -= tokens_of(shown[place])
+    return list(shown.values())
 
 
-class _Excerpt:
-    """One memory of which only a part can be shown: `shown`, None as long as there is no room for anything of it."""
+def _excerpt(
+    memory: dict[str, Any],
+    passages: Sequence[Range],
+    words: frozenset[str],
+    most: int,
+    tokens_of: Callable[[dict[str, Any]], int],
+    truncate: Truncate,
+) -> dict[str, Any] | None:
+    """The best passages of a memory that `most` tokens are enough for, or else the best one from its best sentence on.
+    None: there is no room for anything that is worth while."""
+    content: str = memory["content"]
+    ranges = _proper(content, passages) or [(0, len(content))]
 
-    def __init__(
-        self,
-        memory: dict[str, Any],
-        passages: Sequence[Range],
-        words: frozenset[str],
-        count: Count,
-        truncate: Truncate,
-    ) -> None:
-        self._memory = memory
-        self._content: str = memory["content"]
-        self._passages = _proper(self._content, passages) or [(0, len(self._content))]
-        self._words = words
-        self._count = count
-        self._truncate = truncate
-        self._counted: list[int] = []
-        self._bare = count(answer_text(self._cut_to(()))) + JOIN_TOKENS
-        self.shown: dict[str, Any] | None = None
-        self.tokens = 0
-        """The tokens of `shown`, with what joins it to the next."""
+    def cut(chosen: Sequence[Range]) -> dict[str, Any]:
+        return {**memory, "content": cut_to(content, chosen), "excerpt": True}
 
-    @property
-    def least(self) -> int:
-        """Fewer tokens than this are not worth while."""
-        return self._bare + LEAST_CUT_TOKENS
-
-    def widen(self, room: int) -> None:
-        """Show the best passages that `room` tokens are enough for, or else the best one from its best sentence on."""
-        if room < self.least:
-            return
-        number = self._passages_within(room - self._bare)
-        while number and not self._show(self._passages[:number], room):
-            number -= 1
-        if number:
-            return
-        start, end = self._passages[0]
-        start = _best_start(self._content, start, end, self._words)
-        allowed = room - self._bare
-        while allowed >= LEAST_CUT_TOKENS:
-            beginning = self._truncate(self._content[start:end], allowed)
-            if not beginning or self._show([(start, start + len(beginning))], room):
-                return
-            allowed -= max(1, allowed // 8)  # in JSON some characters are two
-
-    def _passages_within(self, room: int) -> int:
-        """The number of the best passages that have `room` tokens at most, as far as they can be added up."""
-        used = 0
-        for number, (start, end) in enumerate(self._passages):
-            if number == len(self._counted):
-                if end - start > room * CHARACTERS_A_TOKEN:
-                    return number
-                self._counted.append(self._count(self._content[start:end]) + JOIN_TOKENS)
-            used += self._counted[number]
-            if used > room:
-                return number
-        return len(self._passages)
-
-    def _show(self, ranges: Sequence[Range], room: int) -> bool:
-        """Show these ranges, if they have `room` tokens at most."""
-        memory = self._cut_to(ranges)
-        tokens = self._count(answer_text(memory)) + JOIN_TOKENS
-        if tokens > room:
-            return False
-        if tokens > self.tokens:
-            self.shown, self.tokens = memory, tokens
-        return True
-
-    def _cut_to(self, ranges: Sequence[Range]) -> dict[str, Any]:
-        return {**self._memory, "content": cut_to(self._content, ranges), "excerpt": True}
+    room = most - tokens_of(cut(()))
+    if room < LEAST_CUT_TOKENS:
+        return None
+    lengths = accumulate(end - start for start, end in ranges)
+    within = sum(1 for _ in takewhile(lambda length: length <= room * CHARACTERS_A_TOKEN, lengths))
+    number = bisect_right(range(1, within + 1), most, key=lambda first: tokens_of(cut(ranges[:first])))
+    if number:
+        return cut(ranges[:number])
+    start, end = ranges[0]
+    start = _best_start(content, start, end, words)
+    while room >= LEAST_CUT_TOKENS:
+        beginning = truncate(content[start:end], room)
+        if not beginning or tokens_of(best := cut([(start, start + len(beginning))])) <= most:
+            return best if beginning else None
+        room -= max(1, room // 8)  # in JSON some characters are two
+    return None
 
 
 def _best_start(content: str, start: int, end: int, words: frozenset[str]) -> int:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
+from remembrancer.memory.open_ends import is_list_of_open_ends, open_ends_in
 from remembrancer.memory.text import check_text, clean_name, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
@@ -87,12 +88,32 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 @tool("Remember something for later sessions, durably.", aliases={"memory_type": "type"}, marks_data=False)
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
-    """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory."""
+    """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory. A list of
+    open ends is stored as so many memories, whose ids are all in the answer."""
     change = to_change(arguments, call.caller.session_id, call.service.settings.content_limit_bytes)
-    memory_id = call.memory_id  # not before: an id can only be derived from what has been checked
+    texts = open_ends_in(change.content) if change.kind == OPEN_END else (change.content,)
+    if len(texts) > 1 and arguments.allow_secrets is not True:
+        await call.refuse_credentials(change)  # before the first of them is stored
+    answers = [
+        await _store(call, arguments, msgspec.structs.replace(change, content=text), str(place) if place else "")
+        for place, text in enumerate(texts)
+    ]
+    if len(answers) == 1:
+        return answers[0]
+    notices = [warning for answer in answers for warning in answer.get("warnings", ())]
+    each_once = list({warning["message"]: warning for warning in notices}.values())
+    told = {name: value for name, value in answers[0].items() if name in ("scope", "type", "kind", "embedding")}
+    ids = [answer["memory_id"] for answer in answers]
+    degraded = any(answer.get("degraded", False) for answer in answers)
+    return {"memory_id": ids[0], "memory_ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
+
+
+async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemory, part: str) -> Answer:
+    """Store one memory of a call. `part` tells it from the others."""
+    memory_id = call.memory_id_of(part)  # not before: an id can only be derived from what has been checked
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = given(arguments.scope, change.scope)
-    written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
+    written = await call.submit(change, part=part, allow_secrets=arguments.allow_secrets is True)
     # A queued one is going to come to this.
     queued = StoredResult(memory_id, change.type, change.scope, len(set(change.related_entities)))
     result = written.result or queued
@@ -162,14 +183,16 @@ def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType,
     if arguments.due is not UNSET:
         return scope, type_of_kind(OPEN_END), OPEN_END
     if arguments.kind is UNSET and arguments.type is not UNSET:
-        likely = _kind_of(arguments.content)
+        likely = kind_of(arguments.content)
         return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
-    kind = _kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
+    kind = kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 
 
-def _kind_of(content: str) -> Kind:
+def kind_of(content: str) -> Kind:
     """The kind of a memory by its words, `fact` where they do not tell."""
+    if is_list_of_open_ends(content):
+        return OPEN_END
     found = _kinds_in(content)
     return tuple(_KIND_WORDS)[found[0]] if found else "fact"
 

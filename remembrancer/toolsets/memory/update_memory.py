@@ -13,7 +13,7 @@ from remembrancer.memory.text import check_text, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import RELATIONS, Relation
-from remembrancer.protocol.writes import Clearable, LinkRef, UpdatedResult, UpdateMemory
+from remembrancer.protocol.writes import Clearable, LinkRef, TextEdit, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import (
     MEMORY_FIELDS,
@@ -25,7 +25,7 @@ from remembrancer.toolsets.memory.fields import (
     cleaned,
     given,
 )
-from remembrancer.toolsets.tools import Answer, Call, tool
+from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 FIELDS: Final = {
     **{"add_tags": "tags", "remove_tags": "tags", "add_entities": "related_entities"},
@@ -69,6 +69,8 @@ class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     content: str | UnsetType = UNSET
+    old: Annotated[str, Meta(description="Passage to replace, there once")] | UnsetType = UNSET
+    new: str | UnsetType = UNSET
     importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     tags: TagChanges | UnsetType = UNSET
     metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
@@ -89,7 +91,8 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("Change a memory. Earlier versions are kept.", destructive=True, aliases={"id": "memory_id"}, marks_data=False)
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
-    """Change what is given, and leave the rest."""
+    """Change what is given, and leave the rest. Of a text in which a passage is replaced the changed line is
+    answered."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)
     written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
     result = written.result
@@ -99,6 +102,7 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
             "updated_fields": list(result.updated_fields),
             "re_embedded": result.re_embedded,
             "version": result.version,
+            **saying(line=result.line),
         }
     else:  # queued: versions are the store's to give
         known = call.service.find_before(written.operation)
@@ -114,9 +118,16 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         InvalidInput: a field is not what is allowed, or nothing is to be changed.
     """
     memory_id = parse_memory_id(arguments.memory_id)
-    content = given(arguments.content, None)
-    if content is not None:
+    content: str | TextEdit | None = given(arguments.content, None)
+    if isinstance(content, str):
         check_text(content, field="content", longest_bytes=content_limit_bytes)
+    if arguments.old is not UNSET or arguments.new is not UNSET:
+        if arguments.old is UNSET or arguments.new is UNSET or content is not None:
+            raise InvalidInput("old and new belong together, and stand for content: give both, or content", field="old")
+        check_text(arguments.old, field="old", longest_bytes=content_limit_bytes)
+        if arguments.new:
+            check_text(f"{arguments.new}x", field="new", longest_bytes=content_limit_bytes)
+        content = TextEdit(arguments.old, arguments.new)
     tags = given(arguments.tags, TagChanges())
     add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
     entities = given(arguments.related_entities, EntityChanges())
@@ -137,11 +148,8 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         **fields,
     )
     if change == UpdateMemory(memory_id):
-        raise InvalidInput(
-            "there is nothing to change: give at least one of content, importance, tags (add, remove), metadata, "
-            "related_entities (add, remove), kind, summary, confidence, domain, structured, valid_from, valid_until, "
-            "due, done, add_links, remove_links"
-        )
+        known = ", ".join(name for name in arguments.__struct_fields__ if name not in ("memory_id", "allow_secrets"))
+        raise InvalidInput(f"there is nothing to change: give at least one of {known}")
     return change
 
 

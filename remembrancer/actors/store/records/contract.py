@@ -58,6 +58,8 @@ from remembrancer.protocol.writes import (
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Row)
+EVERY: Final = 2**31
+"""More memories than any file has."""
 USER: Final = "user"
 """The name of the user's file."""
 
@@ -223,12 +225,14 @@ class PassageVectors:
 
 @dataclass(frozen=True, slots=True)
 class PassageFilter:
-    """Which passages are wanted: those with these `numbers`, or those of a `model` (and of these `memories`). With
-    `heads` the first passages of those memories that have several. `ranges`, `vectors`: whether these are read."""
+    """Which passages are wanted: those with these `numbers`, or those of a `model` (and of these `memories`, or with
+    higher numbers than `after`). With `heads` the first passages of those memories that have several. `ranges`,
+    `vectors`: whether these are read."""
 
     model: str | None = None
     memories: Sequence[int] | None = None
     numbers: Sequence[int] | None = None
+    after: int | None = None
     heads: bool = False
     ranges: bool = False
     vectors: bool = True
@@ -396,6 +400,18 @@ class EmbeddedTexts(Protocol):
 
     def note_compared(self, model: str, number: int) -> None:
         """Keep that number."""
+
+    @property
+    def commits(self) -> int:
+        """The number of times that anything here was written since it was opened."""
+
+    def extent(self, model: str) -> tuple[int, int]:
+        """The number of memories that have vectors of a model, and the number of its last passage (0: there is none).
+
+        It tells whether anything came or went: a memory has a first passage, and no number comes again."""
+
+    def passage_numbers(self, model: str) -> list[int]:
+        """The numbers of all passages of a model."""
 
     def passages(self, wanted: PassageFilter) -> PassageVectors:
         """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""

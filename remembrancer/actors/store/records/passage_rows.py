@@ -79,6 +79,22 @@ class SqlitePassages:
         with self._file.transaction() as connection:
             connection.execute("UPDATE embedded SET compared = ? WHERE model = ?", (number, model))
 
+    @property
+    def commits(self) -> int:
+        return self._file.commits
+
+    def extent(self, model: str) -> tuple[int, int]:
+        ((memories, last),) = self._file.read(
+            """SELECT (SELECT memories FROM embedded WHERE model = ?1),
+                      (SELECT max(number) FROM passages WHERE model = ?1)""",
+            (model,),
+        )
+        return memories or 0, last or 0
+
+    def passage_numbers(self, model: str) -> list[int]:
+        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        return [number for (number,) in rows]
+
     def passages(self, wanted: PassageFilter) -> PassageVectors:
         clauses: list[str] = []
         arguments: list[object] = []
@@ -90,6 +106,9 @@ class SqlitePassages:
         if wanted.model is not None:
             clauses.append("model = ?")
             arguments.append(wanted.model)
+        if wanted.after is not None:
+            clauses.append("number > ?")
+            arguments.append(wanted.after)
         if wanted.heads:
             clauses.append(
                 """ordinal = 0 AND EXISTS (SELECT 1 FROM passages AS next WHERE next.memory = passages.memory

@@ -123,10 +123,10 @@ _TRACES: Final = (
     "UPDATE run_changes SET details = json_remove(details, '$.chain') WHERE instr(details, ?1)",
     "DELETE FROM cross_project_patterns WHERE memory_id = ?1",
     "DELETE FROM awaited_links WHERE target = ?1",
-    # Answers that have its tags or a reason in them: a repetition of such a change finds no memory any more.
+    # Answers that have its words, its tags or a reason in them: a repetition of such a change finds no memory any more.
     *(
         f"DELETE FROM applied_operations WHERE instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
-        for name in ("TaggedResult", "ForgottenResult", "PromotedResult")
+        for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
     ),
 )
 """The traces of a memory, also in the file of a project that it was promoted from."""

@@ -131,6 +131,8 @@ class SqliteFile:
         self._writing = threading.RLock()
         """Held in a transaction: a move writes two files from the thread of one."""
         self._was_locked = False
+        self.commits = 0
+        """The number of transactions since it was opened."""
         self.is_damaged = False
         """True if damage has shown in it since it was opened."""
         wait_s = BUSY_TIMEOUT_S if wait_s is None else wait_s
@@ -270,6 +272,7 @@ class SqliteFile:
                 try:
                     yield self.writer
                     self.writer.execute("COMMIT")
+                    self.commits += 1
                 except BaseException:
                     if self.writer.in_transaction:  # a full disk ends a transaction by itself
                         self.writer.execute("ROLLBACK")
@@ -297,6 +300,7 @@ class SqliteFile:
                 self.writer.execute(f"PRAGMA cache_size = -{COPY_CACHE_KIB}")
                 try:
                     source.backup(self.writer, progress=refuse_if_locked)
+                    self.commits += 1
                 finally:
                     self.writer.execute("PRAGMA shrink_memory")
                     self.writer.execute(f"PRAGMA cache_size = -{CACHE_KIB}")

@@ -7,17 +7,18 @@ are not crowded out by the many of its project.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from remembrancer.actors.store.records.contract import (
+    EVERY,
     Filters,
     GraphRecords,
     KeywordHit,
@@ -29,7 +30,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.retrieval.question import Question
-from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
+from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
 from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.work import CALIBRATED, CosineScale
@@ -39,20 +40,13 @@ CANDIDATES: Final = 50
 TOLD_NEXT_TO: Final = 10
 """So many of the nearest by meaning, and so many by words, bring what was told next to them."""
 FIRST_SEARCH: Final = 2 * CANDIDATES
-"""Passages looked at first: some memories have several among the nearest, and a second search takes longer."""
-DEEPEST_SEARCH: Final = 3200
-"""Passages looked at when the filters turn most of the nearest away."""
+"""Memories looked at first: some may not pass the filters."""
 MOST_AT_FIRST: Final = 400
-"""Passages looked at at once where many of them are known to be of other scopes."""
-SPARE_SHARE: Final = 1.25
-"""The share by which more is looked at than what has passed so far promises: farther away, filters may turn more
-away."""
+"""Memories looked at at once where many of them are known to be of other scopes."""
 GLADLY_SCORED: Final = 4000
 """Memories of a file of which each that has a word of the question is scored."""
 FEW: Final = 1000
-"""Memories that pass the filters and are compared one by one, when a first search has not found enough of them."""
-EXACT_LIMIT: Final = 5000
-"""Memories that pass the filters and are compared one by one, when a deep search has not found enough of them."""
+"""Memories of a session's own that are compared one by one."""
 
 USERS: Final[frozenset[Scope]] = frozenset({"user"})
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
@@ -60,33 +54,12 @@ PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 logger = logging.getLogger(__name__)
 
 
-class Passages(Protocol):
-    """A thing that can be searched by meaning: a `PassageIndex`, or what stands before one."""
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def scale(self) -> CosineScale: ...
-
-    @property
-    def is_exact(self) -> bool:
-        """True if a search leaves nothing out."""
-
-    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
-        """The nearest passages to `query` (dimensions,), nearest first, each once, with cosines on the default model's
-        scale. Raises `IndexLost`."""
-
-    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
-        """The passages of these memories."""
-
-
 @dataclass(frozen=True, slots=True)
 class Source:
     """A lane of a view: its records, and its passages when they can be searched (None: not now)."""
 
     records: SearchedTexts
-    passages: Passages | None = None
+    passages: SpaceVectors | None = None
 
     @property
     def scopes(self) -> frozenset[Scope]:
@@ -97,43 +70,6 @@ class Source:
     def graph(self) -> GraphRecords | None:
         """The graph of the file, if it has one."""
         return getattr(self.records, "graph", None)
-
-
-class _SearchedOnce:
-    """Passages for several recalls with one vector, side by side: what one has searched the others need not."""
-
-    def __init__(self, passages: Passages) -> None:
-        self._passages = passages
-        self._hits: dict[int, list[PassageHit]] = {}
-        self._lock = threading.Lock()
-
-    @property
-    def model(self) -> str:
-        return self._passages.model
-
-    @property
-    def scale(self) -> CosineScale:
-        return self._passages.scale
-
-    @property
-    def is_exact(self) -> bool:
-        return self._passages.is_exact
-
-    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
-        return self._passages.of_memories(memories)
-
-    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
-        with self._lock:
-            deeper = min((known for known in self._hits if known >= limit), default=None)
-            if deeper is None:
-                deeper = limit
-                self._hits[limit] = self._passages.search(query, limit)
-            return self._hits[deeper][:limit]
-
-
-def searched_once(source: Source) -> Source:
-    """The file for several recalls with one and the same vector."""
-    return source if source.passages is None else Source(source.records, _SearchedOnce(source.passages))
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
@@ -246,20 +182,20 @@ def _nearest(
     own = survey.own if len(words.sides) > 1 or question.filters.scopes == ("session",) else None
     try:
         limit = _first_depth(words.sides[-1], survey.sizes.scopes)
-        hits = [] if own is not None and len(words.sides) == 1 else passages.search(vector, limit)
-        numbers = dict.fromkeys((*(hit.memory for hit in hits), *(own or ()), *by_words))
+        near = {} if own is not None and len(words.sides) == 1 else passages.nearest(vector, limit)
+        numbers = dict.fromkeys((*near, *(own or ()), *by_words))
         facts = records.ranking_facts(list(numbers), question.filters) if numbers else {}
         sides: list[dict[int, float]] = []
         for side in words.sides:
             if own is not None and side.scopes == ("session",):
-                cosines = compare(passages, vector, [number for number in own if number in facts]).cosines
+                cosines = passages.nearest(vector, CANDIDATES, [number for number in own if number in facts])
             else:
-                passing = _passing(hits, facts, side)
-                cosines = passing
-                if len(passing) < CANDIDATES and not (passages.is_exact and len(hits) < limit):
-                    cosines, others = _deeper(records, passages, vector, side, limit, hits, passing)
-                    facts = {**facts, **others}
-            sides.append(dict(sorted(cosines.items(), key=lambda item: -item[1])[:CANDIDATES]))
+                cosines = _passing(near, facts, side)
+                if len(cosines) < CANDIDATES and len(near) == limit:  # the filters have turned too many away
+                    cosines = passages.nearest(vector, CANDIDATES, records.matching(side, EVERY))
+                    more = [number for number in cosines if number not in facts]
+                    facts = {**facts, **(records.ranking_facts(more, question.filters) if more else {})}
+            sides.append(cosines)
     except IndexLost:
         logger.warning("an index cannot be searched", exc_info=True)
         return None
@@ -267,53 +203,21 @@ def _nearest(
 
 
 def _first_depth(side: Filters, sizes: Mapping[Scope, int]) -> int:
-    """The number of passages that are looked at first, where some of them are known to be of other scopes."""
+    """The number of memories that are looked at first, where some of them are known to be of other scopes."""
     total = sum(sizes.values())
     wanted = sum(sizes.get(scope, 0) for scope in side.scopes or ("project", "user"))
     first = math.ceil(FIRST_SEARCH * total / wanted) if 0 < wanted < total else FIRST_SEARCH
     return first if first <= MOST_AT_FIRST else FIRST_SEARCH
 
 
-def _passing(hits: Sequence[PassageHit], facts: Mapping[int, RankingFacts], side: Filters) -> dict[int, float]:
-    """The cosines of those of the memories that pass the filters of a side, nearest first."""
-    best: dict[int, float] = {}
-    for hit in hits:
-        if (known := facts.get(hit.memory)) is not None and (not side.scopes or known.scope in side.scopes):
-            best.setdefault(hit.memory, hit.cosine)
-    return best
-
-
-def _deeper(
-    records: SearchedTexts,
-    passages: Passages,
-    query: Vectors,
-    side: Filters,
-    limit: int,
-    hits: Sequence[PassageHit],
-    passing: dict[int, float],
-) -> tuple[dict[int, float], Mapping[int, RankingFacts]]:
-    """More memories near the query than the first search has found, and what ranks them.
-
-    The index knows nothing of filters. Where these turn too many away, the few memories that pass are compared one by
-    one; if they are not few the search goes deeper. The index may also run out: among hundreds of equal vectors HNSW
-    does not reach everything that it holds.
-    """
-    few = records.matching(side, FEW)
-    facts: Mapping[int, RankingFacts] = {}
-    while few is None and len(hits) >= limit and limit < DEEPEST_SEARCH:
-        # Twice as many, or four, eight times …, so that recalls side by side ask for the same.
-        times = CANDIDATES / len(passing) * SPARE_SHARE if passing else 4.0
-        limit = min(DEEPEST_SEARCH, limit << max(1, math.ceil(math.log2(times))))
-        hits = passages.search(query, limit)
-        facts = records.ranking_facts(list(dict.fromkeys(hit.memory for hit in hits)), side)
-        passing = _passing(hits, facts, side)
-        if len(passing) >= CANDIDATES:
-            return passing, facts
-    numbers = records.matching(side, EXACT_LIMIT) or () if few is None else few
-    rest = compare(passages, query, [number for number in numbers if number not in passing]).cosines
-    best = dict(sorted((passing | rest).items(), key=lambda item: -item[1])[:CANDIDATES])
-    missing = [number for number in best if number in rest]
-    return best, {**facts, **(records.ranking_facts(missing, side) if missing else {})}
+def _passing(near: Mapping[int, float], facts: Mapping[int, RankingFacts], side: Filters) -> dict[int, float]:
+    """The cosines of the nearest `CANDIDATES` of these memories that pass the filters of a side."""
+    passing = (
+        (number, cosine)
+        for number, cosine in near.items()
+        if (known := facts.get(number)) is not None and (not side.scopes or known.scope in side.scopes)
+    )
+    return dict(itertools.islice(passing, CANDIDATES))
 
 
 def describe(
@@ -369,7 +273,7 @@ class Compared:
     means: dict[int, Vectors] = field(default_factory=dict)
 
 
-def compare(passages: Passages | None, query: Vectors | None, numbers: Sequence[int]) -> Compared:
+def compare(passages: SpaceVectors | None, query: Vectors | None, numbers: Sequence[int]) -> Compared:
     """These memories held against the query's vector (dimensions,), with cosines on the default model's scale."""
     if query is None or passages is None or not numbers:
         return Compared()

@@ -9,23 +9,23 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from remembrancer.actors.store.file_index import ROWS, FileFilter, FileIndex, IndexedChunk
-from remembrancer.actors.store.records.contract import Phrase, Vectors
-from remembrancer.actors.store.retrieval.candidates import Passages, compare
+from remembrancer.actors.store.records.contract import EVERY, Phrase, Vectors
+from remembrancer.actors.store.retrieval.candidates import compare
 from remembrancer.actors.store.retrieval.keywords import numbered_of, phrases_of, units_of
-from remembrancer.actors.store.vectors.passage_index import IndexLost
+from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
 from remembrancer.config.settings import Settings
 from remembrancer.memory.features import Asked, Candidates, coverage, rarity
 from remembrancer.memory.ranking import fitted_for, weigh
 from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
 
-FEW: Final = 1000
-"""Chunks that pass a filter and are all compared."""
+LOOKED_AT: Final = 4
+"""Times as many chunks as are wanted are looked at first, where some are of other workspaces."""
 SNIPPET: Final = 700
 """Characters that are shown of a chunk."""
 
@@ -41,10 +41,14 @@ def by_words(index: FileIndex, request: SearchFiles, settings: Settings) -> dict
 
 
 def by_meaning(
-    index: FileIndex, passages: Passages, vector: Vectors, request: SearchFiles, settings: Settings
+    index: FileIndex, passages: SpaceVectors, vector: Vectors, request: SearchFiles, settings: Settings
 ) -> dict[int, float] | None:
     """The cosines of the texts nearest to the question; None where the vectors cannot be searched. Blocks."""
-    return _nearest(index, passages, vector, *_wanted(request, settings))
+    try:
+        return _nearest(index, passages, vector, *_wanted(request, settings))
+    except IndexLost:
+        logger.warning("an index cannot be searched", exc_info=True)
+        return None
 
 
 def _wanted(request: SearchFiles, settings: Settings) -> tuple[FileFilter, int]:
@@ -56,7 +60,7 @@ def search_files(
     index: FileIndex,
     words: Mapping[int, float],
     near: Mapping[int, float] | None,
-    passages: Passages | None,
+    passages: SpaceVectors | None,
     vector: Vectors | None,
     request: SearchFiles,
     settings: Settings,
@@ -126,34 +130,19 @@ def _probabilities(
 
 
 def _nearest(
-    index: FileIndex, passages: Passages, vector: Vectors, wanted: FileFilter, count: int
-) -> dict[int, float] | None:
-    """The cosines of the nearest texts that pass the filter; None where the vectors cannot be searched."""
+    index: FileIndex, passages: SpaceVectors, vector: Vectors, wanted: FileFilter, count: int
+) -> dict[int, float]:
+    """The cosines of the nearest texts that pass the filter. Raises `IndexLost`."""
+    allowed: Sequence[int] | None = None
     if wanted != FileFilter(wanted.root):
-        few = index.matching(wanted, FEW)
-        if few is not None:
-            return _first(compare(passages, vector, few).cosines, count)
-    best: dict[int, float] = {}
-    all_pass = index.is_everything(wanted)
-    for depth in (4 * count, 16 * count, 64 * count):
-        try:
-            hits = passages.search(vector, depth)
-        except IndexLost:
-            logger.warning("an index cannot be searched", exc_info=True)
-            return None
-        best = {}
-        for hit in hits:
-            best.setdefault(hit.memory, hit.cosine)
-        if best and not all_pass:
-            allowed = index.passing(list(best), wanted)
-            best = {number: cosine for number, cosine in best.items() if number in allowed}
-        if len(best) >= count or len(hits) < depth:
-            break
-    return _first(best, count)
-
-
-def _first(cosines: Mapping[int, float], count: int) -> dict[int, float]:
-    return dict(sorted(cosines.items(), key=lambda item: -item[1])[:count])
+        allowed = index.matching(wanted, EVERY)
+    elif not index.is_everything(wanted):
+        near = passages.nearest(vector, LOOKED_AT * count)
+        passing = index.passing(list(near), wanted)
+        if len(passing) >= count or len(near) < LOOKED_AT * count:
+            return dict([(number, cosine) for number, cosine in near.items() if number in passing][:count])
+        allowed = index.matching(wanted, EVERY)
+    return passages.nearest(vector, count, allowed)
 
 
 def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:

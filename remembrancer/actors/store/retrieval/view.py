@@ -38,7 +38,6 @@ from remembrancer.actors.store.retrieval.candidates import (
     describe,
     find_candidates,
     find_words,
-    searched_once,
 )
 from remembrancer.actors.store.retrieval.code_graph import CodeGraph
 from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph, by_lane
@@ -141,10 +140,6 @@ class View:
     def beside(self, other: Source) -> View:
         """The view with one more lane."""
         return View([*self._lanes.values(), other])
-
-    def searched_once(self) -> View:
-        """The view for several recalls with one and the same vector."""
-        return self._of({lane: searched_once(each) for lane, each in self._lanes.items()})
 
     def _of(self, lanes: Mapping[int, Source]) -> View:
         """A part of it, in which memories keep their references."""

@@ -35,8 +35,8 @@ from remembrancer.actors.store.vectors.embedding_queue import (
     EmbeddingQueue,
     Job,
 )
-from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.actors.store.vectors.models import KnownModel, ModelState, ModelWork
+from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import EmbeddingStarting, EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
@@ -104,7 +104,7 @@ class EmbeddingScheduler:
         self,
         files: MemoryFiles,
         committer: Committer,
-        index: IndexManager,
+        vectors: VectorSpaces,
         readers: Readers,
         send: Callable[[Peer, ToWorker], bool],
         gate: LoadGate,
@@ -115,7 +115,7 @@ class EmbeddingScheduler:
     ) -> None:
         self._files = files
         self._committer = committer
-        self._index = index
+        self._vectors = vectors
         self._readers = readers
         self._send = send
         self._gate = gate
@@ -275,7 +275,7 @@ class EmbeddingScheduler:
                 self._questions.worker_gone(worker)
         active = state.active.identity if state.active else self._works[0].identity
         identities = [work.identity for work in self._works if work.identity is not None]
-        self._index.use_models(identities, active, self._files.embedded())
+        self._vectors.use_models(identities, active, self._files.embedded())
         self._note_answering()
         self._looking.set()
         self._deciding.set()
@@ -501,7 +501,7 @@ class EmbeddingScheduler:
         if state is not self._state:
             self._decide(state)
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
-        self._index.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
+        self._vectors.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
         work.queue.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
         work.arrivals += 1
         self._note_answering()
@@ -536,7 +536,7 @@ class EmbeddingScheduler:
     def _may_take_over(self, work: ModelWork) -> bool:
         """True if all vectors of the chosen model are there and in the index, and a worker for questions as well."""
         is_next = work.choice == self._state.chosen and not self._is_active(work) and work in self._works
-        return is_next and work.queue.has_workers and work.is_whole and self._index.is_whole(work.key)
+        return is_next and work.queue.has_workers and work.is_whole and self._vectors.is_whole(work.key)
 
     def _look_whether_whole(self) -> None:
         """If the chosen model may take over, have everything looked through once more: then it does."""
@@ -572,8 +572,7 @@ class EmbeddingScheduler:
             while pruned >= PRUNE_BATCH and not self._deciding.is_set():
                 await anyio.sleep(self._gate.hold_s(now := time.monotonic(), now))
                 pruned = await self._committer.run(records.name, partial(records.prune_models, kept, PRUNE_BATCH))
-        if not self._deciding.is_set():
-            self._index.prune()
+        self._vectors.nudge()
 
     async def enqueue_missing(self, records: EmbeddedTexts) -> None:
         """Queue every text of a file that has no vectors."""
@@ -617,7 +616,7 @@ class EmbeddingScheduler:
             limit = await self._let_clients_pass()
             for work in list(self._works):
                 await self._hand_out_of(work, limit, HAND_BYTES if limit is None else BYTES_UNDER_LOAD)
-            self._index.nudge()
+            self._vectors.nudge()
             self._look_whether_whole()
 
     async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
@@ -679,7 +678,7 @@ class EmbeddingScheduler:
             for job, message, _, digest in finished
         ]
         saved = await self._committer.run(name, lambda: records.save_embeddings(identity.key, embedded))
-        self._index.add(name, identity.key, saved)
+        self._vectors.note_kept(name, len(embedded))
         work.embedded += len(embedded) - len(saved.outdated)
         for memory in embedded:
             if memory.number not in saved.outdated:

@@ -1,0 +1,199 @@
+"""The vectors of a large file in Chroma: a collection holds its passages under one model by their numbers.
+
+What the records have and the collection does not is moved into it many at a time, and is compared beside it until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from remembrancer.actors.store.records.contract import EmbeddedTexts, PassageFilter, PassageVectors, Vectors
+from remembrancer.actors.store.vectors.exact_vectors import IndexLost, Nearest, SpaceVectors, first_memories
+from remembrancer.protocol.paths import read_file
+from remembrancer.protocol.work import CALIBRATED, CosineScale
+
+MOVED_AT_ONCE: Final = 64
+"""While Chroma takes passages in, no search gets an answer: at 100,000 passages for some 40 ms."""
+FILLED_AT_ONCE: Final = 500
+"""And before it is searched: a third of a second at 100,000 passages, which is how long a stop may have to wait."""
+DELETED_AT_ONCE: Final = 1000
+"""Chroma refuses batches above its own limit (5,461 with this SQLite)."""
+PROBES: Final = 16
+ITSELF_COSINE: Final = 0.99
+FEW: Final = 5000
+"""Memories that are compared one by one if no others may be found."""
+DEEPEST: Final = 3200
+"""Passages that are looked at, at the most, where many of the nearest may not be found."""
+AUTHORIZATION: Final = "Authorization"
+TOKEN_BYTES: Final = 16_384
+
+
+class IndexAway(IndexLost):
+    """The server that has the vectors cannot be reached, or is in trouble. What it holds stays as it is."""
+
+
+class Server(NamedTuple):
+    """The server as the settings have it. `token_file` holds a secret for `token_header`; `authority` is a PEM file
+    with the authority that has signed the server's certificate, if the system does not know it."""
+
+    url: str
+    token_file: str | None = None
+    token_header: str = AUTHORIZATION
+    authority: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """The headers by which this client is let in. Raises `IndexAway`: the file with the token cannot be read."""
+        if self.token_file is None:
+            return {}
+        try:
+            token = read_file(Path(self.token_file).expanduser(), TOKEN_BYTES).decode().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise IndexAway(f"the token for the Chroma server cannot be read: {error}") from error
+        return {self.token_header: f"Bearer {token}" if self.token_header == AUTHORIZATION else token}
+
+
+class Collection:
+    """One collection. Only numbers and vectors are kept: metadata would double the time of a search."""
+
+    def __init__(self, upkeep: Any, searched: Any, guard: Callable[[], Any]) -> None:
+        self._upkeep = upkeep
+        self._searched = searched
+        self._guard = guard
+
+    def upsert(self, passages: PassageVectors) -> None:
+        """Add passages, or replace those with the same numbers."""
+        with self._guard():
+            self._upkeep.upsert(ids=[str(number) for number in passages.numbers], embeddings=passages.vectors)
+
+    def delete(self, numbers: Sequence[int]) -> None:
+        """Take passages out. Unknown numbers are passed over."""
+        for start in range(0, len(numbers), DELETED_AT_ONCE):
+            with self._guard():
+                self._upkeep.delete(ids=[str(number) for number in numbers[start : start + DELETED_AT_ONCE]])
+
+    def search(self, queries: Vectors, limit: int) -> list[list[tuple[int, float]]]:
+        """For each row of `queries` the nearest passages with their cosines, nearest first."""
+        with self._guard():
+            answer = self._searched.query(query_embeddings=queries, n_results=limit, include=["distances"])
+        return [
+            [(int(number), 1.0 - distance) for number, distance in zip(numbers, distances, strict=True)]
+            for numbers, distances in zip(answer["ids"], answer["distances"], strict=True)
+        ]
+
+    def numbers(self) -> list[int]:
+        """Every passage's number, in any order."""
+        with self._guard():
+            return [int(number) for number in self._upkeep.get(include=[])["ids"]]
+
+
+class ChromaVectors(SpaceVectors):
+    """The vectors of one file of records in a collection, and the newest ones beside it."""
+
+    def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
+        super().__init__(records, model, scale)
+        self._collection: Collection | None = None
+        self._last = 0
+        """All passages up to this number are in the collection."""
+        self._extent = (0, 0)
+        """That of the records when the collection last had what they have."""
+
+    @property
+    def ready(self) -> bool:
+        """True if all passages can be found."""
+        return self._collection is not None
+
+    @property
+    def is_behind(self) -> bool:
+        """True if the records have changed since the collection had what they have."""
+        return self._collection is None or self.records.extent(self.model) != self._extent
+
+    @property
+    def newest(self) -> int:
+        """The number of passages that are compared beside the collection."""
+        return len(self.records.passages(PassageFilter(self.model, after=self._last, vectors=False)).numbers)
+
+    def detach(self) -> None:
+        """Stop using the collection."""
+        self._collection = None
+
+    def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
+        collection = self._collection
+        if collection is None:
+            raise IndexAway("the vectors are not in Chroma yet")
+        if allowed is not None and len(allowed) <= FEW:
+            return _compared(self.of_memories(allowed), queries, limit)
+        newest = self.records.passages(PassageFilter(self.model, after=self._last))
+        beside = _compared(newest, queries, len(newest.numbers))
+        may_be_found = None if allowed is None else set(allowed)
+        depth = 2 * limit
+        while True:
+            try:
+                hits = collection.search(queries, depth)
+            except IndexLost:
+                self._collection = None  # words answer, until it was reached or made again, and compared
+                raise
+            seen = list({number for row in hits for number, _ in row})
+            known = self.records.passages(PassageFilter(numbers=seen, vectors=False))
+            owners = dict(zip(known.numbers, known.memories, strict=True))
+            found = []
+            for row, others in zip(hits, beside, strict=True):
+                best = dict(others)
+                for number, cosine in row:
+                    if (memory := owners.get(number)) is not None:
+                        best[memory] = max(cosine, best.get(memory, cosine))
+                allowed_ones = ((m, c) for m, c in best.items() if may_be_found is None or m in may_be_found)
+                found.append(dict(sorted(allowed_ones, key=lambda pair: -pair[1])[:limit]))
+            if depth >= DEEPEST or all(
+                len(row) < depth or len(each) == limit for row, each in zip(hits, found, strict=True)
+            ):
+                return found
+            depth = min(4 * depth, DEEPEST)
+
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        return self.records.passages(PassageFilter(self.model, memories))
+
+    def tend(self, opened: Callable[[str, int], Collection], dimensions: int, goes_on: Callable[[], bool]) -> None:
+        """Bring the collection, which `opened` returns, to what the records have, while it `goes_on`. Blocks for long.
+
+        Raises:
+            IndexLost: the collection has to be made anew.
+        """
+        extent = self.records.extent(self.model)
+        collection, is_ready = self._collection, self._collection is not None
+        if collection is None:
+            collection = opened(f"{self.records.name}.{self.model}", dimensions)
+        indexed, recorded = set(collection.numbers()), self.records.passage_numbers(self.model)
+        if not is_ready:
+            self._prove(collection, [number for number in recorded if number in indexed])
+        collection.delete(sorted(indexed.difference(recorded)))
+        missing = [number for number in recorded if number not in indexed]
+        size = MOVED_AT_ONCE if is_ready else FILLED_AT_ONCE
+        for start in range(0, len(missing), size):
+            if not goes_on():
+                return
+            batch = self.records.passages(PassageFilter(numbers=missing[start : start + size]))
+            if batch.numbers:
+                collection.upsert(batch)
+            if is_ready:
+                self._last = missing[start : start + size][-1]
+        self._last = recorded[-1] if recorded else 0
+        self._collection, self._extent = collection, extent
+
+    def _prove(self, collection: Collection, held: Sequence[int]) -> None:
+        """Raises `IndexLost` if a collection does not find what it lists: Chroma keeps the two apart."""
+        known = self.records.passages(PassageFilter(numbers=held[:: max(1, len(held) // PROBES)]))
+        nearest = collection.search(known.vectors, 1) if known.numbers else []
+        found = sum(row[0][1] >= ITSELF_COSINE for row in nearest if row)
+        if found * 2 < len(known.numbers):
+            raise IndexLost(f"{found} of {len(known.numbers)} passages are found again")
+
+
+def _compared(passages: PassageVectors, queries: Vectors, limit: int) -> list[Nearest]:
+    if not passages.numbers or not limit:
+        return [{} for _ in queries]
+    memories = np.asarray(passages.memories, dtype=np.int64)
+    return [first_memories(row, memories, limit) for row in queries @ passages.vectors.T]

@@ -1,0 +1,257 @@
+"""The vectors of one file of records under one model, as they are searched: all of them compared, in memory.
+
+The rows of the records are what is searched: before each search, what has come since the last one is read, and what has
+gone is dropped. Nobody has to tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.actors.store.records.contract import EmbeddedTexts, PassageFilter, PassageVectors, Vectors
+from remembrancer.memory.ranking import on_the_scale
+from remembrancer.protocol.work import CALIBRATED, CosineScale
+
+Nearest = dict[int, float]
+"""Memories with the cosine of the best passage of each, the nearest first."""
+
+READ_AT_ONCE: Final = 4096
+"""Passages that are read from the records in one question: 6 MB at 384 dimensions."""
+FLOAT_UP_TO: Final = 100_000
+"""Passages that are kept as float32; of more, each number takes two bytes."""
+UNIT: Final = 32_767
+"""The number 1 in fixed point. numpy makes float32 of it ten times as fast as of float16, and it is more precise."""
+BLOCK: Final = 512
+"""Rows in fixed point that are compared at once: they stay in the processor's cache."""
+BY_THEMSELVES: Final = 8
+"""The passages that may be found are compared alone if they are fewer than one in so many."""
+
+
+class SpaceVectors(ABC):
+    """The vectors of one file of records under one model. Methods block; they may be called from any thread."""
+
+    def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
+        self.records = records
+        self.model = model
+        self.scale = scale
+        """The scale of the model's cosines."""
+        self.used_at = time.monotonic()
+
+    @property
+    def ready(self) -> bool:
+        """True if all passages can be found."""
+        return True
+
+    def nearest(self, query: Vectors, limit: int, allowed: Sequence[int] | None = None) -> Nearest:
+        """The `limit` memories nearest to `query` (dimensions,), with cosines on the default model's scale.
+
+        `allowed` are the numbers of the memories that may be found (None: all). Raises `IndexLost`.
+        """
+        (found,) = self.nearest_each(query.reshape(1, -1), limit, allowed)
+        if self.scale == CALIBRATED:
+            return found
+        return {memory: on_the_scale(cosine, self.scale) for memory, cosine in found.items()}
+
+    @abstractmethod
+    def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
+        """As `nearest`, for each row of `queries` (n, dimensions; unit length), with the cosines as they are."""
+
+    @abstractmethod
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        """The passages of these memories."""
+
+
+class IndexLost(Exception):
+    """The index that has the vectors cannot be used."""
+
+
+class ExactVectors(SpaceVectors):
+    """Vectors in memory, read from the records at the first search."""
+
+    def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
+        super().__init__(records, model, scale)
+        self._lock = threading.Lock()
+        self._held = _Held.of_nothing()
+        self._commits = -1
+        """Those of the records when they were last asked."""
+        self._last_compared: tuple[_Held, Vectors, Vectors] | None = None
+        """A query and its cosines with what was held then: several searches of one recall have one vector."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of vectors in memory."""
+        return self._held.room.nbytes
+
+    @property
+    def count(self) -> int:
+        """The number of passages in memory."""
+        return self._held.count
+
+    def free(self) -> None:
+        """Give the memory back; the next search reads the vectors again."""
+        with self._lock:
+            self._held, self._commits = _Held.of_nothing(), -1
+            self._last_compared = None
+
+    def nearest_each(self, queries: Vectors, limit: int, allowed: Sequence[int] | None = None) -> list[Nearest]:
+        held = self._up_to_date()
+        if not held.count or not limit:
+            return [{} for _ in queries]
+        places = None if allowed is None else held.places_of(allowed)
+        memories = held.memories if places is None else held.memories[places]
+        if places is not None and len(places) * BY_THEMSELVES < held.count:
+            return [first_memories(row, memories, limit) for row in queries @ held.rows_at(places).T]
+        found = [self._compared(held, query) for query in queries] if len(queries) == 1 else held.compare(queries)
+        return [first_memories(row if places is None else row[places], memories, limit) for row in found]
+
+    def of_memories(self, memories: Sequence[int]) -> PassageVectors:
+        held = self._up_to_date()
+        return held.passages_at(held.places_of(memories))
+
+    def _compared(self, held: _Held, query: Vectors) -> Vectors:
+        last = self._last_compared
+        if last is not None and last[0] is held and np.array_equal(last[1], query):
+            return last[2]
+        cosines: Vectors = held.compare(query.reshape(1, -1))[0]
+        self._last_compared = (held, query, cosines)
+        return cosines
+
+    def _read(self, after: int) -> PassageVectors:
+        return self.records.passages(PassageFilter(self.model, after=after, limit=READ_AT_ONCE))
+
+    def _up_to_date(self) -> _Held:
+        """All passages that are in the records by now."""
+        with self._lock:
+            self.used_at = time.monotonic()
+            held, commits = self._held, self.records.commits
+            if commits == self._commits:
+                return held
+            present = self.records.extent(self.model)
+            if present != held.extent:
+                while (new := self._read(held.last)).numbers:
+                    held = held.with_more(new)
+                if held.extent != present:  # some have gone: each memory has a first passage, and numbers never return
+                    held = held.among(self.records.passage_numbers(self.model))
+            self._held, self._commits = held, commits
+            return held
+
+
+class _Held:
+    """Passages in memory: number, memory and ordinal of each (n, 3), and their vectors (n, dimensions). Unchangeable,
+    but for the room behind the last one, which the next one to grow out of this takes."""
+
+    def __init__(self, keys: NDArray[np.int64], room: NDArray[Any], count: int, openings: int) -> None:
+        self._keys = keys
+        self.room = room
+        self.count = count
+        self.openings = openings
+        """The number of first passages."""
+
+    @classmethod
+    def of_nothing(cls) -> _Held:
+        return cls(np.zeros((0, 3), dtype=np.int64), np.zeros((0, 0), dtype=np.float32), 0, 0)
+
+    @property
+    def last(self) -> int:
+        """The highest number of a passage, which is that of the last one."""
+        return int(self._keys[self.count - 1, 0]) if self.count else 0
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The number of memories, and the number of the last passage."""
+        return self.openings, self.last
+
+    @property
+    def memories(self) -> NDArray[np.int64]:
+        """The memory of each passage."""
+        return self._keys[: self.count, 1]
+
+    def with_more(self, new: PassageVectors) -> _Held:
+        """These passages and newer ones behind them."""
+        count, needed = self.count, self.count + len(new.numbers)
+        keys, room = self._keys, self.room
+        kind = np.int16 if needed > FLOAT_UP_TO else np.float32
+        if needed > len(room) or room.dtype != kind:
+            size = needed if not count else max(needed, count + count // 2)
+            keys, room = np.empty((size, 3), dtype=np.int64), np.empty((size, new.vectors.shape[1]), dtype=kind)
+            keys[:count] = self._keys[:count]
+            if count:
+                room[:count] = self.room[:count] if self.room.dtype == kind else _fixed(self.room[:count])
+        keys[count:needed] = np.column_stack((new.numbers, new.memories, new.ordinals))
+        room[count:needed] = new.vectors if kind == np.float32 else _fixed(new.vectors)
+        return _Held(keys, room, needed, self.openings + new.ordinals.count(0))
+
+    def among(self, numbers: Sequence[int]) -> _Held:
+        """Those of the passages with these numbers."""
+        kept = np.flatnonzero(np.isin(self._keys[: self.count, 0], np.asarray(numbers, dtype=np.int64)))
+        keys = self._keys[kept]
+        return _Held(keys, self.room[kept], len(kept), int(np.count_nonzero(keys[:, 2] == 0)))
+
+    def compare(self, queries: Vectors) -> Vectors:
+        """The cosines of queries (n, dimensions) with all passages, (n, passages)."""
+        rows = self.room[: self.count]
+        if rows.dtype == np.float32:
+            compared: Vectors = queries @ rows.T
+            return compared
+        cosines: Vectors = np.empty((len(queries), self.count), dtype=np.float32)
+        block = np.empty((BLOCK, rows.shape[1]), dtype=np.float32)
+        for start in range(0, self.count, BLOCK):
+            part = rows[start : start + BLOCK]
+            np.copyto(block[: len(part)], part)
+            cosines[:, start : start + BLOCK] = queries @ block[: len(part)].T
+        cosines /= UNIT
+        return cosines
+
+    @cached_property
+    def _by_memory(self) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+        """The memories of the passages in their order, and the place of each passage."""
+        order = np.argsort(self.memories, kind="stable")
+        return self.memories[order], order
+
+    def places_of(self, memories: Sequence[int]) -> NDArray[np.intp]:
+        """The places of the passages of some memories, ascending."""
+        in_order, order = self._by_memory
+        wanted = np.unique(np.asarray(memories, dtype=np.int64))
+        first, after = np.searchsorted(in_order, wanted), np.searchsorted(in_order, wanted, side="right")
+        counts = after - first
+        before = np.cumsum(counts) - counts
+        return np.sort(order[np.repeat(first - before, counts) + np.arange(counts.sum())])
+
+    def rows_at(self, places: NDArray[np.intp]) -> Vectors:
+        """The vectors of the passages at some places."""
+        rows = self.room[places]
+        return rows if rows.dtype == np.float32 else (rows / np.float32(UNIT)).astype(np.float32)
+
+    def passages_at(self, places: NDArray[np.intp]) -> PassageVectors:
+        """The passages at some places."""
+        numbers, memories, ordinals = self._keys[places].T.tolist()
+        return PassageVectors(numbers, memories, ordinals, self.rows_at(places))
+
+
+def _fixed(vectors: Vectors) -> NDArray[np.int16]:
+    return np.rint(vectors * UNIT).astype(np.int16)
+
+
+def first_memories(cosines: Vectors, memories: NDArray[np.int64], limit: int) -> Nearest:
+    """The memories of the best passages, each once. Of equal passages those that came first stand first."""
+    looked_at = limit
+    while True:
+        places = np.arange(len(cosines))
+        if looked_at < len(cosines):  # to sort thousands for the sake of some takes longer than to compare them
+            places = np.flatnonzero(cosines >= np.partition(cosines, -looked_at)[-looked_at])
+        best = places[np.argsort(-cosines[places], kind="stable")]
+        found: Nearest = {}
+        for memory, cosine in zip(memories[best].tolist(), cosines[best].tolist(), strict=True):
+            if len(found) < limit:
+                found.setdefault(memory, cosine)
+        if len(found) == limit or len(places) == len(cosines):
+            return found
+        looked_at *= 4

@@ -1,0 +1,120 @@
+"""Memories that are nearly the same, and memories near some vectors: for links and for the consolidator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from remembrancer.actors.store.records.contract import (
+    EVERY,
+    NearDuplicate,
+    PassageFilter,
+    PassageVectors,
+    Records,
+    Vectors,
+)
+from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
+from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
+from remembrancer.protocol.consolidation import FindNear, NearFound
+from remembrancer.protocol.errors import InvalidInput
+
+LOOKED_AT: Final = 16
+"""Memories near one that are looked at: itself, and others."""
+EXACT_UP_TO: Final = 2000
+"""Memories that are all compared: to read so many vectors takes some milliseconds."""
+NEAR_PAGE: Final = 500
+SLACK: Final = 0.1
+"""Passages are searched, and their mean counts: it may be nearer than each of them."""
+LEAST_HITS: Final = 32
+
+
+def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
+    """The memories that are nearly the same as those whose first passages are among these; and all that are near them,
+    with the cosines of their nearest passages, on the default model's scale. Raises `IndexLost`.
+
+    A memory is compared by its first passage: two that begin alike and differ later are nearly the same as well.
+    """
+    own = [place for place, ordinal in enumerate(passages.ordinals) if ordinal == 0]
+    if not own:
+        return [], []
+    rows = passages.vectors[own]
+    found = vectors.nearest_each(rows, LOOKED_AT)
+    alike = {memory for near in found for memory, cosine in near.items() if cosine >= NEAR_DUPLICATE_COSINE}
+    others = vectors.of_memories(sorted(alike))
+    openings = {
+        memory: place
+        for place, (memory, ordinal) in enumerate(zip(others.memories, others.ordinals, strict=True))
+        if ordinal == 0
+    }
+    links, pairs = [], []
+    for place, row, near in zip(own, rows, found, strict=True):
+        memory, passage = passages.memories[place], passages.numbers[place]
+        for other, cosine in near.items():
+            if other == memory:
+                continue
+            later, earlier = max(memory, other), min(memory, other)
+            pairs.append(NearDuplicate(later, earlier, on_the_scale(cosine, vectors.scale), (passage,)))
+            if other in openings and (same := float(row @ others.vectors[openings[other]])) >= NEAR_DUPLICATE_COSINE:
+                links.append(NearDuplicate(later, earlier, same, (passage, others.numbers[openings[other]])))
+    return links, pairs
+
+
+def find_near(records: Records, vectors: SpaceVectors | None, model: str, request: FindNear) -> NearFound:
+    """The answer to `request`. Blocks for as long as it takes to read the vectors, or to search them.
+
+    Where few memories are eligible, or the vectors (None: they are not there now) cannot be searched, all of them are
+    compared; else those that a search finds. Cosines are between the rows and the normalised means of the memories'
+    passages.
+
+    Raises:
+        InvalidInput: the vectors are no rows of the same length as the model's.
+    """
+    if not request.rows:
+        return NearFound(())
+    queries = _rows_of(request)
+    numbers: Sequence[int] = records.matching(request, EVERY) or ()
+    if vectors is not None and len(numbers) > EXACT_UP_TO:
+        try:
+            near = vectors.nearest_each(queries, max(LEAST_HITS, 4 * request.limit), numbers)
+        except IndexLost:
+            pass  # then all are compared
+        else:
+            least = request.min_cosine - SLACK
+            numbers = sorted({memory for found in near for memory, cosine in found.items() if cosine >= least})
+    best = _nearest(records, model, queries, numbers, request)
+    numbers = sorted({number for row in best for number, _ in row})
+    materials = {each.number: each for each in records.materials(numbers).memories}
+    return NearFound(
+        tuple(tuple((materials[number], cosine) for number, cosine in row if number in materials) for row in best)
+    )
+
+
+def _rows_of(request: FindNear) -> Vectors:
+    if len(request.vectors) % (4 * request.rows):
+        raise InvalidInput(f"{len(request.vectors)} bytes are not {request.rows} vectors", field="vectors")
+    rows = np.frombuffer(request.vectors, dtype="<f4").reshape(request.rows, -1)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def _nearest(
+    records: Records, model: str, queries: Vectors, numbers: Sequence[int], request: FindNear
+) -> list[list[tuple[int, float]]]:
+    """For each row the numbers of its nearest memories with their cosines. A page of vectors at a time."""
+    best: list[list[tuple[int, float]]] = [[] for _ in queries]
+    for start in range(0, len(numbers), NEAR_PAGE):
+        memories, means = mean_vectors(records.passages(PassageFilter(model, numbers[start : start + NEAR_PAGE])))
+        if not memories:
+            continue
+        if means.shape[1] != queries.shape[1]:
+            raise InvalidInput(
+                f"the vectors have {queries.shape[1]} dimensions, and the model's {means.shape[1]}", field="vectors"
+            )
+        for row, cosines in enumerate(queries @ means.T):
+            near = np.flatnonzero(cosines >= request.min_cosine)
+            together = [*best[row], *((memories[place], float(cosines[place])) for place in near)]
+            best[row] = sorted(together, key=lambda pair: (-pair[1], pair[0]))[: request.limit]
+    return best

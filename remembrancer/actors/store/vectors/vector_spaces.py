@@ -1,0 +1,386 @@
+"""The vectors of all open files under each model: searched in memory; those of large files in Chroma, if it is there.
+
+Beside the searches, on a thread of its own, near-duplicates are looked for, Chroma is kept up to date, and vectors that
+nobody searches are freed. Whatever becomes of Chroma, the records are untouched and keyword search goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+import anyio
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.records.contract import (
+    EmbeddedTexts,
+    NearDuplicate,
+    PassageFilter,
+    PassageVectors,
+    Records,
+)
+from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, IndexAway, Server
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
+from remembrancer.actors.store.vectors.near_duplicates import compared
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
+
+if TYPE_CHECKING:
+    from remembrancer.actors.store.vectors.chroma import Chroma
+
+CHECK_INTERVAL_S: Final = 2.0
+"""The time between two looks at Chroma, and at near-duplicates that wait: a deleted folder is noticed so soon."""
+IDLE_S: Final = 600.0
+"""Vectors that nobody has searched for so long are freed."""
+MOST_BYTES: Final = 512 * 1024 * 1024
+"""Vectors in memory: beyond that, those that were searched longest ago are freed. What is being searched stays."""
+COMPARED_AT_ONCE: Final = 64
+"""Passages that are compared at once, and after how many it is noted how far comparing has come: a crash has them
+compared again."""
+FEW: Final = 8
+"""So few memories are compared at once, whatever else there is to do: their session goes on, and may be told."""
+MANY: Final = FEW + 1
+NEWEST: Final = 1024
+"""Passages that are compared beside a collection while there is something better to do than to move them into it."""
+REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
+"""Before Chroma is tried again that was away or damaged, by how often it was; the last one stays."""
+NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install remembrancer[chroma]"
+
+T = TypeVar("T")
+Judge = Callable[[Records, Sequence[NearDuplicate]], list[NearDuplicate]]
+logger = logging.getLogger(__name__)
+
+
+class VectorSpaces:
+    """Belongs to one event loop. `busy` says whether there is something better to do than upkeep. `judge` gives
+    the links that memories near each other are to have besides those between near-duplicates.
+
+    A file of more than `exact_up_to` passages has its vectors in Chroma, if that is installed: in `folder`, or on a
+    server.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        committer: Committer,
+        *,
+        exact_up_to: int,
+        busy: Callable[[], bool],
+        judge: Judge = lambda records, pairs: [],
+        server: Server | None = None,
+        with_chroma: bool | None = None,
+    ) -> None:
+        self._folder = folder
+        self._committer = committer
+        self._exact_up_to = exact_up_to
+        self._busy = busy
+        self._judge = judge
+        self._server = server
+        self._with_chroma = is_chroma_installed() if with_chroma is None else with_chroma
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vectors")
+        self._models: dict[str, ModelIdentity] = {}
+        self._active: str | None = None
+        self._scales: dict[str, CosineScale] = {}
+        self._files: dict[tuple[str, str], SpaceVectors] = {}
+        """By file and model."""
+        self._compared: dict[str, int] = {}
+        """By file, up to which passage of the active model near-duplicates have been looked for."""
+        self._noted: dict[str, int] = {}
+        """And what the records know of it."""
+        self._uncompared: dict[str, int] = {}
+        """The files that may have passages beyond that, and of how many memories at most."""
+        self._chroma: Chroma | None = None
+        self._times_away = 0
+        self._reach_at = 0.0
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.error: str | None = None if server is None or self._with_chroma else NOT_INSTALLED
+
+    def is_whole(self, model: str | None) -> bool:
+        """True if every open file can be searched whole by that model's vectors."""
+        return all(file.ready for file in self._files.values() if file.model == model)
+
+    def searchable(self, name: str, model: str | None = None) -> SpaceVectors | None:
+        """The vectors of a file (None: of the active model), when all of them can be found."""
+        file = self._files.get((name, model or self._active or ""))
+        return file if file is not None and file.ready else None
+
+    def adopt(self, records: EmbeddedTexts) -> None:
+        """Search this file too."""
+        for key in self._models:
+            if (records.name, key) not in self._files:
+                try:
+                    self._files[records.name, key] = self._begun(records, key)
+                except RemembrancerError as error:
+                    logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
+        self.note_kept(records.name)
+
+    def note_kept(self, name: str, count: int = MANY) -> None:
+        """New vectors of so many memories are in a file's records: what is near these may be found."""
+        self._uncompared[name] = self._uncompared.get(name, 0) + count
+        self._wake.set()
+
+    def note_scale(self, model: str, scale: CosineScale, *, keeps: bool = False) -> None:
+        """Keep the scale of a model's cosines, as a worker that has the model found it. `keeps`: one that is known
+        counts more."""
+        if keeps:
+            scale = self._scales.get(model, scale)
+        self._scales[model] = scale
+        for file in self._files.values():
+            if file.model == model:
+                file.scale = scale
+
+    def use_models(
+        self, models: Sequence[ModelIdentity], active: ModelIdentity | None, files: Sequence[EmbeddedTexts]
+    ) -> None:
+        """Keep the vectors of these models searchable. By those of the active one near-duplicates are looked for."""
+        self._models = {model.key: model for model in models}
+        if self._active != (active.key if active else None):
+            self._active = active.key if active else None
+            self._compared.clear()
+            self._noted.clear()
+        self._files = {place: file for place, file in self._files.items() if file.model in self._models}
+        for records in files:
+            self.adopt(records)
+        self._wake.set()
+
+    def forget(self, name: str) -> None:
+        """This file is not to be searched any more: it is gone, or is another one from now on."""
+        self._files = {place: file for place, file in self._files.items() if place[0] != name}
+        self._compared.pop(name, None)
+        self._noted.pop(name, None)
+
+    def nudge(self) -> None:
+        """Something may have changed: look."""
+        self._wake.set()
+
+    async def check_now(self, name: str, memory: int, threads: Executor) -> None:
+        """Look for near-duplicates of one memory at once, and note them in the records.
+
+        On other `threads` than the upkeep's own, which may be at something that takes long.
+        """
+        file = self.searchable(name)
+        if file is None or not file.records.links_duplicates:
+            return
+
+        def own() -> PassageVectors:
+            return file.records.passages(PassageFilter(file.model, [memory]))
+
+        with contextlib.suppress(IndexLost):  # then it is compared once they can be searched again
+            await self._link(file, own, threads)
+
+    async def run(self) -> None:
+        """Compare, free, tend Chroma; until cancelled or closed."""
+        with contextlib.suppress(_Closed):
+            await self._go_on()
+
+    async def _go_on(self) -> None:
+        while not self._closing:
+            self._wake.clear()
+            await self._compare_some()
+            if self._with_chroma:
+                await self._tend()
+            elif self._server is None and self._folder.exists():  # of Chroma, which is not installed any more
+                await self._on_thread(partial(shutil.rmtree, self._folder, ignore_errors=True))
+            self.free_idle()
+            in_chroma = any(isinstance(each, ChromaVectors) for each in self._files.values())
+            is_waiting = in_chroma or self._uncompared or self.error
+            with anyio.move_on_after(CHECK_INTERVAL_S if is_waiting else IDLE_S / 10):
+                await self._wake.wait()
+
+    def free_idle(self, idle_s: float = IDLE_S, most_bytes: int = MOST_BYTES) -> None:
+        """Free vectors that nobody has searched for so long, and of more than so many bytes those searched first."""
+        exact = (file for file in self._files.values() if isinstance(file, ExactVectors))
+        now, total = time.monotonic(), 0
+        for place, file in enumerate(sorted(exact, key=lambda file: -file.used_at)):
+            total += file.size_bytes
+            if file.size_bytes and (now - file.used_at >= idle_s or (place and total > most_bytes)):
+                file.free()
+
+    async def note_compared(self) -> None:
+        """Let the next start know what has been compared."""
+        for name in list(self._compared):
+            await self._note_compared(name, 1)
+
+    async def aclose(self) -> None:
+        """Stop, and close Chroma. May be called twice."""
+        if self._closing:
+            return
+        self._closing = True
+        self._wake.set()
+        self._files = {}
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._close_chroma)
+        self._thread.shutdown(wait=False)
+
+    # --- Near-duplicates.
+
+    async def _compare_some(self) -> None:
+        for name, count in list(self._uncompared.items()):
+            if count > FEW and self._busy():
+                continue
+            file = self.searchable(name)
+            self._uncompared.pop(name, None)
+            if file is None or not file.records.links_duplicates:
+                continue
+            try:
+                if await self._compare(file):
+                    self.note_kept(name)
+            except (RemembrancerError, IndexLost) as error:
+                logger.warning("a file waits", extra={"file": name, "reason": str(error)})
+                self._uncompared[name] = MANY
+
+    async def _compare(self, file: SpaceVectors) -> bool:
+        """Look for near-duplicates among the next passages that were not compared yet. True if there may be more."""
+        name, records = file.records.name, file.records
+        if name not in self._compared:
+            self._noted[name] = self._compared[name] = await self._on_thread(partial(records.compared, file.model))
+        after = self._compared[name]
+
+        def fresh() -> PassageVectors:
+            return records.passages(PassageFilter(file.model, after=after, limit=COMPARED_AT_ONCE))
+
+        if self._closing:
+            raise _Closed
+        numbers = await self._link(file, fresh, self._thread)
+        if numbers:
+            self._compared[name] = numbers[-1]
+            await self._note_compared(name, COMPARED_AT_ONCE)
+        return len(numbers) == COMPARED_AT_ONCE
+
+    async def _link(self, file: SpaceVectors, read: Callable[[], PassageVectors], threads: Executor) -> list[int]:
+        """Note the near-duplicates of what `read` returns. Returns the numbers of these passages."""
+
+        def look() -> tuple[PassageVectors, list[NearDuplicate]]:
+            passages = read()
+            links, pairs = compared(file, passages)
+            return passages, links + self._judge(cast(Records, file.records), pairs)  # only records keep links
+
+        passages, links = await asyncio.get_running_loop().run_in_executor(threads, look)
+        if links:
+            await self._committer.run(file.records.name, lambda: file.records.link_similar(links))
+        return passages.numbers
+
+    async def _note_compared(self, name: str, least: int) -> None:
+        """Keep in the records how far comparing has come, if that is at least so many passages further."""
+        file, compared = self._files.get((name, self._active or "")), self._compared.get(name, 0)
+        if file is not None and compared - self._noted.get(name, compared) >= least:
+            await self._committer.run(name, partial(file.records.note_compared, file.model, compared))
+            self._noted[name] = compared
+
+    # --- Chroma.
+
+    def _begun(self, records: EmbeddedTexts, model: str) -> SpaceVectors:
+        scale = self._scales.get(model, CALIBRATED)
+        if self._with_chroma and records.extent(model)[0] > self._exact_up_to:
+            return ChromaVectors(records, model, scale)
+        return ExactVectors(records, model, scale)
+
+    async def _tend(self) -> None:
+        """Keep Chroma up to date."""
+        if time.monotonic() < self._reach_at:
+            return
+        try:
+            for place, file in list(self._files.items()):
+                if self._files.get(place) is not file:
+                    continue
+                try:
+                    await self._tend_file(place, file)
+                except RemembrancerError as error:
+                    logger.warning("a file waits", extra={"file": place[0], "reason": error.message})
+            await self._on_thread(self._drop_left)
+        except (IndexLost, OSError) as error:
+            logger.warning("the vectors of large files cannot be searched", extra={"reason": str(error)})
+            self.error = str(error)
+            self._reach_at = time.monotonic() + REACH_AGAIN_S[min(self._times_away, len(REACH_AGAIN_S) - 1)]
+            self._times_away += 1
+            await self._on_thread(partial(self._give_up, error))
+        else:
+            self.error, self._times_away = None, 0
+
+    async def _tend_file(self, place: tuple[str, str], file: SpaceVectors) -> None:
+        if isinstance(file, ExactVectors):
+            if max(file.count, file.records.extent(file.model)[0]) <= self._exact_up_to:
+                return
+            file = ChromaVectors(file.records, file.model, file.scale)
+        assert isinstance(file, ChromaVectors)
+        await self._on_thread(partial(self._move, file))
+        if self._files.get(place) is not None and file.ready:
+            file.scale = self._scales.get(file.model, CALIBRATED)
+            self._files[place] = file
+
+    def _move(self, file: ChromaVectors) -> None:
+        """Bring a file's collection to what the records have. On the upkeep's thread. Raises `IndexLost`."""
+        if self._chroma is not None and not self._chroma.is_intact():
+            raise IndexLost("the folder of Chroma has vanished")
+        if not file.ready or (file.is_behind and (not self._busy() or file.newest > NEWEST)):
+            model = self._models.get(file.model)
+            if model is not None:
+                file.tend(self._opened().collection, model.dimensions, lambda: not self._closing)
+
+    def _opened(self) -> Chroma:
+        """Raises `IndexAway`."""
+        if self._chroma is None:
+            from remembrancer.actors.store.vectors.chroma import Chroma  # half a second of imports: not on the loop
+
+            self._chroma = Chroma(self._folder, self._server)
+            logger.info("Chroma is open")
+        return self._chroma
+
+    def _drop_left(self) -> None:
+        """Delete the collections of models that are not needed any more and of files that are searched in memory now:
+        nothing erased may stay there. On the upkeep's thread. Raises `IndexLost`."""
+        in_chroma = {
+            f"{file.records.name}.{file.model}" for file in self._files.values() if not isinstance(file, ExactVectors)
+        }
+        open_files = {name for name, _ in self._files}
+        if not in_chroma and self._chroma is None and not self._folder.exists():
+            return
+        chroma = self._opened()
+        for name in chroma.names():
+            if name not in in_chroma and any(name.startswith(f"{each}.") for each in open_files):
+                chroma.delete(name)
+        if not in_chroma and self._server is None and not chroma.names():
+            self._close_chroma()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _give_up(self, error: Exception) -> None:
+        """Do without Chroma until it is tried again. What a server holds is not thrown away because a line was cut."""
+        for file in self._files.values():
+            if isinstance(file, ChromaVectors):
+                file.detach()
+        if isinstance(error, IndexAway):
+            self._close_chroma()
+        elif self._chroma is not None:
+            try:
+                self._chroma.reset()
+            except (IndexLost, OSError) as reason:
+                logger.warning("Chroma cannot be made again yet", extra={"reason": repr(reason)})
+                self._close_chroma()
+
+    def _close_chroma(self) -> None:
+        chroma, self._chroma = self._chroma, None
+        if chroma is not None:
+            chroma.close()
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        if self._closing:
+            raise _Closed
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+class _Closed(Exception):
+    """Nothing more is done beside the searches."""
+
+
+def is_chroma_installed() -> bool:
+    """True if the extra `chroma` is there."""
+    return importlib.util.find_spec("chromadb") is not None

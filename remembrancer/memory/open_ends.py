@@ -1,0 +1,59 @@
+"""Lists of open ends: a text such as "Next: a; b; c" is three of them. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_HEADINGS: Final = (
+    *(
+        r"next(?: steps?| up)?",
+        r"open(?: ends?| points?| questions?| tasks?)?",
+        r"still (?:open|to do)",
+        r"to[- ]?dos?",
+    ),
+    *(r"to[- ]?dos?", r"als nächstes", r"nächste schritte", r"(?:noch )?offen", r"(?:noch )?zu tun"),
+    *(
+        r"à faire",
+        r"reste à faire",
+        r"prochaines? étapes?",
+        r"pendientes?",
+        r"por hacer",
+        r"(?:próximos|siguientes) pasos",
+    ),
+)
+_HEADING: Final = re.compile(rf"\s*(?:{'|'.join(_HEADINGS)})\s*(?:\((?P<about>[^()]*)\)\s*)?:\s*", re.IGNORECASE)
+_ITEM: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-*•–]|\(?\d{1,2}[.)])[ \t]+")
+"""The mark of an item that begins a line."""
+_NUMBER: Final = re.compile(r"(?:^|\s)\(\d{1,2}\)\s")
+"""The mark of an item within a line."""
+
+
+def is_list_of_open_ends(text: str) -> bool:
+    """True if a text says by its first words that open ends follow."""
+    return _HEADING.match(text) is not None
+
+
+def open_ends_in(text: str) -> tuple[str, ...]:
+    """The open ends that a text lists, each with what the heading says of all of them in brackets.
+
+    Items are marked by dashes or numbers. Without marks, semicolons part them, if a heading says that they are open
+    ends. A text that is no list is one open end, as it stands.
+    """
+    heading = _HEADING.match(text)
+    rest = text[heading.end() :] if heading else text
+    parts = _marked(rest) or (rest.split(";") if heading else [])
+    items = [stripped for part in parts if (stripped := " ".join(part.split()).rstrip(" ;."))]
+    if len(items) < 2:
+        return (text,)
+    about = heading["about"] if heading else None
+    return tuple(f"{item} ({about})" if about else item for item in items)
+
+
+def _marked(text: str) -> list[str]:
+    """The items of a text that begins with the mark of one and has others; none of any other text."""
+    for mark in (_ITEM, _NUMBER):
+        before, *items = mark.split(text)
+        if len(items) > 1 and not before:
+            return items
+    return []

@@ -1,0 +1,199 @@
+"""The upkeep of vectors: large files move to Chroma, near-duplicates are found, memory is freed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.records.contract import EmbeddedMemory
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.vectors import vector_spaces
+from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Server
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
+from remembrancer.actors.store.vectors.vector_spaces import NOT_INSTALLED, VectorSpaces
+from remembrancer.protocol.work import Passage
+from tests.actors.store_process import IDENTITY, vector_of
+from tests.contracts.records_factories import near_duplicates
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+from tests.patience import PATIENCE_S, until
+
+pytestmark = pytest.mark.anyio
+Tended = Callable[[SqliteRecords, int], AbstractAsyncContextManager[VectorSpaces]]
+TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in the harbour by the mole today")
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[SqliteRecords]:
+    opened = SqliteRecords(tmp_path / "memory.db", PROJECT.id, lambda: REQUESTED_AT)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
+    """Makes the vectors of one file, with Chroma from so many passages on."""
+    committer = Committer()
+
+    @asynccontextmanager
+    async def manage(records: SqliteRecords, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
+        spaces = VectorSpaces(tmp_path / "vectors", committer, exact_up_to=exact_up_to, busy=lambda: False)
+        spaces.use_models([IDENTITY], IDENTITY, [records])
+        running = asyncio.ensure_future(spaces.run())
+        try:
+            yield spaces
+        finally:
+            await spaces.note_compared()
+            await spaces.aclose()
+            await running
+
+    yield manage
+    committer.close()
+
+
+def embed(records: SqliteRecords, texts: list[str]) -> list[int]:
+    """Store memories with their vectors; their numbers."""
+    outcomes = records.apply([store_operation(text, text) for text in texts])
+    numbers = [outcome.to_embed or 0 for outcome in outcomes]
+    records.save_embeddings(
+        IDENTITY.key,
+        [
+            EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), vector_of(text)[None])
+            for number, text in zip(numbers, texts, strict=True)
+        ],
+    )
+    return numbers
+
+
+def chronicle(first: int, count: int) -> list[str]:
+    return [f"word{number} of the chronicle" for number in range(first, first + count)]
+
+
+def finds(spaces: VectorSpaces, records: SqliteRecords, texts: list[str]) -> bool:
+    """True if each memory is the nearest to its own text, by a file that is whole."""
+    vectors = spaces.searchable(records.name)
+    return vectors is not None and all(
+        list(vectors.nearest(vector_of(text), 1)) == [records.number_of(memory_id_of(store_operation(text, "")))]
+        for text in texts
+    )
+
+
+def is_in(kind: type, spaces: VectorSpaces, records: SqliteRecords) -> bool:
+    return isinstance(spaces.searchable(records.name), kind)
+
+
+async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
+    tmp_path: Path, records: SqliteRecords, tended: Tended
+) -> None:
+    on_disk = tmp_path / "vectors" / "chroma.sqlite3"
+    embed(records, chronicle(0, 20))
+    async with tended(records, 20) as spaces:
+        assert finds(spaces, records, chronicle(0, 20))
+        assert not on_disk.exists()
+        embed(records, chronicle(20, 1))
+        assert finds(spaces, records, chronicle(20, 1)), "before it has moved"
+        spaces.note_kept(records.name)
+        await until(lambda: is_in(ChromaVectors, spaces, records))
+        assert finds(spaces, records, chronicle(0, 21))
+    async with tended(records, 20) as spaces:
+        await until(lambda: finds(spaces, records, chronicle(0, 21)))
+        assert is_in(ChromaVectors, spaces, records), "which is compared at a start, and not made anew"
+    async with tended(records, 1000) as spaces:
+        assert is_in(ExactVectors, spaces, records)
+        assert finds(spaces, records, chronicle(0, 21))
+        await until(lambda: not on_disk.parent.exists())
+
+
+async def test_what_a_chroma_has_left_that_is_not_installed_any_more_is_deleted(
+    tmp_path: Path, records: SqliteRecords, tended: Tended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_spaces, "is_chroma_installed", lambda: False)
+    left = tmp_path / "vectors"
+    left.mkdir()
+    (left / "chroma.sqlite3").write_bytes(b"of release 0.2.0")
+    embed(records, chronicle(0, 3))
+    async with tended(records, 0) as spaces:
+        await until(lambda: not left.exists())
+        assert finds(spaces, records, chronicle(0, 3)), "however many there are"
+
+
+async def test_a_server_without_chroma_is_said_and_vectors_are_searched_in_memory(
+    tmp_path: Path, records: SqliteRecords
+) -> None:
+    committer = Committer()
+    spaces = VectorSpaces(
+        tmp_path / "vectors", committer, exact_up_to=0, busy=lambda: False, server=Server("x"), with_chroma=False
+    )
+    embed(records, chronicle(0, 3))
+    spaces.use_models([IDENTITY], IDENTITY, [records])
+    assert spaces.error == NOT_INSTALLED
+    assert finds(spaces, records, chronicle(0, 3))
+    await spaces.aclose()
+    committer.close()
+
+
+async def test_near_duplicates_are_found_while_upkeep_takes_long(records: SqliteRecords, tended: Tended) -> None:
+    started, may_go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def take_long() -> None:
+        loop.call_soon_threadsafe(started.set)
+        may_go_on.wait()
+
+    async with tended(records, 1000) as spaces:
+        waiting = asyncio.ensure_future(spaces._on_thread(take_long))
+        try:
+            with anyio.fail_after(PATIENCE_S), ThreadPoolExecutor(1) as threads:
+                await started.wait()
+                numbers = embed(records, list(TEXTS))
+                await spaces.check_now(records.name, numbers[1], threads)
+            first = memory_id_of(store_operation(TEXTS[0], ""))
+            assert near_duplicates(records, numbers[1], SESSION) == (first,)
+        finally:
+            may_go_on.set()
+            await waiting
+
+
+async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_after_an_orderly_stop(
+    records: SqliteRecords, tended: Tended
+) -> None:
+    numbers = embed(records, [*chronicle(0, 100), *TEXTS])
+    last = records.extent(IDENTITY.key)[1]
+    async with tended(records, 1000) as spaces:
+        await until(lambda: spaces._compared.get(records.name) == last)
+        first = memory_id_of(store_operation(TEXTS[0], ""))
+        assert near_duplicates(records, numbers[-1], SESSION) == (first,)
+    assert records.compared(IDENTITY.key) == last
+
+
+async def test_vectors_are_freed_when_nobody_searches_or_when_they_are_too_many(
+    tmp_path: Path, records: SqliteRecords, tended: Tended
+) -> None:
+    other = SqliteRecords(tmp_path / "other.db", "p_other", lambda: REQUESTED_AT)
+    for each in (records, other):
+        embed(each, chronicle(0, 10))
+    async with tended(records, 1000) as spaces:
+        spaces.adopt(other)
+
+        def held() -> list[bool]:
+            found = [spaces.searchable(each.name) for each in (records, other)]
+            return [isinstance(each, ExactVectors) and each.size_bytes > 0 for each in found]
+
+        assert finds(spaces, records, chronicle(0, 10))
+        assert finds(spaces, other, chronicle(0, 10))
+        spaces.free_idle()
+        assert held() == [True, True]
+        spaces.free_idle(most_bytes=1)
+        assert held() == [False, True], "what was searched last stays"
+        spaces.free_idle(idle_s=0)
+        assert held() == [False, False]
+        assert finds(spaces, other, chronicle(0, 10))
+    other.close()

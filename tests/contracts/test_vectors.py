@@ -1,0 +1,472 @@
+"""The promises of every search by vectors: in memory, and in Chroma."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageFilter, PassageVectors, Records, Vectors
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.vectors import exact_vectors
+from remembrancer.actors.store.vectors.chroma import Chroma
+from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors
+from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
+from remembrancer.actors.store.vectors.near_duplicates import compared
+from remembrancer.memory.ranking import on_the_scale
+from remembrancer.protocol.work import CosineScale, Passage
+from remembrancer.protocol.writes import EraseMemory, UpdateMemory
+from tests.contracts.records_factories import SqliteFactory, texts_of
+from tests.operations import change_operation, memory_id_of, store_operation
+
+DIMENSIONS = 16
+MODEL = f"small.int8.0123456789ab.{DIMENSIONS}"
+NAME = f"p_0123456789ab.{MODEL}"
+
+
+def unit(count: int, seed: int = 1) -> Vectors:
+    """Random directions, (count, DIMENSIONS)."""
+    rows = np.random.default_rng(seed).standard_normal((count, DIMENSIONS)).astype(np.float32)
+    scaled: Vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return scaled
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "vectors"
+
+
+@pytest.fixture
+def chroma(folder: Path) -> Iterator[Chroma]:
+    opened = Chroma(folder)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Iterator[Records]:
+    factory = SqliteFactory(tmp_path)
+    yield factory.open()
+    factory.close()
+
+
+class Library:
+    """Memories with their vectors in real records, and a search over them; `tend` brings it up to date if it must."""
+
+    def __init__(self, records: Records, vectors: SpaceVectors, tend: Callable[[], object]) -> None:
+        self.records = records
+        self.vectors = vectors
+        self.tend = tend
+        self.count = 0
+
+    def add(self, vectors: Vectors) -> int:
+        """Store a memory with one passage for each row; its number."""
+        (number,) = self.add_each([vectors])
+        return number
+
+    def add_each(self, vectors: Sequence[Vectors]) -> list[int]:
+        """Store a memory for each of these, with a passage for each row; their numbers."""
+        first = self.count + 1
+        self.count += len(vectors)
+        operations = [store_operation(f"op{n}", f"memory {n}") for n in range(first, self.count + 1)]
+        numbers = [outcome.to_embed or 0 for outcome in self.records.apply(operations)]
+        self.save(numbers, vectors)
+        return numbers
+
+    def save(self, numbers: Sequence[int], vectors: Sequence[Vectors]) -> None:
+        """Keep vectors of memories."""
+        texts = texts_of(self.records, numbers)
+        made = [
+            EmbeddedMemory(number, digest_of(texts[number]), tuple(Passage(n, n + 1) for n in range(len(rows))), rows)
+            for number, rows in zip(numbers, vectors, strict=True)
+        ]
+        self.records.save_embeddings(MODEL, made)
+
+    def change(self, number: int, vectors: Vectors, text: str = "anew") -> None:
+        """Give a memory another text, and that its vectors."""
+        update = UpdateMemory(memory_id_of(store_operation(f"op{number}", "")), content=f"memory {number}: {text}")
+        self.records.apply([change_operation(f"change{number} {text}", update)])
+        self.save([number], [vectors])
+
+    def erase(self, number: int) -> None:
+        """Delete a memory for good."""
+        gone = EraseMemory(memory_id_of(store_operation(f"op{number}", "")))
+        self.records.apply([change_operation(f"erase{number}", gone)])
+
+    def rows(self) -> PassageVectors:
+        """All passages."""
+        return self.records.passages(PassageFilter(MODEL))
+
+
+@pytest.fixture(params=["exact", "chroma"])
+def library(request: pytest.FixtureRequest, records: Records) -> Library:
+    if request.param == "exact":
+        return Library(records, ExactVectors(records, MODEL), lambda: None)
+    opened = request.getfixturevalue("chroma")
+    vectors = ChromaVectors(records, MODEL)
+    vectors.tend(opened.collection, DIMENSIONS, lambda: True)
+    return Library(records, vectors, lambda: vectors.tend(opened.collection, DIMENSIONS, lambda: True))
+
+
+def expected(passages: PassageVectors, query: Vectors, limit: int) -> dict[int, float]:
+    """The nearest memories by a full sort."""
+    best: dict[int, float] = {}
+    if not passages.numbers:
+        return best
+    for memory, cosine in zip(passages.memories, (passages.vectors @ query).tolist(), strict=True):
+        best[memory] = max(cosine, best.get(memory, -1.0))
+    return dict(sorted(best.items(), key=lambda pair: -pair[1])[:limit])
+
+
+def assert_same(found: dict[int, float], wanted: dict[int, float]) -> None:
+    assert list(found) == list(wanted)
+    assert list(found.values()) == pytest.approx(list(wanted.values()), abs=1e-4)
+
+
+# Every search
+
+
+@pytest.mark.parametrize("tended", [False, True])
+def test_the_nearest_memories_come_first_each_once_with_its_best_passage(library: Library, tended: bool) -> None:
+    library.add_each([unit(1 + n % 3, seed=n) for n in range(40)])
+    if tended:
+        library.tend()
+    queries = unit(3, seed=99)
+    for query, found in zip(queries, library.vectors.nearest_each(queries, 10), strict=True):
+        assert_same(found, expected(library.rows(), query, 10))
+        assert_same(library.vectors.nearest(query, 10), found)
+
+
+def test_little_or_nothing_to_find_is_no_error(library: Library) -> None:
+    assert library.vectors.nearest_each(unit(2), 5) == [{}, {}]
+    assert library.vectors.nearest(unit(1)[0], 5, [1, 2]) == {}
+    number = library.add(unit(1))
+    assert [list(found) for found in library.vectors.nearest_each(unit(2), 500)] == [[number], [number]]
+    assert library.vectors.nearest(unit(1)[0], 5, []) == {}
+    assert library.vectors.of_memories([]).numbers == []
+
+
+@pytest.mark.parametrize("share", [1, 2, 20, 300])
+def test_only_what_is_allowed_is_found_however_little_that_is(library: Library, share: int) -> None:
+    numbers = library.add_each([unit(1, seed=n) for n in range(600)])
+    library.tend()
+    allowed = [*numbers[::share], 10**6]
+    query = unit(1, seed=700)[0]
+    passages = library.vectors.of_memories(allowed)
+    assert passages.memories == numbers[::share]
+    found = library.vectors.nearest(query, 20, allowed)
+    wanted = expected(passages, query, 20)
+    assert len(set(found) & set(wanted)) >= 0.95 * len(wanted), "HNSW may lack some"
+    if isinstance(library.vectors, ExactVectors):
+        assert_same(found, wanted)
+
+
+def test_what_was_changed_or_erased_is_not_found_any_more(library: Library) -> None:
+    vectors = unit(5)
+    numbers = library.add_each([vectors[place : place + 1] for place in range(4)])
+    for _ in range(2):  # as it was taken in, and after it was tended
+        assert next(iter(library.vectors.nearest(vectors[1], 1))) == numbers[1]
+        library.tend()
+    library.change(numbers[0], vectors[4:5])
+    library.erase(numbers[1])
+    for _ in range(2):
+        found = library.vectors.nearest(vectors[0], 10)
+        assert sorted(found) == [numbers[0], *numbers[2:]]
+        assert found[numbers[0]] == pytest.approx(float(vectors[4] @ vectors[0]), abs=1e-5)
+        assert numbers[1] not in library.vectors.nearest(vectors[1], 10)
+        assert sorted(library.vectors.of_memories(numbers).memories) == sorted(library.rows().memories)
+        library.tend()
+
+
+def test_one_that_takes_the_place_of_another_is_seen_though_as_many_are_there(library: Library) -> None:
+    vectors = unit(3)
+    first, second = library.add_each([vectors[:1], vectors[1:2]])
+    assert list(library.vectors.nearest(vectors[0], 1)) == [first]
+    library.erase(first)
+    third = library.add(vectors[2:3])
+    assert sorted(library.vectors.nearest(vectors[0], 5)) == [second, third]
+    library.erase(third)
+    assert list(library.vectors.nearest(vectors[2], 5)) == [second]
+
+
+def test_thousands_agree_with_a_full_sort_at_every_depth(library: Library) -> None:
+    numbers = library.add_each([row[None] for row in unit(3000)])
+    library.tend()
+    for number in numbers[::100]:
+        library.erase(number)
+    library.tend()
+    for depth in (1, 10, 50, 800, 3200):
+        for query in unit(3, seed=3):
+            found, wanted = library.vectors.nearest(query, depth), expected(library.rows(), query, depth)
+            if isinstance(library.vectors, ExactVectors):
+                assert_same(found, wanted)
+            # In a graph of near neighbours (HNSW) that lost some, one that is left may be out of reach.
+            assert 0.99 * len(wanted) <= len(found) <= len(wanted)
+            assert len(set(found) & set(wanted)) >= 0.95 * len(wanted)
+
+
+def test_cosines_are_told_on_the_scale_of_the_default_model(library: Library) -> None:
+    (number,) = library.add_each([unit(1)])
+    scale = library.vectors.scale = CosineScale(0.7, 0.1)
+    raw = library.vectors.nearest_each(unit(1, seed=2), 1)[0][number]
+    assert library.vectors.nearest(unit(1, seed=2)[0], 1)[number] == pytest.approx(on_the_scale(raw, scale))
+
+
+def test_near_duplicates_are_pairs_of_whole_memories(library: Library) -> None:
+    base, other = unit(2)
+    near = base + 0.05 * other
+    near = (near / np.linalg.norm(near)).astype(np.float32)
+    first, second, _ = library.add_each([base[None], np.vstack([near, other]), np.vstack([other, base])])
+    library.tend()
+    pairs = compared(library.vectors, library.rows())[0]
+    assert {pair[:2] for pair in pairs} == {(second, first)}
+    assert pairs[0].cosine == pytest.approx(float(base @ near), abs=1e-5)
+    assert compared(library.vectors, library.records.passages(PassageFilter(MODEL, [10**6]))) == ([], [])
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "change", "erase", "search", "free"]), st.integers(0, 7)), max_size=14
+)
+
+
+@given(steps)
+@settings(max_examples=40, deadline=None)
+def test_any_sequence_of_changes_leaves_what_the_records_have(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, int]]
+) -> None:
+    factory = SqliteFactory(tmp_path_factory.mktemp("records"))
+    records = factory.open()
+    vectors = ExactVectors(records, MODEL)
+    library = Library(records, vectors, lambda: None)
+    there: list[int] = []
+    for turn, (what, which) in enumerate(history):
+        match what:
+            case "add":
+                there.append(library.add(unit(1 + which % 3, seed=turn)))
+            case "change" if there:
+                library.change(there[which % len(there)], unit(1, seed=100 + turn), f"text {turn}")
+            case "erase" if there:
+                library.erase(there.pop(which % len(there)))
+            case "free":
+                vectors.free()
+            case _:
+                assert_same(vectors.nearest(unit(1, seed=7)[0], 3), expected(library.rows(), unit(1, seed=7)[0], 3))
+    query = unit(1, seed=7)[0]
+    assert_same(vectors.nearest(query, 20), expected(library.rows(), query, 20))
+    factory.close()
+
+
+# In memory
+
+
+@pytest.fixture
+def exact(records: Records) -> Library:
+    return Library(records, ExactVectors(records, MODEL), lambda: None)
+
+
+def test_vectors_that_were_freed_are_read_again(exact: Library) -> None:
+    vectors = exact.vectors
+    assert isinstance(vectors, ExactVectors)
+    exact.add_each([row[None] for row in unit(50)])
+    before = vectors.nearest(unit(1, seed=5)[0], 10)
+    assert vectors.size_bytes == 50 * DIMENSIONS * 4
+    vectors.free()
+    assert vectors.size_bytes == 0
+    assert vectors.nearest(unit(1, seed=5)[0], 10) == before
+
+
+def test_a_large_file_takes_half_the_memory_and_finds_the_same(exact: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = exact.vectors
+    assert isinstance(vectors, ExactVectors)
+    exact.add_each([row[None] for row in unit(1300)])
+    vectors.nearest(unit(1)[0], 1)
+    as_floats = vectors.size_bytes
+    monkeypatch.setattr(exact_vectors, "FLOAT_UP_TO", 1000)
+    exact.add_each([row[None] for row in unit(700, seed=2)])
+    some = exact.rows().memories[::200]
+    of_some = exact.records.passages(PassageFilter(MODEL, some))
+    for query in unit(5, seed=3):
+        assert_same(vectors.nearest(query, 20), expected(exact.rows(), query, 20))
+        assert_same(vectors.nearest(query, 9, some), expected(of_some, query, 9))
+    assert vectors.size_bytes <= as_floats
+    assert np.allclose(vectors.of_memories([7]).vectors, unit(1300)[6], atol=1e-4)
+
+
+def test_memories_are_picked_by_numbers_of_any_size(exact: Library) -> None:
+    numbers = exact.add_each([unit(2), unit(1)])
+    large = 1_795_334_768_604  # files number their chunks by the clock
+    assert exact.vectors.of_memories([large, *numbers]).memories == [numbers[0], numbers[0], numbers[1]]
+    assert exact.vectors.of_memories([large]).numbers == []
+
+
+@given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 5))
+def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limit: int, distinct: int) -> None:
+    vectors = unit(distinct)[np.arange(count) % distinct]
+    cosines = vectors @ unit(1, seed=4)[0]
+    found = exact_vectors.first_memories(cosines, np.arange(1, count + 1), limit)
+    assert list(found) == [int(place) + 1 for place in np.argsort(-cosines, kind="stable")[:limit]]
+
+
+# In Chroma
+
+
+def tended(records: Records, chroma: Chroma) -> ChromaVectors:
+    vectors = ChromaVectors(records, MODEL)
+    vectors.tend(chroma.collection, DIMENSIONS, lambda: True)
+    return vectors
+
+
+def held(chroma: Chroma) -> list[int]:
+    """The numbers of the passages in the collection."""
+    return sorted(chroma.collection(NAME, DIMENSIONS).numbers())
+
+
+def test_a_stop_does_not_wait_for_a_collection_that_is_being_filled_and_the_next_start_goes_on(
+    exact: Library, chroma: Chroma
+) -> None:
+    for part in range(3):
+        exact.add(unit(FILLED_AT_ONCE, seed=part))
+    goes_on = iter([True, False])
+    stopped = ChromaVectors(exact.records, MODEL)
+    stopped.tend(chroma.collection, DIMENSIONS, lambda: next(goes_on))
+    assert not stopped.ready
+    with pytest.raises(IndexLost):
+        stopped.nearest(unit(1)[0], 1)
+    assert len(held(chroma)) == FILLED_AT_ONCE
+    at_the_next_start = tended(exact.records, chroma)
+    assert at_the_next_start.ready
+    assert held(chroma) == exact.rows().numbers
+
+
+def test_a_collection_is_brought_to_what_the_records_have(exact: Library, chroma: Chroma) -> None:
+    vectors = unit(30)
+    numbers = exact.add_each([row[None] for row in vectors])
+    collection = chroma.collection(NAME, DIMENSIONS)
+    rows = exact.rows()
+    collection.upsert(PassageVectors(rows.numbers[:20], [], [], rows.vectors[:20]))
+    collection.upsert(PassageVectors([7000, 7001], [], [], unit(2, seed=9)))
+    made = tended(exact.records, chroma)
+    assert held(chroma) == rows.numbers
+    assert [list(made.nearest(row, 1)) for row in vectors] == [[number] for number in numbers]
+    assert not made.is_behind
+    exact.add(unit(1, seed=3))
+    assert (made.is_behind, made.newest) == (True, 1)
+
+
+def test_collections_of_one_home_do_not_mix_and_are_there_after_closing(folder: Path) -> None:
+    first = Chroma(folder)
+    for name, number in ((NAME, 1), (f"user.{MODEL}", 2)):
+        first.collection(name, DIMENSIONS).upsert(PassageVectors([number], [], [], unit(1, seed=number)))
+    other_model = first.collection("user.large.float32.0123456789ab.4", 4)
+    other_model.upsert(PassageVectors([3], [], [], np.array([[1, 0, 0, 0]], dtype=np.float32)))
+    first.close()
+    first.close()
+    second = Chroma(folder)
+    assert sorted(second.names()) == sorted([NAME, f"user.{MODEL}", "user.large.float32.0123456789ab.4"])
+    assert [second.collection(name, DIMENSIONS).numbers() for name in (NAME, f"user.{MODEL}")] == [[1], [2]]
+    second.delete(NAME)
+    assert NAME not in second.names()
+    second.close()
+
+
+def test_a_folder_that_is_deleted_or_replaced_under_it_is_noticed_and_made_again(chroma: Chroma, folder: Path) -> None:
+    collection = chroma.collection(NAME, DIMENSIONS)
+    collection.upsert(PassageVectors([1], [], [], unit(1)))
+    assert chroma.is_intact()
+    before = folder.with_name("before")
+    shutil.copytree(folder, before)
+    shutil.rmtree(folder)
+    assert not chroma.is_intact()
+    shutil.copytree(before, folder)
+    assert not chroma.is_intact()
+    chroma.reset()
+    assert chroma.is_intact()
+    assert held(chroma) == []
+
+
+BREAKAGES: dict[str, Callable[[bytes], bytes]] = {
+    "garbage": lambda whole: b"x" * len(whole),
+    "half": lambda whole: whole[: len(whole) // 2],
+    "nothing": lambda whole: b"",
+    "noise in the middle": lambda whole: whole[:4096] + random.Random(5).randbytes(65536) + whole[69632:],
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES.values(), ids=list(BREAKAGES))
+def test_what_is_broken_on_disk_is_made_anew(exact: Library, folder: Path, breakage: Callable[[bytes], bytes]) -> None:
+    numbers = exact.add_each([row[None] for row in unit(50)])
+    whole = Chroma(folder)
+    tended(exact.records, whole)
+    whole.close()
+    database = folder / "chroma.sqlite3"
+    database.write_bytes(breakage(database.read_bytes()))
+    opened = Chroma(folder)
+    try:
+        again = tended(exact.records, opened)
+    except IndexLost:  # seen late
+        opened.reset()
+        again = tended(exact.records, opened)
+    assert held(opened) == exact.rows().numbers
+    assert list(again.nearest(unit(50)[7], 1)) == [numbers[7]]
+    opened.close()
+
+
+def test_a_file_where_the_folder_should_be_gives_way(folder: Path) -> None:
+    folder.write_text("not a folder")
+    with pytest.raises(OSError, match="vectors"):
+        Chroma(folder)
+
+
+def break_segments(folder: Path, how: str) -> None:
+    """Damage what Chroma searches, and leave its list of what it holds."""
+    for path in [each for each in folder.rglob("*") if each.is_file() and each.parent != folder]:
+        match how:
+            case "gone":
+                path.unlink()
+            case "half":
+                path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+            case "noise":
+                path.write_bytes(os.urandom(path.stat().st_size))
+
+
+@pytest.mark.parametrize("how", ["gone", "half", "noise"])
+def test_a_collection_that_lists_what_it_cannot_find_is_seen_through_and_made_again(
+    exact: Library, folder: Path, how: str
+) -> None:
+    numbers = exact.add_each([row[None] for row in unit(2500)])
+    opened = Chroma(folder)
+    tended(exact.records, opened)
+    opened.close()
+    break_segments(folder, how)
+    reopened = Chroma(folder)
+    try:
+        with pytest.raises(IndexLost):
+            tended(exact.records, reopened)
+        reopened.reset()
+        assert list(tended(exact.records, reopened).nearest(unit(2500)[9], 1)) == [numbers[9]]
+    finally:
+        reopened.close()
+
+
+def test_a_search_that_fails_says_so_and_the_collection_is_not_searched_any_more(
+    exact: Library, chroma: Chroma, folder: Path
+) -> None:
+    exact.add(unit(1))
+    vectors = tended(exact.records, chroma)
+    assert vectors.ready
+    database = folder / "chroma.sqlite3"
+    with database.open("r+b") as file:  # the same file still: only its content is ruined
+        file.write(b"x" * database.stat().st_size)
+    for log in folder.glob("chroma.sqlite3-*"):
+        log.unlink()
+    assert chroma.is_intact()
+    with pytest.raises(IndexLost):
+        vectors.nearest(unit(1)[0], 5)
+    assert not vectors.ready
