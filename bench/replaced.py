@@ -241,8 +241,8 @@ def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
 
 
 def named(sets: Sequence[Judged], intercept: float, weights: Array, least: float) -> tuple[int, int, int]:
-    """How many are named as probably replaced, the best of each later one; how many of them are; and how many there
-    are."""
+    """The number of pairs that are named, at most one of each later memory; of those that are replaced among them, and
+    of those among all."""
     count = right = 0
     for each in sets:
         chances = 1.0 / (1.0 + np.exp(-(each.table @ weights + intercept)))

@@ -94,8 +94,10 @@ class ReplacedMemories:
     def _keep(self, name: str, judged: Iterable[_Judged]) -> None:
         with self._lock:
             for each in judged:
-                session_id = self._stored_by.get((name, each.later.number))
-                if session_id is not None and each.probability >= PROBABLE:
+                if each.probability < PROBABLE:
+                    continue
+                session_id = self._stored_by.pop((name, each.later.number), None)
+                if session_id is not None:  # else it was told, or nobody is there to be told
                     near = self._untold.setdefault(session_id, [])
                     if len(near) < UNTOLD:
                         near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))

@@ -122,7 +122,7 @@ class VectorSpaces:
                     self._files[records.name, key] = self._begun(records, key)
                 except RemembrancerError as error:
                     logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
-        self.note_kept(records.name)
+        self.note_kept(records.name, 0)
 
     def note_kept(self, name: str, count: int = MANY) -> None:
         """New vectors of so many memories are in a file's records: what is near these may be found."""
