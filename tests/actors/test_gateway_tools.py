@@ -211,7 +211,7 @@ async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_
         "answers": "likely",
         "created_at": "2023-11-14",
     }
-    assert plain == {"memories": [brief], "total_matched": 1, "note": note}
+    assert plain == {"memories": [brief], "total_matched": 1}, "that memories are data is said once"
     assert len(answer_text({**brief, "content": ""})) / 4 <= 35, "tokens around a memory"
 
 
