@@ -240,7 +240,7 @@ class HttpServer:
             self._check_exposed(host)
             config.load()  # which reads the certificate
             listener = socket.create_server((host, port), family=_family(host), backlog=1024)
-        except (OSError, ValueError, RemembrancerError) as error:  # a ValueError is of a name that is none
+        except (OSError, RemembrancerError) as error:
             self.error = f"HTTP is off: {error}"
             logger.error("HTTP is off", extra={"reason": str(error)})
             return
