@@ -79,6 +79,7 @@ from remembrancer.protocol.writes import (
 )
 
 SUPERSEDES: Final = "supersedes"
+CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """The history's words for a memory that is no longer valid."""
@@ -416,6 +417,10 @@ def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
         present = planner.link(source.id, target.id, link.relation)
         if present is None:
             yield Link(source.id, target.id, link.relation, link.strength, planner.at)
+            if link.relation not in (SIMILAR, CONTRADICTS):  # this says how the two stand to each other
+                for one, other in ((source.id, target.id), (target.id, source.id)):
+                    if planner.link(one, other, CONTRADICTS) is not None:
+                        yield Unlink(one, other, CONTRADICTS)
             if link.relation == SUPERSEDES:
                 yield from _end_validity(planner, source.id, target.id)
         elif present.strength != link.strength and link.relation != SIMILAR:
