@@ -199,11 +199,11 @@ async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queue
             return await wait_usable(PATIENCE_S)
 
         here = project_of(rig.paths.home)
-        connection.health.note_connection()  # it broke a moment ago
         monkeypatch.setattr(connection, "wait_usable", while_another_is_queued)
+        connection.health.note_connection()  # it broke a moment ago
+        connection._announce()
         assert warned(await client.call("update_memory", memory_id=memory_id, content="third")) == ["queued"]
         monkeypatch.undo()
-        connection._announce()
         await until(lambda: gateway.health().queue_depth == 0)
         assert store.memories[memory_id].content == "third"
 
