@@ -57,6 +57,8 @@ STRING_LIMITS = (1000, 300, 100, 30)
 MAX_RUNNING = 1000
 """Notes on tools that have begun and on what sessions were given. Of a tool that is never done, because it was refused
 say, the note stays."""
+AGAIN = b"again"
+"""The note on a session whose conversation has lost what it was given."""
 MAX_NOTE_BYTES = 64 * 1024
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 INPUT_BYTES = 16 * 1024 * 1024
@@ -475,7 +477,7 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> N
     session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
     spool = os.path.join(places.home, "hooks")
     if event in (COMPACTS, COMPACTED):  # what it was given is gone with the rest of the conversation
-        take_away(spool, given_key(session, directory))
+        note(spool, given_key(session, directory), AGAIN)
     try:
         kept = _record(event, given, session, directory, places, client)
     except (NoEvent, OSError) as error:
@@ -541,7 +543,7 @@ def _told(
     """
     from remembrancer.commands.hook_context import ask, question, start, wanted
 
-    tokens, wait_s = wanted(places, environ)
+    tokens, wait_s, later_s = wanted(places, environ)
     if tokens == 0:
         return None
     if not is_due:
@@ -549,15 +551,18 @@ def _told(
         return None
     spool, key = os.path.join(places.home, "hooks"), given_key(session, directory)
     before = noted(spool, key)
-    had = (before or b"").decode().split()
-    answer = ask(places, environ, session, directory, question(text, tokens, is_first=before is None), began + wait_s)
+    is_again = before == AGAIN
+    had = [] if before is None or is_again else before.decode().split()
+    is_first = before is None or is_again
+    arguments = question(text, tokens, is_first=is_first, is_again=is_again)
+    answer = ask(places, environ, session, directory, arguments, began + (wait_s if is_first else later_s))
     if answer is None:
         return None
     new = [name for name in answer["memory_ids"] if name not in had]
-    if new or (before is None and not answer.get("degraded")):
+    if new or (is_first and not answer.get("degraded")):
         note(spool, key, " ".join([*had, *new]).encode())
-    if not new:
-        return None
+    if not new:  # an empty memory is said to be empty, once
+        return answer["context_block"] or None if is_first and not answer.get("degraded") else None
     now_ns = time.time_ns()
     about = {"text": f"{len(new)} from memory with {event}", "metadata": {"memories": new}}
     given = {"format": link.HOOK_FORMAT, "event": GIVEN, "at": now_ns / 1e9, "session": session, "directory": directory}

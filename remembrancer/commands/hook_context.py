@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.places import Places
 
 LENGTH, WAIT = "hook_context_length", "hook_wait_s"
-DEFAULT_TOKENS = 1000
+DEFAULT_TOKENS = 3000
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The bounds of the tool that is asked."""
-DEFAULT_WAIT_S = 0.1
+DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
+"""The time for the first prompt's context, which may have to wait for the runtime, and at most for those after it."""
 MOST_WAIT_S = 10.0
 LONGEST_TASK = 4000
 """Characters of a prompt: no search looks at more."""
-SECTIONS_OF_A_PROMPT = ["project_context", "relevant_procedures"]
-"""The sections for a later prompt: preferences were said with the first, and the session knows what it did itself."""
+SECTIONS_OF_A_PROMPT = ["preferences", "project_context", "relevant_procedures", "open_ends"]
+"""The sections for a later prompt: the session knows what it did itself."""
 AGAIN_S = 0.1
 CLIENT = "remembrancer hook"
 """On whose behalf it is asked."""
 
 
-def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float]:
+def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float, float]:
     """The length of the context in tokens, 0: none is wanted; and the seconds from the start of a hook in which it has
-    to come.
+    to come, with the first prompt and with a later one.
 
     The configuration file is only read, which costs some 50 ms, when it speaks of one of them.
     """
@@ -43,9 +44,10 @@ def wanted(places: Places, environ: Mapping[str, str]) -> tuple[int, float]:
         from remembrancer.config.reading import load_settings
 
         settings = load_settings(environ)
-        return _within_bounds(settings.hook_context_length), settings.hook_wait_s
-    tokens = _number(length, DEFAULT_TOKENS)
-    return _within_bounds(int(tokens)), min(MOST_WAIT_S, _number(wait, DEFAULT_WAIT_S))
+        tokens, wait_s = settings.hook_context_length, settings.hook_wait_s
+    else:
+        tokens, wait_s = int(_number(length, DEFAULT_TOKENS)), min(MOST_WAIT_S, _number(wait, DEFAULT_WAIT_S))
+    return _within_bounds(tokens), wait_s, min(LATER_WAIT_S, wait_s)
 
 
 def _number(named: str | None, otherwise: float) -> float:
@@ -71,13 +73,16 @@ def _within_bounds(tokens: int) -> int:
     return 0 if tokens <= 0 else min(MOST_TOKENS, max(LEAST_TOKENS, tokens))
 
 
-def question(text: str, tokens: int, *, is_first: bool) -> dict[str, Any]:
+def question(text: str, tokens: int, *, is_first: bool, is_again: bool) -> dict[str, Any]:
     """The arguments for the tool `get_memory_context`, for a prompt: with the first, all that a session should know.
 
-    `text` is empty where a session goes on without a prompt."""
+    `text` is empty where a session goes on without a prompt; `is_again`: its conversation has lost what it was given.
+    """
     arguments: dict[str, Any] = {"max_tokens": tokens, "detail": True}
     if text:
         arguments["task_description"] = text[:LONGEST_TASK]
+    if not is_again:
+        arguments["unseen"] = True
     return arguments if is_first else {**arguments, "sections": SECTIONS_OF_A_PROMPT}
 
 

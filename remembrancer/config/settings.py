@@ -131,9 +131,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For so long can be undone what the consolidator did."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """For so long is kept what was shown to which session, when and for which question; 0: not at all."""
-    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
+    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 3000
     """The longest context that a hook gives an assistant; 0: none."""
-    hook_wait_s: Seconds = 0.1
+    hook_wait_s: Seconds = 1.5
     """A hook waits so long for it, from its own start on, and then says nothing."""
     prompt_probability: Weight = 0.5
     """With a prompt only that is given which answers it with at least this probability."""
@@ -181,8 +181,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """True if files are cut between headings and blocks; without, between lines."""
     search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
     """The number of results that `memory_search` gives when it is not told."""
-    search_min_score: Weight = 0.0
-    """The lowest score of a result, when it is not told: what answers is not hidden for being hardly likely to."""
+    search_min_score: Weight = 0.3
+    """The lowest score of a result, when it is not told: a probability of 0.05 that it answers."""
     search_hybrid: bool = True
     """True if notes are searched by words as well; without, by meaning alone, as long as there are vectors."""
     search_vector_weight: Weight = 0.7

@@ -19,8 +19,8 @@ LEAST: Final = 4
 """Characters of the shortest form."""
 ID_FIELDS: Final = frozenset({"memory_id", "id", "node_id", "supersedes", "target", "replaced_by", "links"})
 """Arguments of tools that are ids of memories."""
-OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt"})
-"""Parts of an answer that are as somebody wrote them: an id in there stays as it is."""
+OWN_WORDS: Final = frozenset({"content", "metadata", "structured", "excerpt", "memory_ids"})
+"""Parts of an answer in which ids stay as they are: what somebody wrote, and what a program keeps."""
 NAMED: Final = 5
 """Candidates that an error names."""
 
@@ -81,7 +81,7 @@ def only_one(part: str, candidates: Collection[tuple[str, str]], field: str) -> 
         InvalidInput: there are several; the message names them.
     """
     if not candidates:
-        raise NotFound(f"no memory here has an id that begins or ends with {part}", field=field)
+        raise NotFound(f"there is no memory whose id begins or ends with {part}", field=field)
     if len(candidates) > 1:
         short = short_forms(*2 * [[memory_id for memory_id, _ in candidates]])
         named = "; ".join(f"{short[each]} ({words})" for each, words in list(candidates)[:NAMED])

@@ -243,12 +243,6 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def first_words(text: str, number: int) -> str:
-    """The first words of a text on one line, with … where there are more."""
-    words = text[: 20 * number].split()
-    return " ".join(words[:number]) + (" …" if len(words) > number or len(text) > 20 * number else "")
-
-
 def neutralised(text: str) -> str:
     """A remembered text as it is shown: data that cannot pose as the frame of a conversation, or steer a terminal."""
     text = harmless(text)

@@ -473,24 +473,20 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
 
 
 class GatherContext(SessionRequest, frozen=True, tag=True):
-    """Gather what a session should know for its task. Answered by `ContextGathered`; nothing is counted as accessed.
-
-    Each section has `limit` memories at most, and no more than make about so many `characters` (None: any number).
-    """
+    """Gather what a session should know for its task, for about so many `tokens`. Answered by `ContextGathered`;
+    nothing is counted as accessed."""
 
     task: str = ""
     files: tuple[str, ...] = ()
     sections: tuple[Section, ...] = get_args(Section)
-    limit: int = 30
-    characters: int | None = None
+    tokens: int = 3000
 
 
 class ContextSection(msgspec.Struct, frozen=True):
-    """A section's memories, the most useful first, within the request's bounds. `more`: others match as well."""
+    """A section's memories, the most useful first."""
 
     name: Section
     memories: tuple[RecalledMemory, ...]
-    more: bool = False
 
 
 class ContextGathered(msgspec.Struct, frozen=True, tag=True):
@@ -498,6 +494,10 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
 
     sections: tuple[ContextSection, ...]
     notices: tuple[Notice, ...] = ()
+    is_all: bool = False
+    """True if nothing else holds here in these sections."""
+    subjects: tuple[tuple[str, int], ...] = ()
+    """The subjects of which most memories are, each with its number; none if these are all."""
 
 
 class NoteAccess(SessionRequest, frozen=True, tag=True):

@@ -142,6 +142,9 @@ class MemoryService(Protocol):
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""
 
+    def seen(self, caller: Caller) -> set[str]:
+        """Ids of the memories that the session was shown as they are, or wrote, since the runtime has been up."""
+
     def shown(
         self,
         caller: Caller,

@@ -38,7 +38,7 @@ from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import FindIds, IdsFound, Notice
 from remembrancer.protocol.writes import Change, Operation
-from remembrancer.toolsets.arguments import ArgumentDecoder, brief
+from remembrancer.toolsets.arguments import ArgumentDecoder
 from remembrancer.toolsets.service import Caller, MemoryService, Written
 
 DEFAULT_TOOLSETS: Final = ("memory",)
@@ -192,7 +192,7 @@ class Tool(Generic[T]):
         hints: dict[str, bool] = {"readOnlyHint": True} if self.read_only else {}
         if not (self.read_only or self.destructive):
             hints |= {"destructiveHint": False, "openWorldHint": False}
-        described = {"name": self.name, "description": self.description, "inputSchema": brief(self.decoder.schema)}
+        described = {"name": self.name, "description": self.description, "inputSchema": self.decoder.schema}
         return {**described, "annotations": hints} if hints else described
 
 
@@ -214,15 +214,18 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if not parts:
         return arguments
     project = call.caller.project
-    asked = await call.service.ask(FindIds(project, call.caller.session_id, tuple(parts)), call.received_at)
-    candidates = asked.reply.candidates if isinstance(asked.reply, IdsFound) else {}
-    for (place, memory_id), short in call.service.short_ids.items():
-        if place == project.id and short in parts and not candidates.get(short):  # erased since, or the store is away
-            candidates[short] = [(memory_id, "")]
-    for part, field in parts.items():
-        if part not in candidates:
-            raise MemoryUnavailable(f"the store is away, and only it knows {part}: give the whole id", field=field)
-    whole_ids = {part: only_one(part, candidates[part], field) for part, field in parts.items()}
+    whole_ids = {  # as they were shown, also of what is erased since, and without a question to a store that is away
+        short: memory_id
+        for (place, memory_id), short in call.service.short_ids.items()
+        if place == project.id and short in parts
+    }
+    if unknown := [part for part in parts if part not in whole_ids]:
+        asked = await call.service.ask(FindIds(project, call.caller.session_id, tuple(unknown)), call.received_at)
+        for part in unknown:
+            if not isinstance(asked.reply, IdsFound):
+                message = f"the store is away, and only it knows {part}: give the whole id"
+                raise MemoryUnavailable(message, field=parts[part])
+            whole_ids[part] = only_one(part, asked.reply.candidates[part], parts[part])
     resolved: T = replaced_in_arguments(arguments, lambda text, _: whole_ids.get(part_of_id(text) or "", text))
     return resolved
 

@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
-from remembrancer.actors.store.retrieval.context import TOLD, Gathering
+from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.once import SPARE
 from remembrancer.actors.store.retrieval.recalls import ANSWERS_BY_TIME, recall
 from remembrancer.actors.store.retrieval.view import View
@@ -339,26 +339,6 @@ async def test_open_ends_are_in_every_context_by_due_date_and_the_done_in_none(f
         assert sections.pop("open_ends") == [soon, later, undated]
         told = {memory_id for its in sections.values() for memory_id in its}
         assert told.isdisjoint({soon, later, undated, done, record})
-
-
-async def test_a_task_is_told_little_of_the_project_that_hardly_bears_on_it_and_all_of_the_user(files: Files) -> None:
-    likely = [files.store(f"The lantern burns oil of barrel {number}.") for number in range(TOLD + 3)]
-    for number in range(TOLD + 3):
-        files.store(f"Invoice {number} has seventeen pages of ledger lines.")
-    named = files.store("src/ledger.py sorts the pages of an invoice.")
-    theirs = [files.store(f"I like tea number {number} with milk.", "user") for number in range(TOLD + 3)]
-
-    async def told(task: str, *open_files: str) -> dict[Section, list[str]]:
-        asked = GatherContext(PROJECT, SESSION, task=task, files=open_files)
-        gathered = await Gathering(asked, files.view(), _vector, files.threads, NOW).gathered()
-        return {section.name: [memory.id for memory in section.memories] for section in gathered.sections}
-
-    lanterns = await told("Which oil does the lantern burn?")
-    assert set(lanterns["project_context"]) == set(likely)
-    assert set(lanterns["preferences"]) == set(theirs)
-    assert (await told("Which oil does the lantern burn?", "src/ledger.py"))["project_context"][0] == named
-    everything = await told("")
-    assert {named, *likely} < set(everything["project_context"])
 
 
 async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_not_the_same(files: Files) -> None:

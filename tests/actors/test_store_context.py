@@ -46,7 +46,7 @@ async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: Sto
     terse = await gateway.store("Likes terse answers", scope="user", importance=0.9, requested_at=now - 90)
     late = await gateway.store("Prefers dark themes", scope="user", importance=0.5, requested_at=now)
     steps = await gateway.store("Always run the linter first", scope="user", type="procedural", importance=0.7)
-    await gateway.store("Had lunch", scope="user", type="episodic", importance=1.0)
+    lunch = await gateway.store("Had lunch", scope="user", type="episodic", importance=1.0)
     grpc = await gateway.store("The service uses gRPC", importance=0.4)
     ports = await gateway.store("The service listens on port 7000", importance=0.8)
     deploy = await gateway.store("Deploy with make ship", type="procedural", importance=0.3)
@@ -55,14 +55,14 @@ async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: Sto
     noted = await gateway.store("The branch is called wip", scope="session", requested_at=now)
     gathered = await gather(gateway)
     assert ids(gathered) == {
-        "preferences": [terse, steps, late, tabs],
+        "preferences": [lunch, terse, late, tabs],
         "project_context": [ports, grpc],
-        "session_history": [second, first, noted],
-        "relevant_procedures": [deploy],
+        "session_history": [noted, second, first],
+        "relevant_procedures": [steps, deploy],
         "open_ends": [],
     }
     assert gathered.notices == (), "no question, nothing missed"
-    assert not any(section.more for section in gathered.sections)
+    assert gathered.is_all
 
 
 async def test_only_the_sections_that_are_asked_for_come_and_take_what_the_others_would(rig: StoreRig) -> None:
@@ -76,73 +76,65 @@ async def test_only_the_sections_that_are_asked_for_come_and_take_what_the_other
     assert ids(await gather(gateway, sections=())) == {}
 
 
-async def test_with_a_task_what_matches_comes_first(rig: StoreRig) -> None:
+async def filled(gateway: Gateway) -> None:
+    """Far more than a budget of 500 tokens has room for, of what no task is about."""
+    for number in range(60):
+        await gateway.store(f"Accounts of the year {number} are closed in March of the next one", importance=0.9)
+
+
+async def test_where_not_all_fits_what_holds_for_every_task_and_what_it_asks_for_are_given(rig: StoreRig) -> None:
     gateway = rig.gateway
     await rig.worker()
-    tabs = await gateway.store("Prefers tabs over spaces", scope="user", importance=0.9)
-    lantern = await gateway.store("Paints every lantern red", scope="user", importance=0.6)
-    dull = await gateway.store("Dislikes rain", scope="user", importance=0.5)
-    how = await gateway.store("To refill a lantern take the blue can", scope="user", type="procedural")
-    other = await gateway.store("To bake bread use the old oven", scope="user", type="procedural", importance=0.1)
-    harbour = await gateway.store("The lantern stands in the harbour")
-    await gateway.store("Accounts are closed in March")
-    light = await gateway.store("To light the lantern turn the key", type="procedural")
+    await filled(gateway)
+    rule = await gateway.store("Never log request bodies", kind="convention", importance=0.4, tags=["privacy"])
+    tabs = await gateway.store("Prefers tabs over spaces", kind="preference", scope="user", importance=0.4)
+    call = await gateway.store("Call the harbour master", kind="open_end", importance=0.2, tags=["privacy"])
+    harbour = await gateway.store("The lantern stands in the harbour", importance=0.1)
+    light = await gateway.store("To light the lantern turn the key", type="procedural", importance=0.1)
     await gateway.until_embedded()
-    gathered = await gather(gateway, task="mend the lantern")
+    gathered = await gather(gateway, task="mend the lantern", tokens=500)
     found = ids(gathered)
-    assert found["project_context"][0] == harbour
-    assert set(found["relevant_procedures"][:2]) == {how, light}
-    assert {tabs, lantern} <= set(found["preferences"]), "what has to do with it, and what always holds"
-    assert other not in found["preferences"][:2]
-    assert dull not in found["preferences"][:2]
-    assert found["preferences"][0] == lantern, "importance 0.6 and all the relevance beat importance 0.9 and none"
-    assert gathered.notices == ()
+    assert rule in found["project_context"]
+    assert found["preferences"] == [tabs]
+    assert found["open_ends"] == [call]
+    assert found["relevant_procedures"] == [light]
+    assert harbour in found["project_context"]
+    assert not gathered.is_all
+    assert ("privacy", 2) in gathered.subjects
     everything = [memory_id for section in found.values() for memory_id in section]
     assert len(everything) == len(set(everything)), "no memory is in two sections"
 
 
-async def test_a_project_s_utmost_rules_come_with_every_task_but_not_with_every_prompt(rig: StoreRig) -> None:
+async def test_all_that_holds_is_given_with_any_task_where_it_fits_and_nothing_is_searched(rig: StoreRig) -> None:
     gateway = rig.gateway
-    rule = await gateway.store("Never log request bodies", kind="convention", importance=0.9)
-    await gateway.store("Deploys happen on Tuesdays", kind="convention", importance=0.7)
-    assert ids(await gather(gateway, task="write a haiku"))["project_context"] == [rule]
-    prompt = await gather(gateway, task="write a haiku", sections=("project_context", "relevant_procedures"))
-    assert ids(prompt) == {"project_context": [], "relevant_procedures": []}
+    worker = await rig.worker()
+    stored = [await gateway.store("Never log request bodies", kind="convention")]
+    stored += [await gateway.store("The lantern stands in the harbour")]
+    gathered = await gather(gateway, task="write a haiku")
+    assert set(ids(gathered)["project_context"]) == set(stored)
+    assert (gathered.is_all, gathered.notices, worker.questions) == (True, (), [])
 
 
 async def test_without_an_embedder_words_are_searched_and_the_answer_says_so_once(rig: StoreRig) -> None:
-    harbour = await rig.gateway.store("The lantern stands in the harbour")
-    gathered = await gather(rig.gateway, task="mend the lantern")
-    assert ids(gathered)["project_context"] == [harbour]
+    await filled(rig.gateway)
+    harbour = await rig.gateway.store("The lantern stands in the harbour", importance=0.1)
+    gathered = await gather(rig.gateway, task="mend the lantern", tokens=500)
+    assert ids(gathered)["project_context"][0] == harbour
     assert [notice.code for notice in gathered.notices] == ["embedding_starting"]
-
-
-async def test_one_vector_of_the_task_serves_every_search(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    worker = await rig.worker()
-    harbour = await gateway.store("The lantern stands in the harbour")
-    await gateway.until_embedded()
-    gathered = await gather(gateway, task="mend the lantern", files=("src/harbour.py",))
-    assert ids(gathered)["project_context"] == [harbour]
-    assert worker.questions == ["mend the lantern"]
 
 
 async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:
     gateway = rig.gateway
     await rig.worker()
-    other = await gateway.store("The lantern service listens on port 7000", importance=1.0)
-    named = await gateway.store("harbour.py holds the lantern's state", importance=0.1)
-    elsewhere = await gateway.store("quay/harbour.py holds nothing of the lantern", importance=0.9)
+    await filled(gateway)
+    named = await gateway.store("harbour.py holds the lantern's state", importance=0.95)
     stored = await gateway.store("Tides are cached", importance=0.1, source=SourceRef(file="src/port/harbour.py"))
-    foreign = await gateway.store("Not so", importance=0.9, source=SourceRef(file="src/quay/harbour.py"))
+    await gateway.store("Not so", importance=0.1, source=SourceRef(file="src/quay/harbour.py"))
     await gateway.until_embedded()
     files = ("/home/me/code/src/port/harbour.py",)
-    with_task = ids(await gather(gateway, task="mend the lantern", files=files))["project_context"]
-    assert with_task[:2] == [stored, named]
-    assert set(with_task[2:4]) == {other, elsewhere}
-    without = ids(await gather(gateway, files=files))["project_context"]
-    assert without[:2] == [stored, named]
-    assert set(without[2:]) == {other, elsewhere, foreign}, "without a task the important ones follow"
+    for task in ("", "mend the lantern"):
+        found = ids(await gather(gateway, task=task, files=files, tokens=500))["project_context"]
+        assert found[:2] == [stored, named]
 
 
 async def test_a_session_gathers_nothing_of_another_session_or_project(rig: StoreRig) -> None:
@@ -195,24 +187,6 @@ async def test_forgotten_memories_are_left_out(rig: StoreRig) -> None:
     for task in ("", "lantern"):
         found = ids(await gather(gateway, task=task, files=("a.py",)))
         assert (found["project_context"], found["session_history"]) == ([kept], [])
-
-
-async def test_a_section_has_no_more_than_the_limit_and_says_that_there_is_more(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    for number in range(8):
-        await gateway.store(f"lantern fact {number}", importance=number / 10)
-        await gateway.store(f"lantern wish {number}", scope="user")
-        await gateway.store(f"lantern event {number}", scope="session", type="episodic")
-    for task in ("", "lantern"):
-        gathered = await gather(gateway, task=task, limit=5)
-        sizes = {section.name: (len(section.memories), section.more) for section in gathered.sections}
-        assert sizes == {
-            "preferences": (5, True),
-            "project_context": (5, True),
-            "session_history": (5, True),
-            "relevant_procedures": (0, False),
-            "open_ends": (0, False),
-        }
 
 
 async def test_gathering_counts_no_access_but_a_note_does_for_what_the_session_may_see(rig: StoreRig) -> None:

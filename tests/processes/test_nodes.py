@@ -90,7 +90,8 @@ async def test_every_toolset_finds_what_another_has_stored(runtime: Runtime) -> 
         linked = await both("remember", content="Cursors expire after an hour", links=[memory_id])
         assert (await memories.recalled("cursors expire"))[0] == "Cursors expire after an hour"
         (link,) = (await memories("get_memory", memory_id=memory_id))["incoming_links"]
-        assert (link["source"], link["relation"]) == (linked["id"], "related_to")
+        assert link["relation"] == "related_to"
+        assert link["source"].endswith(linked["id"])
 
 
 async def test_a_forgotten_node_is_nowhere_in_the_home_and_its_links_are_gone(runtime: Runtime, home: Path) -> None:
@@ -137,7 +138,9 @@ async def test_a_fact_is_asked_for_then_and_now_and_an_export_carries_it(runtime
     assert b"uses Cache (until 2024-05-05)" in done("graph", "App", home=home)
     assert "uses ← App (until 2024-05-05)".encode() in done("graph", "Cache", home=home), "App uses it"
     assert b"its licence" in done("show", old["memory_id"], home=home)
-    (line,) = [each["memory"] for each in exported(home) if each.get("memory", {}).get("id") == old["memory_id"]]
+    (line,) = [
+        each["memory"] for each in exported(home) if each.get("memory", {}).get("id", "").endswith(old["memory_id"])
+    ]
     assert (line["invalid_reason"], line["metadata"], "valid_from" in line) == ("its licence", {"page": 3}, True)
 
 

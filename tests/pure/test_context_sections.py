@@ -1,75 +1,85 @@
-"""The division of a context among the sections that have found something, and the files that it is asked for."""
+"""The choice of memories for a context's budget, and the files that it is asked for."""
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
 import pytest
 
-from remembrancer.actors.store.retrieval.context import (
-    LEAST_MEMORIES,
-    SEARCHED_FILES,
-    Finds,
-    OpenFiles,
-    divided,
-    how_many,
-)
-from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.actors.store.retrieval.context import SEARCHED_FILES, OpenFiles
+from remembrancer.memory.contexts import AROUND, ENDS_SHARE, STANDING_SHARE, Choice, choose, section_of
+from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.protocol.reads import RecalledMemory, Scores, Section
 
 
-def memory(number: int, length: int = 10) -> RecalledMemory:
+def memory(number: int, words: int = 10, **fields: Any) -> RecalledMemory:
     scores = Scores(final=0.5, relevance=0.0, importance=0.5, recency=1.0)
-    content = str(number).ljust(length, "x")
-    return RecalledMemory(
-        id=f"memory:{number}", content=content, type="semantic", scope="user", scores=scores, created_at=0.0
-    )
+    known = {"type": "semantic", "scope": "project", "created_at": 0.0, **fields}
+    return RecalledMemory(id=f"memory:{number}", content=f"{number} {'word ' * words}", scores=scores, **known)
 
 
-def test_a_section_has_what_comes_to_the_characters_and_says_that_there_is_more() -> None:
-    found = Finds([memory(number) for number in range(100)])
-    [section] = divided({"preferences": found}, limit=400, characters=500)
-    assert (len(section.memories), section.more) == (50, True)
-    [section] = divided({"preferences": found}, limit=400, characters=1000)
-    assert (len(section.memories), section.more) == (100, False)
-    [section] = divided({"preferences": found}, limit=30, characters=1000)
-    assert (len(section.memories), section.more) == (30, True)
-    [section] = divided({"preferences": found}, limit=400)
-    assert (len(section.memories), section.more) == (100, False)
+def test_all_are_given_where_they_fit_and_else_it_is_said_that_they_are_not_all() -> None:
+    found = [memory(number) for number in range(20)]
+    assert choose(Choice(rest=found), 3000).given == tuple(found)
+    assert not choose(Choice(rest=found), 3000).left_out
+    assert choose(Choice(rest=found), 300).left_out
+    assert choose(Choice(rest=found[:2]), 3000, is_part=True).left_out
 
 
-def test_long_memories_leave_room_for_others() -> None:
-    assert how_many([memory(number, 100_000) for number in range(50)], 1000) == LEAST_MEMORIES
-
-
-def test_what_one_section_took_counts_for_no_other() -> None:
-    both = [memory(number) for number in range(10)]
-    sections = divided({"preferences": Finds(both), "relevant_procedures": Finds(both[:4])}, 400, 60)
-    assert [[each.id for each in section.memories] for section in sections] == [
-        [each.id for each in both[4:10]],
-        [each.id for each in both[:4]],
+def test_what_holds_for_every_task_comes_first_but_leaves_half_to_the_rest() -> None:
+    standing = [memory(number) for number in range(100)]
+    ends = [memory(number) for number in range(100, 200)]
+    rest = [memory(number) for number in range(200, 300)]
+    given = choose(Choice(standing, ends, rest), 1000, is_part=True).given
+    shares = [
+        sum(estimate_tokens(each.content) + AROUND for each in given if each in part) for part in (standing, ends, rest)
     ]
-    assert not any(section.more for section in sections)
+    assert STANDING_SHARE * 1000 - 30 < shares[0] <= STANDING_SHARE * 1000
+    assert ENDS_SHARE * 1000 - 30 < shares[1] <= ENDS_SHARE * 1000
+    assert shares[2] > 0
+    assert sum(shares) < 1000
+    assert len(choose(Choice(standing), 1000, is_part=True).given) > len([each for each in given if each in standing])
 
 
-def test_what_is_remembered_twice_in_the_same_words_is_there_once_and_what_happened_twice_is_there_twice() -> None:
-    texts = ("Prefer pytest.", "prefer  pytest", "Prefer unittest.")
-    found = [msgspec.structs.replace(memory(number), content=text) for number, text in enumerate(texts)]
-    [section] = divided({"preferences": Finds(found)}, 400)
-    assert (section.memories, section.more) == ((found[0], found[2]), False)
-    happened = [msgspec.structs.replace(each, type="episodic") for each in found]
-    [section] = divided({"session_history": Finds(happened)}, 400)
-    assert len(section.memories) == 3
+def test_of_standing_memories_what_replaces_another_comes_first_then_what_matters_most_then_what_changed_last() -> None:
+    old = memory(0, possibly_superseded_by=("memory:1",), importance=0.6)
+    found = [old, memory(2, importance=0.7), memory(3, updated_at=9.0), memory(4), memory(1, importance=0.1)]
+    given = choose(Choice(standing=found), 3000, is_part=True).given
+    assert [each.id[7:] for each in given] == ["1", "2", "0", "3", "4"]
 
 
-def test_what_a_summary_stands_for_is_there_where_a_section_has_nothing_else_and_what_was_merged_comes_last() -> None:
-    consolidated, merged, active = (
-        msgspec.structs.replace(memory(number), status=status)
-        for number, status in enumerate(("consolidated", "promoted", "active"))
+def test_one_long_memory_keeps_no_other_away() -> None:
+    found = [memory(0, words=5000), *(memory(number) for number in range(1, 10))]
+    given = choose(Choice(rest=found), 600, is_part=True).given
+    assert len(given) == 10
+    assert given[0].content.endswith("word…")
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted", "section"),
+    [
+        ({}, None, "project_context"),
+        ({"scope": "user"}, None, "preferences"),
+        ({"scope": "session"}, None, "session_history"),
+        ({"type": "procedural", "scope": "user"}, None, "relevant_procedures"),
+        ({"type": "procedural", "scope": "user"}, ("preferences",), "preferences"),
+        ({"type": "procedural"}, ("project_context",), "project_context"),
+        ({"kind": "open_end", "type": "episodic"}, None, "open_ends"),
+        ({"kind": "open_end", "type": "episodic"}, ("project_context",), "project_context"),
+        ({}, ("preferences",), None),
+    ],
+)
+def test_a_memory_is_in_one_section_of_those_that_are_asked_for(
+    fields: dict[str, Any], wanted: tuple[Section, ...] | None, section: Section | None
+) -> None:
+    sections: tuple[Section, ...] = (
+        "preferences",
+        "project_context",
+        "session_history",
+        "relevant_procedures",
+        "open_ends",
     )
-    [section] = divided({"preferences": Finds([consolidated, merged, active])}, 400)
-    assert section.memories == (active, merged)
-    assert not section.more
-    [section] = divided({"preferences": Finds([consolidated])}, 400)
-    assert section.memories == (consolidated,)
+    assert section_of(memory(1, **fields), wanted or sections) == section
 
 
 # --- Open files are searched for by what tells them apart, and recognised however a memory names them.

@@ -27,7 +27,7 @@ from remembrancer.commands.hook import (
     to_event,
     tool_key,
 )
-from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, question, wanted
+from remembrancer.commands.hook_context import DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S, question, wanted
 from remembrancer.protocol.gateway_link import MAX_TOOL_BYTES, MAX_TURN_BYTES
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -205,21 +205,24 @@ def test_the_directory_is_the_clients_project_rather_than_where_the_assistant_is
 
 
 def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
-    first = question("x" * 9000, 500, is_first=True)
-    assert (first["max_tokens"], len(first["task_description"])) == (500, 4000)
+    first = question("x" * 9000, 500, is_first=True, is_again=False)
+    assert (first["max_tokens"], len(first["task_description"]), first["unseen"]) == (500, 4000, True)
     assert "sections" not in first
-    assert "preferences" not in question("x", 500, is_first=False)["sections"]
-    assert "task_description" not in question("", 500, is_first=True)
+    later = question("x", 500, is_first=False, is_again=False)
+    assert "session_history" not in later["sections"]
+    assert later["unseen"]
+    again = question("", 500, is_first=True, is_again=True)
+    assert {"task_description", "unseen"}.isdisjoint(again)
 
 
 def test_how_much_is_wanted_and_by_when_comes_from_variables_the_file_or_the_defaults(tmp_path: Path) -> None:
     environ = {"REMEMBRANCER_HOME": str(tmp_path)}
-    assert wanted(find_places(environ), environ) == (DEFAULT_TOKENS, DEFAULT_WAIT_S)
+    assert wanted(find_places(environ), environ) == (DEFAULT_TOKENS, DEFAULT_WAIT_S, LATER_WAIT_S)
     (tmp_path / "config.toml").write_text("hook_context_length = 250\nhook_wait_s = 0.5\n")
-    assert wanted(find_places(environ), environ) == (250, 0.5)
+    assert wanted(find_places(environ), environ) == (250, 0.5, 0.3)
     for said, tokens in {"0": 0, "5": 100, "700": 700, "many": DEFAULT_TOKENS}.items():
-        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_LENGTH": said, "REMEMBRANCER_HOOK_WAIT_S": "0.3"}
-        assert wanted(find_places(named), named) == (tokens, 0.3)
+        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_LENGTH": said, "REMEMBRANCER_HOOK_WAIT_S": "0.2"}
+        assert wanted(find_places(named), named) == (tokens, 0.2, 0.2)
 
 
 @pytest.mark.parametrize(

@@ -1,50 +1,30 @@
-"""A context of what is known without the store: by the store's rules."""
+"""A context of what is known without the store."""
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
 
-from remembrancer.protocol.reads import ContextSection, GatherContext, RecalledMemory, Scores
-from remembrancer.protocol.writes import ProjectRef, Scope
-from remembrancer.toolsets.memory.get_memory_context import known_sections, likely_alone
-
-SCORES = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
+from remembrancer.protocol.reads import GatherContext, RecalledMemory, Scores
+from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.memory.get_memory_context import with_known
 
 
-def memory(identity: str, scope: Scope, created_at: float, occurred_at: float | None = None) -> RecalledMemory:
-    return RecalledMemory(
-        id=identity,
-        content="x",
-        type="semantic",
-        scope=scope,
-        scores=SCORES,
-        created_at=created_at,
-        occurred_at=occurred_at,
-    )
+def memory(identity: str, **fields: Any) -> RecalledMemory:
+    scores = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
+    known = {"type": "semantic", "scope": "user", "created_at": 0.0, **fields}
+    return RecalledMemory(id=identity, content="x", scores=scores, **known)
 
 
-def test_what_happened_last_comes_first_and_only_else_what_was_stored_last() -> None:
+def test_an_earlier_answer_is_followed_by_what_else_holds_and_belongs_there() -> None:
+    earlier = [memory("had")]
     known = [
-        *(memory(f"{scope} told of long ago", scope, 30.0, 1.0) for scope in ("session", "user")),
-        *(memory(f"{scope} of now", scope, 20.0) for scope in ("session", "user")),
-        *(memory(f"{scope} told ahead", scope, 10.0, 40.0) for scope in ("session", "user")),
+        memory("had"),
+        memory("long ago", occurred_at=1.0),
+        memory("lately", occurred_at=9.0),
+        memory("important", importance=0.9),
+        memory("over", status="archived"),
+        memory("done", kind="open_end", type="episodic", done=True),
+        memory("elsewhere", scope="project"),
     ]
-    request = GatherContext(ProjectRef("p_000000000001", "/here"), "s", sections=("preferences", "session_history"))
-    ids = {section.name: [each.id for each in section.memories] for section in known_sections(request, (), known)}
-    assert ids == {
-        "preferences": ["user told ahead", "user of now", "user told of long ago"],
-        "session_history": ["session told ahead", "session of now", "session told of long ago"],
-    }
-
-
-def test_what_is_likely_is_told_by_its_probability_alone() -> None:
-    scores = (0.9, 0.4, 0.0)
-    memories = tuple(
-        msgspec.structs.replace(
-            memory(str(each), "project", 0.0), scores=msgspec.structs.replace(SCORES, relevance=each)
-        )
-        for each in scores
-    )
-    sections = (ContextSection("project_context", memories, more=True),)
-    assert likely_alone(sections, 0.5) == (ContextSection("project_context", memories[:1]),)
-    assert likely_alone(sections, 0.95) == ()
+    request = GatherContext(ProjectRef("p_000000000001", "/here"), "s", sections=("preferences", "open_ends"))
+    assert [each.id for each in with_known(request, earlier, known)] == ["had", "important", "lately", "long ago"]

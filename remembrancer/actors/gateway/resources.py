@@ -360,6 +360,7 @@ JSON: Final = "application/json"
 MARKDOWN: Final = "text/markdown"
 KNOWN: Final = "This is only what is known without the store: there may be more."
 MOST_CONNECTED: Final = 10
+PREFERENCES_TOKENS: Final = 20_000
 PREFERENCES_SHOWN: Final = 50
 STATUS_VOLATILE: Final = frozenset({"uptime_seconds", "database_size_bytes", "attempts", "next_attempt_seconds"})
 """Fields of the status, anywhere in it, that change by themselves: no news for somebody who has subscribed."""
@@ -460,14 +461,16 @@ class Resources:
         return self._markdown(GRAPH, knowledge_graph(found, is_part=is_part), asked)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
-        question = GatherContext(caller.project, caller.session_id, sections=("preferences",), limit=PREFERENCES_SHOWN)
+        question = GatherContext(
+            caller.project, caller.session_id, sections=("preferences",), tokens=PREFERENCES_TOKENS
+        )
         asked, gathered = await self._ask(question, received_at, ContextGathered)
         is_part = gathered is None
         if gathered is None:
             known = self._access.known(caller.project, caller.session_id)
             memories = [memory for memory in known if memory.scope == "user"][:PREFERENCES_SHOWN]
         else:
-            memories = [memory for section in gathered.sections for memory in section.memories]
+            memories = [memory for section in gathered.sections for memory in section.memories][:PREFERENCES_SHOWN]
         return self._markdown(PREFERENCES, preferences(memories, is_part=is_part), asked)
 
     async def _ask(self, question: GatewayRequest, received_at: float, kind: type[R]) -> tuple[Asked, R | None]:

@@ -109,6 +109,8 @@ MAX_REFUSED_SESSIONS: Final = 1000
 """Sessions, and notices of each, that are kept for their next answer."""
 RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
 RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
+MOST_SESSIONS: Final = 512
+"""Sessions of which it is known what they were shown."""
 _FIRST: Final = (GatherContext, Recall)
 """The first questions of a session: while the store starts, they are worth a wait of all that the call may take."""
 _WAIT_FOR_WRITES: Final = (Recall, ListMemories, FollowLinks, GetMemory, SearchGraph, GatherContext, DescribeSession)
@@ -134,6 +136,7 @@ class StoreAccess:
         self._store = store
         self.store_health = store.health
         self.short_ids: dict[tuple[str, str], str] = {}
+        self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._queue = queue
         self._tasks = tasks
         self.writes = RecentWrites()
@@ -208,6 +211,7 @@ class StoreAccess:
                 why = error.message if isinstance(error, FileLocked | JournalAway) else None
             else:
                 assert isinstance(reply, Applied)
+                self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(
                     _as_done(operation, reply.result),
                     "repeated" if reply.replayed else "applied",
@@ -221,10 +225,19 @@ class StoreAccess:
         if lane in self._queue.full and needs_room(operation.change):  # it could not be kept
             raise self._queue.full[lane]
         self.writes.note(operation, "queued", await self._queue.append(operation))
+        self._note_writer(operation, memory_id_of(operation.change))
         older = self._queue.stuck.get(lane, "older writes go first")
         why = why or (older if self.store_health.usable else self.store_health.explain_away())
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
         return Written(operation, None, (Notice("queued", text),), degraded=not self.store_health.usable)
+
+    def _note_writer(self, operation: Operation, memory_id: str | None) -> None:
+        """The session that wrote knows what the memory says now, and no other one does."""
+        if memory_id is None:
+            return
+        for seen in self._seen.values():
+            seen.discard(memory_id)
+        self._seen.setdefault((operation.project.id, operation.session_id), set()).add(memory_id)
 
     async def erase(self, operation: Operation) -> ErasedResult:
         """Delete a memory for good: in the store, and then in the write queue and in what is kept of answers here.
@@ -335,6 +348,9 @@ class StoreAccess:
         question: str = "",
     ) -> None:
         """These memories were found for somebody. `count`, `used`: tell the store so, where it cannot know that."""
+        self._seen.setdefault((caller.project.id, caller.session_id), set()).update(memory_ids, used)
+        if len(self._seen) > MOST_SESSIONS:
+            self._seen.popitem(last=False)
         for listener in self.on_recall:
             listener(caller, tuple(memory_ids))
         if tool:
@@ -343,6 +359,10 @@ class StoreAccess:
         if (counted or used) and self.store_health.usable:
             note = NoteAccess(caller.project, caller.session_id, counted, tuple(used))
             self._tasks.start_soon(self._note_access, note)
+
+    def seen(self, caller: Caller) -> set[str]:
+        """Ids of the memories that the session was shown as they are, or wrote, since the runtime has been up."""
+        return self._seen.get((caller.project.id, caller.session_id), set())
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
         """A tool that only reads has given this answer. One to the memory browser is nobody's."""

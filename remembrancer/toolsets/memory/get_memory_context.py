@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -11,33 +10,23 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.contexts import section_of
 from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
-from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, RecalledMemory, Section
+from remembrancer.protocol.reads import ContextGathered, GatherContext, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.context_block import Away, build_block
 from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import WHOLE, Answer, Call, answer_text, tool, with_caveats
+from remembrancer.toolsets.tools import WHOLE, Answer, Call, answer_text, short_forms_of, tool, with_caveats
 
-DEFAULT_TOKENS: Final = 2000
+DEFAULT_TOKENS: Final = 3000
 MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
 """Of a longer task or memory: what comes first says what it is about, and no search looks at more."""
 MAX_FILES: Final = 200
-TOKENS_A_MEMORY: Final = 5
-"""A memory seldom has fewer: so many are fetched for each section that the budget could go to it alone."""
-CHARACTERS_A_TOKEN: Final = 6
-"""Prose seldom has more: with the number alone, far too much would be fetched of memories that are not so short."""
-LEAST_FETCHED: Final = 20
-MOST_FETCHED: Final = 400
 KNOWN: Final = "Only what is known without the store was gathered: there may be more."
-LEAST_LETTERS: Final = 4
-"""Shorter words ("the", "for") speak for nothing; not so in scripts whose words are short."""
-STEM: Final = 6
-"""Words that begin with the same so many letters count as one."""
-_WORD: Final = re.compile(r"\w+")
 
 
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +35,8 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
     sections: list[Section | Literal["day"]] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
-    day: Annotated[str, Meta(description="For section day: Tuesday, 2026-11-17")] | UnsetType = UNSET
+    day: Annotated[str, Meta(description="Its log: Tuesday, 2026-11-17")] | UnsetType = UNSET
+    unseen: bool | UnsetType = UNSET
 
 
 @tool("What to know for a task, as Markdown.", read_only=True, marks_data=False)
@@ -59,36 +49,38 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     asked = await service.ask(request, call.received_at)
     reply, notices = asked.reply, asked.notices
     assert isinstance(reply, ContextGathered | None)
-    is_away = reply is None or asked.from_cache
     away: Away | None = None
-    if is_away:
+    memories = [] if reply is None else [memory for section in reply.sections for memory in section.memories]
+    if reply is None or asked.from_cache:
         away = "starting" if service.store_health.is_starting else "unavailable"
-    sections: Sequence[ContextSection] = () if reply is None else reply.sections
-    if is_away:
-        known = service.known(caller.project, caller.session_id)
-        sections = await anyio.to_thread.run_sync(known_sections, request, sections, known)
-        if reply is None and asked.away is not None and any(section.memories for section in sections):
+        memories = with_known(request, memories, service.known(caller.project, caller.session_id))
+        if reply is None and asked.away is not None and memories:
             notices = (service.explain(asked.away, KNOWN),)
-    elif reply is not None:
+    else:
         notices = (*reply.notices, *notices)
-    if request.task and "preferences" not in request.sections:
-        # What only concerns the task, as with a prompt. Without the store it is not known how likely anything is.
-        sections = () if is_away else likely_alone(sections, service.settings.prompt_probability)
-    # In a thread: long memories take their time to be counted.
+    is_all, is_new = reply is not None and reply.is_all, not memories
+    if arguments.unseen is True:
+        seen = service.seen(caller)
+        memories = [each for each in memories if each.id not in seen]
+        if arguments.sections is not UNSET and not is_all:  # a later prompt: what is said unasked has to bear on it
+            least = service.settings.prompt_probability
+            memories = [] if away else [each for each in memories if each.scores.relevance >= least]
+    says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
     budget = given(arguments.max_tokens, DEFAULT_TOKENS)
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = with_caveats(
         frame, [*notices, *call.take_notices()], degraded=any(notice.code not in WHOLE for notice in notices)
     )
     around = estimate_tokens(answer_text(frame))
-    block = await anyio.to_thread.run_sync(
-        partial(build_block, sections, budget - around, _sent_tokens, truncate, away=away)
-    )
+    ids = await short_forms_of(call, [each.id for each in memories], only_known=away is not None)
+    build = partial(build_block, memories, budget - around, _sent_tokens, truncate, ids=ids, is_all=is_all, away=away)
+    # In a thread: long memories take their time to be counted.
+    block = await anyio.to_thread.run_sync(partial(build, subjects=() if reply is None else reply.subjects))
     service.shown(caller, block.memory_ids, count=True, tool=call.tool, question=request.task)
     answer = frame | {
-        "context_block": block.text,
+        "context_block": "" if says_nothing else block.text,
         "memories_used": len(block.memory_ids),
-        "tokens_used": block.tokens + around,
+        "tokens_used": around + (0 if says_nothing else block.tokens),
         "truncated": block.truncated,
     }
     if arguments.detail is True:
@@ -111,14 +103,12 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
     cleaned = (
         clean_name(file, field=f"files_in_context[{place}]", longest=MAX_PATH) for place, file in enumerate(files)
     )
-    budget = given(arguments.max_tokens, DEFAULT_TOKENS)
     request = GatherContext(
         project,
         session_id,
         task=task[:SEARCHED_CHARACTERS],
         files=tuple(dict.fromkeys(cleaned)),
-        limit=min(MOST_FETCHED, max(LEAST_FETCHED, budget // TOKENS_A_MEMORY)),
-        characters=budget * CHARACTERS_A_TOKEN,
+        tokens=given(arguments.max_tokens, DEFAULT_TOKENS),
     )
     if arguments.sections is UNSET or not arguments.sections:
         return request
@@ -126,72 +116,17 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
     return msgspec.structs.replace(request, sections=wanted)
 
 
-def likely_alone(sections: Sequence[ContextSection], least: float) -> tuple[ContextSection, ...]:
-    """Of the sections what answers the task with at least that probability."""
-    likely = {
-        section.name: tuple(memory for memory in section.memories if memory.scores.relevance >= least)
-        for section in sections
-    }
-    return tuple(ContextSection(name, memories) for name, memories in likely.items() if memories)
-
-
-def known_sections(
-    request: GatherContext, earlier: Sequence[ContextSection], known: Iterable[RecalledMemory]
-) -> tuple[ContextSection, ...]:
-    """The sections without the store: what an earlier answer had, then what else is known here and belongs there.
-
-    The rules are the store's, with words for meaning.
-    """
-    had = {section.name: section for section in earlier}
-    placed = {memory.id for section in earlier for memory in section.memories}
-    task = _stems(request.task)
-    more: dict[Section, list[tuple[float, RecalledMemory]]] = {name: [] for name in request.sections}
-    for memory in known:
-        match = len(task & _stems(memory.content)) / len(task) if task else 0.0
-        name = _section_of(memory, match, request)
-        if name is not None and memory.id not in placed:
-            placed.add(memory.id)
-            more[name].append((match, memory))
-    return tuple(_joined(name, had.get(name), more[name], request.limit) for name in request.sections)
-
-
-def _joined(
-    name: Section, had: ContextSection | None, more: list[tuple[float, RecalledMemory]], limit: int
-) -> ContextSection:
-    more.sort(key=_latest if name == "session_history" else _useful, reverse=True)
-    memories = (*(had.memories if had is not None else ()), *(memory for _, memory in more))
-    is_more = had is not None and had.more
-    return ContextSection(name, memories[:limit], more=is_more or len(memories) > limit)
-
-
-def _section_of(memory: RecalledMemory, match: float, request: GatherContext) -> Section | None:
-    """The section of a memory, among those that are asked for; None where nothing speaks for it."""
-    wanted = request.sections
-    if memory.status == "archived" or memory.done:
-        return None
-    if memory.is_open and "open_ends" in wanted:
-        return "open_ends"
-    if memory.scope == "session":
-        return "session_history" if "session_history" in wanted else None
-    if memory.type == "procedural" and "relevant_procedures" in wanted:
-        is_left_to_preferences = memory.scope == "user" and "preferences" in wanted
-        if match > 0.0 or (not request.task and not is_left_to_preferences):
-            return "relevant_procedures"
-    if memory.scope == "user":
-        return "preferences" if memory.type != "episodic" and "preferences" in wanted else None
-    return "project_context" if "project_context" in wanted and (match > 0.0 or not request.task) else None
-
-
-def _useful(found: tuple[float, RecalledMemory]) -> tuple[float, float]:
-    match, memory = found
-    return match + memory.importance, memory.happened_at
-
-
-def _latest(found: tuple[float, RecalledMemory]) -> tuple[bool, float]:
-    _, memory = found
-    return memory.type == "episodic", memory.happened_at
-
-
-def _stems(text: str) -> set[str]:
-    words = _WORD.findall(text[:SEARCHED_CHARACTERS].casefold())
-    return {word[:STEM] for word in words if len(word) >= LEAST_LETTERS or not word.isascii()}
+def with_known(
+    request: GatherContext, earlier: Sequence[RecalledMemory], known: Iterable[RecalledMemory]
+) -> list[RecalledMemory]:
+    """An earlier answer followed by all else that is known here and belongs there, the most important first."""
+    had = {memory.id for memory in earlier}
+    others = [
+        memory
+        for memory in known
+        if memory.id not in had
+        and memory.status == "active"
+        and not memory.done
+        and section_of(memory, request.sections) is not None
+    ]
+    return [*earlier, *sorted(others, key=lambda each: each.place_in("important"), reverse=True)]

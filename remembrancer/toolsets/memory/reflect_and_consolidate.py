@@ -23,7 +23,7 @@ MAX_RUN_ID: Final = 100
 class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_id: str | UnsetType = UNSET
     strategy: Annotated[ReflectStrategy, Meta(extra_json_schema={"default": "full"})] | UnsetType = UNSET
-    dry_run: bool | UnsetType = UNSET
+    dry_run: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
     undo: Annotated[str, Meta(description="run_id to undo")] | UnsetType = UNSET
 
 

@@ -1,0 +1,95 @@
+"""The choice of memories for a context: all that fit, or else what holds for every task before what the task asks for.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
+
+STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
+"""The kinds of what holds whatever the task is."""
+STANDING_SHARE: Final = 0.5
+ENDS_SHARE: Final = 0.2
+"""The shares of the budget that standing memories and open ends have at most, where not all memories fit."""
+AROUND, DATED = 6, 8
+"""Tokens of a line around its text, and of a date in it."""
+HEADINGS: Final = 50
+INDEX_SHARE, INDEX = 1 / 6, 150
+"""Tokens that are kept for the index, where not all memories fit."""
+LONGEST_SHARE, LEAST_LONGEST = 1 / 6, 64
+"""Tokens that one memory has at most, where not all memories fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Memories to choose from: those that hold for every task, open ends, and the rest, each the best first."""
+
+    standing: Sequence[RecalledMemory] = ()
+    ends: Sequence[RecalledMemory] = ()
+    rest: Sequence[RecalledMemory] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The memories that are given, in their order. `left_out`: there are others, or some were cut."""
+
+    given: tuple[RecalledMemory, ...]
+    left_out: bool
+
+
+def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | None:
+    """The section of a memory, among those that are asked for; None if it has none."""
+    places: list[Section] = []
+    if memory.is_open:
+        places.append("open_ends")
+    if memory.scope == "session":
+        places.append("session_history")
+    elif memory.type == "procedural":
+        places += ["relevant_procedures", "preferences" if memory.scope == "user" else "project_context"]
+    else:
+        places.append("preferences" if memory.scope == "user" else "project_context")
+    return next((place for place in places if place in sections), None)
+
+
+def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
+    """The memories for a budget. `is_part`: there are more than can be chosen from."""
+    given: dict[str, RecalledMemory] = {}
+    room = tokens - HEADINGS - is_part * min(INDEX, INDEX_SHARE * tokens)
+    longest = min(max(LEAST_LONGEST, int(LONGEST_SHARE * tokens)), max(0, int(room) - AROUND))
+
+    def take(memories: Iterable[RecalledMemory], most: float) -> None:
+        """Take the first that fit in so many of the tokens that are left."""
+        nonlocal room
+        left = min(room, most)
+        for memory in memories:
+            if memory.id in given:
+                continue
+            shown = _cut(memory, longest) if is_part else memory
+            cost = estimate_tokens(shown.content) + AROUND + DATED * (memory.version > 1 or memory.due is not None)
+            if cost <= left:
+                given[memory.id] = shown
+                left, room = left - cost, room - cost
+
+    take(sorted(choice.standing, key=_weight_of(choice.standing), reverse=True), STANDING_SHARE * tokens)
+    take(choice.ends, ENDS_SHARE * tokens)
+    take(choice.rest, room)
+    take(choice.standing, room)
+    return Chosen(tuple(given.values()), is_part or len(given) < len({each.id for each in choice.rest}))
+
+
+def _weight_of(memories: Sequence[RecalledMemory]) -> Callable[[RecalledMemory], tuple[bool, float, float]]:
+    """A key by which what replaces something comes first, then what matters most, then what changed last."""
+    replacing = {newer for memory in memories for newer in memory.possibly_superseded_by}
+    return lambda memory: (memory.id in replacing, memory.importance, memory.updated_at or memory.created_at)
+
+
+def _cut(memory: RecalledMemory, tokens: int) -> RecalledMemory:
+    text = truncate(memory.content, tokens)
+    return memory if text == memory.content else msgspec.structs.replace(memory, content=f"{text}…")
