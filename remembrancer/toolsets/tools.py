@@ -154,7 +154,8 @@ class Tool(Generic[T]):
     """True if this tool gives way to another toolset's of the same name that takes these arguments too, where both are
     asked for."""
     marks_data: bool = True
-    """True if its answers are marked as data. Not those that hold nothing stored, or that it marks within a budget."""
+    """True if its answers are marked as data, which the first of a session is. Not those that hold nothing stored, or
+    that it marks within a budget."""
     answers_text: bool = False
     """True if a client gets its answer's `text` and the messages of its warnings, and an error's message, as they are:
     for a tool whose answers models know by heart."""
@@ -163,7 +164,7 @@ class Tool(Generic[T]):
 
     async def answer(self, call: Call, arguments: T) -> Answer:
         """Carry it out. Every answer leaves here, whoever asks: no text in it steers a terminal, poses as a frame of a
-        conversation or hides another, and what was stored is marked as data."""
+        conversation or hides another, and the first with what was stored says that it is data."""
         try:
             arguments = await _with_whole_ids(call, arguments)
             answer = with_caveats(await self.run(call, arguments), call.take_notices())
@@ -173,6 +174,8 @@ class Tool(Generic[T]):
         shown: Answer = neutralised_value(answer if self.shows_whole_ids else await _with_short_ids(call, answer))
         if self.marks_data:
             shown = {"note": DATA, **shown}
+        if shown.get("note") == DATA and not call.service.is_first_data_for(call.caller):
+            del shown["note"]  # once is enough for a conversation, which pays for each
         if self.read_only:
             call.service.answered(call.caller, self.name, shown, call.received_at)
         return shown

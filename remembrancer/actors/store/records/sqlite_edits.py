@@ -505,7 +505,8 @@ class SqliteEdits:
         gone = self.execute("DELETE FROM passages WHERE memory = ? RETURNING number", (number,)).fetchall()
         self.removed_passages += (passage for (passage,) in gone)
         self.execute(
-            "DELETE FROM memory_links WHERE relation = ? AND (source = ? OR target = ?)", (SIMILAR, number, number)
+            "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
+            (SIMILAR, number),
         )
         self.execute("DELETE FROM found_names WHERE memory = ?", (number,))
         rows = self.execute("DELETE FROM memory_entities WHERE memory = ? AND found RETURNING entity", (number,))
