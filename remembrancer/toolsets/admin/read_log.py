@@ -15,7 +15,7 @@ class ReadLogArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     day: str | UnsetType = UNSET
 
 
-@tool("What was stored, changed, decided and closed on a day, in order.", read_only=True)
+@tool("What was done on a day.", read_only=True)
 async def read_log(call: Call, arguments: ReadLogArguments) -> Answer:
     """The log of a day (today, if none is given). Raises `MemoryUnavailable`: the store is away."""
     day, changes, notices = await read_day(call, given(arguments.day, "today"))

@@ -35,7 +35,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
     sections: list[Literal[Section, "day"]] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
-    day: Annotated[str, Meta(description="Its log: Tuesday, 2026-11-17")] | UnsetType = UNSET
+    day: str | UnsetType = UNSET
     unseen: bool | UnsetType = UNSET
 
 
