@@ -159,6 +159,8 @@ class Tool(Generic[T]):
     answers_text: bool = False
     """True if a client gets its answer's `text` and the messages of its warnings, and an error's message, as they are:
     for a tool whose answers models know by heart."""
+    unlisted: tuple[str, ...] = ()
+    """Arguments that it takes and does not list: every session would pay for what hardly any gives."""
     shows_whole_ids: bool = False
     """True if ids in its answers are whole, for a program that keeps them."""
 
@@ -195,7 +197,9 @@ class Tool(Generic[T]):
         hints: dict[str, bool] = {"readOnlyHint": True} if self.read_only else {}
         if not (self.read_only or self.destructive):
             hints |= {"destructiveHint": False, "openWorldHint": False}
-        described = {"name": self.name, "description": self.description, "inputSchema": self.decoder.schema}
+        listed = {name: each for name, each in self.decoder.schema["properties"].items() if name not in self.unlisted}
+        schema = {**self.decoder.schema, "properties": listed}
+        described = {"name": self.name, "description": self.description, "inputSchema": schema}
         return {**described, "annotations": hints} if hints else described
 
 
@@ -280,13 +284,15 @@ def tool(
     is_short_form: bool = False,
     marks_data: bool = True,
     shows_whole_ids: bool = False,
+    unlisted: tuple[str, ...] = (),
     answers_text: bool = False,
     aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Handler[T]], Handler[T]]:
     """Register a function as the tool of its name, in the toolset of the folder that it is in.
 
     `destructive`: it may hide or replace what is remembered. `aliases` are other names of its arguments. For
-    `is_short_form`, `marks_data`, `shows_whole_ids` and `answers_text` see `Tool`.
+    `is_short_form`, `marks_data`, `shows_whole_ids`, `answers_text` and `unlisted` see
+    `Tool`.
 
     Raises:
         ValueError: there is a tool of that name in the toolset already.
@@ -310,6 +316,7 @@ def tool(
             is_short_form,
             marks_data,
             answers_text,
+            unlisted,
             shows_whole_ids,
         )
         return run

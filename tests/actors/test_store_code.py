@@ -62,6 +62,20 @@ async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_b
         assert (before.status, after.status) == ("queued", "ready")
 
 
+async def test_a_tree_that_is_asked_for_again_is_not_ready_before_it_was_read_again(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        states = []
+        for asked in (0, 1):
+            (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)).trees
+            states.append(tree.status)
+            (database,) = rig.paths.projects.glob("*/code/*.db")
+            with contextlib.closing(CodeIndex(database, "write")) as index:
+                index.note(status="ready", asked=asked)
+            (tree,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
+            states.append(tree.status)
+        assert states == ["queued", "ready"] * 2
+
+
 SYSTEM = ["/", "/boot", "/etc", "/etc/ssl", "/proc/self", "/root", "/sys"]
 
 

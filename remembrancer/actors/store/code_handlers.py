@@ -489,6 +489,8 @@ class CodeHandlers:
         def describe(index: CodeIndex) -> TreeDescription:
             about, (files, chunks), skipped = index.about(), index.counts(), index.skipped()
             counted: dict[str, int] = msgspec.json.decode(str(about.pop("skipped", "{}")))
+            if about.pop("asked", tree.asked) != tree.asked and about.get("status") == "ready":
+                about["status"] = "queued"  # it is asked for once more, and not read since
             for reason, count in skipped.items():
                 counted[reason] = counted.get(reason, 0) + count
             fields = {**msgspec.structs.asdict(plain), **about, "skipped": counted}

@@ -39,7 +39,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unseen: bool | UnsetType = UNSET
 
 
-@tool("What to know for a task, as Markdown.", read_only=True, marks_data=False)
+@tool("What to know for a task, as Markdown.", read_only=True, marks_data=False, unlisted=("detail", "unseen"))
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service

@@ -27,7 +27,7 @@ class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown
     undo: Annotated[str, Meta(description="run_id to undo")] | UnsetType = UNSET
 
 
-@tool("Sum up a session and find patterns.")
+@tool("Sum up a session and find patterns.", unlisted=("undo",))
 async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
     """Consolidate, or in a dry run say what would be; or undo a run and say what that came to."""
     run_id = run_to_undo(arguments)

@@ -89,7 +89,13 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     allow_secrets: bool | UnsetType = UNSET
 
 
-@tool("Change a memory. Versions are kept.", destructive=True, aliases={"id": "memory_id"}, marks_data=False)
+@tool(
+    "Change a memory. Versions are kept.",
+    destructive=True,
+    aliases={"id": "memory_id"},
+    marks_data=False,
+    unlisted=("summary", "confidence", "domain", "structured", "valid_from", "remove_links", "allow_secrets"),
+)
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change what is given, and leave the rest. Of a text in which a passage is replaced the changed line is
     answered."""
