@@ -396,6 +396,11 @@ class CodeHandlers:
                     notices.append(Notice("partial_results", text))
         if not trees:
             notices.append(Notice("no_code", "No code is indexed in this project: index_project does it."))
+        elif not (found or notices):
+            described = [await self._describe_one(request.project.id, tree) for tree in trees]
+            if any(each.total_chunks for each in described):
+                text = "No word of the query is in the code: use words or names that the code would have."
+                notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
         with_memories = await self._read(partial(self._beside_memories, request, found))
         return CodeFound(with_memories, tuple(notices))
