@@ -242,6 +242,8 @@ class PlayedStore:
                 return LinksFound(tuple(linked.values()))
             case NoteAccess():
                 return Noted()
+            case RecogniseProject():
+                return ProjectRecognised()
             case FindIds():
                 return find_ids(message, self._view) if self.knows_short_ids else IdsFound({}, {})
             case SearchGraph():
