@@ -135,6 +135,16 @@ def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
     assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
 
 
+def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays", "--kind", "decision")["memory_id"]
+    shell("edit", memory_id, "--content", "We deploy on Wednesdays")
+    changes = shell.json("log")["changes"]
+    assert [(each["did"], each["id"]) for each in changes] == [("decided", memory_id), ("changed (content)", memory_id)]
+    assert "We deploy on Wednesdays" in shell("log", "today")
+    assert shell.json("log", "yesterday")["changes"] == []
+    assert "must be a day" in shell("log", "someday", status=exit_codes.USAGE)
+
+
 def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     for older, newer, decision in (
         ("the lantern service listens on port 8080", "the lantern service listens on port 9090 now", "--both"),

@@ -83,7 +83,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
     due: str | UnsetType = UNSET
-    done: Annotated[bool, Meta(description="Closes an open_end")] | UnsetType = UNSET
+    done: bool | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
     remove_links: list[RemovedLink] | UnsetType = UNSET
     allow_secrets: bool | UnsetType = UNSET
