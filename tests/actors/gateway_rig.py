@@ -248,6 +248,8 @@ class PlayedStore:
                 return find_ids(message, self._view) if self.knows_short_ids else IdsFound({}, {})
             case SearchGraph():
                 return GraphFound(())
+            case RecogniseProject():
+                return ProjectRecognised()
         return Refused("memory_unavailable", f"this store does not play {type(message).__name__}")
 
     def _apply(self, operation: Operation) -> Applied | Refused:

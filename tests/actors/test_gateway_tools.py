@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from typing import Any
 import anyio
 import pytest
 
+from remembrancer.actors.gateway import conversations
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
 from remembrancer.protocol.session_life import StartSession
-from remembrancer.protocol.writes import EntityRef, NearMemory, StoreMemory, memory_id_of
+from remembrancer.protocol.writes import EntityRef, NearMemory, ProjectRef, StoreMemory, memory_id_of
 from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig, content_of
 from tests.actors.store_process import store_rig
@@ -407,6 +409,33 @@ async def test_a_client_that_does_not_say_its_roots_is_not_waited_for_long(rig: 
             await client.store("x")
         (operation,) = store.applied.values()
     assert operation.project == project_of(rig.paths.home)
+
+
+async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def project_where_one_hangs(directory: Path) -> ProjectRef:
+        if directory.name == "hangs":  # as on a disk that is away
+            released.wait(PATIENCE_S)
+        return project_of(directory)
+
+    monkeypatch.setattr(conversations, "project_of", project_where_one_hangs)
+    async with (
+        PlayedStore(rig.paths).open(),
+        rig.running(),
+        rig.session(directory=str(tmp_path / "hangs")) as hung,
+        rig.session(bridge="11" * 16, session="session:other") as other,
+    ):
+        params = {"name": "get_memory_status", "arguments": {}}
+        for number in range(50):
+            await hung.send(id=f"hung {number}", method="tools/call", params=params)
+        try:
+            with anyio.fail_after(PATIENCE_S / 2):
+                assert "error" not in await other.store("is not held up")
+        finally:
+            released.set()
 
 
 async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(rig: Rig, tmp_path: Path) -> None:
