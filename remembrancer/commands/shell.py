@@ -27,8 +27,8 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
 from remembrancer.commands.projects import known_projects
 from remembrancer.commands.runtime_client import directory_here, paths_here
-from remembrancer.commands.terminal import Terminal, table
-from remembrancer.memory.short_ids import id_or_part
+from remembrancer.commands.terminal import Terminal, said_when_slow, table
+from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_RECORD
@@ -66,14 +66,19 @@ class Session:
     def __init__(self, place: Place, session: str) -> None:
         places = find_places(os.environ)
         starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
-        link = reach(starter, give_up_at)
-        if link is None:
-            raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
-        link.settimeout(ANSWER_S)
-        environ = {**os.environ, **TOOLSETS}
-        self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
-        while self.call("get_memory_status")["connection"]["status"] != "connected" and time.monotonic() < give_up_at:
-            time.sleep(LOOK_S)  # without the store, an answer would be made of what is remembered of answers
+        with said_when_slow("Starting the memory"):
+            link = reach(starter, give_up_at)
+            if link is None:
+                raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
+            link.settimeout(ANSWER_S)
+            environ = {**os.environ, **TOOLSETS}
+            self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
+            while not self._has_store() and time.monotonic() < give_up_at:
+                time.sleep(LOOK_S)  # without the store, an answer would be made of what is remembered of answers
+
+    def _has_store(self) -> bool:
+        connection: Answer = self.call("get_memory_status")["connection"]
+        return bool(connection["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
         """The answer of a tool. Arguments that are None are left out. Raises the error that it is refused with."""
@@ -331,7 +336,8 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
         with connected(place, asked) as client:
             answer = client.call(tool, **arguments)
             if _lacks_meaning(answer):
-                _await_model(client)
+                with said_when_slow("Loading the model"):
+                    _await_model(client)
                 answer = client.call(tool, **arguments)
         warnings |= {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
         name = {"project": place.name} if place.name else {}
@@ -397,6 +403,23 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
     if len(best) < len(memories):
         print(f"{len(memories) - len(best)} weaker: --all")
     return exit_codes.OK
+
+
+@_command("log", _option("day", nargs="*", metavar="DAY", help="today, Tuesday, yesterday, 2026-02-20"))
+def log(asked: argparse.Namespace) -> int:
+    """Show what was stored, changed, decided and closed on a day, in order."""
+    answer: Answer = {"changes": []}
+    for place in places_of(asked):
+        with connected(place, asked) as client:
+            found = client.call("read_log", day=" ".join(asked.day) or None)
+        known = {(each["at"], each["id"]) for each in answer["changes"]}
+        changes = [each for each in found["changes"] if (each["at"], each["id"]) not in known]
+        answer = found | {"changes": sorted([*answer["changes"], *changes], key=lambda each: each["at"])}
+    shown = table("when", "what", "id", "memory", overflow="fold")
+    for each in answer["changes"]:
+        at = datetime.fromisoformat(each["at"]).astimezone()
+        shown.add_row(f"{at:%a %H:%M}", each["did"], each["id"], escape(" ".join(each["text"].split())))
+    return _print_answer(asked, answer, shown if answer["changes"] else "Nothing was stored or changed.")
 
 
 @_command("show", _ID, _option("--version", type=int, metavar="N", help="as it was then"))
@@ -575,17 +598,28 @@ def promote(asked: argparse.Namespace) -> int:
         type=_memory_id,
         help="it stays in its project: restore takes that back",
     ),
+    _option("--replaced", action="append", metavar="ID", type=_memory_id, help="the newer of its pair replaces it"),
+    _option("--both", action="append", metavar="ID", type=_memory_id, help="it holds, as the newer of its pair does"),
 )
 def review(asked: argparse.Namespace) -> int:
-    """Show the memories that are proposed to go from a project to the user, and why; accept or refuse one."""
+    """Show what waits for a decision: memories that are proposed to go from a project to the user, and why; and pairs
+    of which the newer may replace the older."""
     for chosen, target in ((asked.accept, "user"), (asked.refuse, "project")):
         for memory_id in chosen or ():
             in_one_of(asked, "promote_memory", memory_id=memory_id, target_scope=target)
     proposals: list[Answer] = []
+    pairs: list[Answer] = []
     for place in places_of(asked):
+        own = {"project": place.name} if place.name else {}
         with connected(place, asked) as client:
-            found = client.call("get_memory_status").get("proposals", ())
-        proposals += [each | ({"project": place.name} if place.name else {}) for each in found]
+            for chosen, relation in ((asked.replaced, "supersedes"), (asked.both, "related_to")):
+                for pair in client.call("get_memory_status").get("contradictions", ()) if chosen else ():
+                    if any(has_part(pair["older_id"], each.removeprefix(MEMORY_PREFIX)) for each in chosen):
+                        link = {"relation": relation, "target": pair["older_id"]}
+                        client.call("update_memory", memory_id=pair["newer_id"], add_links=[link])
+            found = client.call("get_memory_status")
+        proposals += [each | own for each in found.get("proposals", ())]
+        pairs += [each | own for each in found.get("contradictions", ())]
     shown = table("id", "memory", "why", overflow="fold")
     for each in proposals:
         shown.add_row(
@@ -593,8 +627,15 @@ def review(asked: argparse.Namespace) -> int:
             escape(" ".join(each["content"].split())),
             escape(each["reason"]),
         )
-    nothing = "Nothing is proposed to go to the user."
-    return _print_answer(asked, {"proposals": proposals}, shown if proposals else nothing)
+    for each in pairs:
+        shown.add_row(
+            each["older_id"].removeprefix(MEMORY_PREFIX),
+            escape(" ".join(each["older"].split())),
+            escape(f"replaced? {' '.join(each['newer'].split())}"),
+        )
+    nothing = "Nothing is proposed to go to the user, and no two memories wait for a decision."
+    answer = {"proposals": proposals, "contradictions": pairs}
+    return _print_answer(asked, answer, shown if proposals or pairs else nothing)
 
 
 @_command(

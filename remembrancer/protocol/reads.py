@@ -143,7 +143,8 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     superseded_by: tuple[str, ...] = ()
     """Ids of the memories that a link says replace it."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that contradict it, or say another value of the same thing."""
+    """Ids of newer memories that probably replace it (`PROBABLE` in `memory/replacement.py`), as links say that are
+    made when vectors are: a context leaves it out where one of these is given, and judges nothing anew."""
     origin: FileSource | None = None
     """The sort of the file that it is a part of, in `source` with these `lines`. None: it is a memory."""
     lines: tuple[int, int] | None = None
@@ -326,6 +327,15 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_at: float | None = None
 
 
+class Doubt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Two memories of which the newer probably replaces the older, until somebody decides."""
+
+    older_id: str
+    older: str
+    newer_id: str
+    newer: str
+
+
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     """The store's part of `get_memory_status`. `started_at` is seconds since the epoch, None for an unknown session."""
 
@@ -339,6 +349,8 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     """The project's memories that are proposed to go to the user."""
+    doubts: tuple[Doubt, ...] = ()
+    """The most probable ones."""
 
 
 class GetMemory(SessionRequest, frozen=True, tag=True):
@@ -498,6 +510,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """True if nothing else holds here in these sections."""
     subjects: tuple[tuple[str, int], ...] = ()
     """The subjects of which most memories are, each with its number; none if these are all."""
+    replaced: int = 0
+    """Memories that are not given because another one here probably says the same anew."""
 
 
 class NoteAccess(SessionRequest, frozen=True, tag=True):

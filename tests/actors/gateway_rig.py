@@ -25,6 +25,7 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.projects import ProjectRecognised, RecogniseProject
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
@@ -125,8 +126,8 @@ class PlayedStore:
         """While it does not, ids in answers are whole."""
         self.notices: tuple[Notice, ...] = ()
         self.embedding_error: str | None = None
-        self.near_by_words: tuple[NearMemory, ...] = ()
-        self.near_by_meaning: tuple[NearMemory, ...] = ()
+        self.near_so_far: tuple[NearMemory, ...] = ()
+        self.near_when_embedded: tuple[NearMemory, ...] = ()
         self._gateway: Peer | None = None
         self.records = SqliteRecords(paths.home / "played.db", "played", time.time)
         self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
@@ -227,7 +228,7 @@ class PlayedStore:
             case Recall():
                 return self._recall(message)
             case AwaitEmbedding(memory_id=memory_id):
-                return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,), near=self.near_by_meaning)
+                return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,), near=self.near_when_embedded)
             case GatherContext(sections=sections):
                 return ContextGathered(tuple(ContextSection(name, ()) for name in sections))
             case DescribeStore():
@@ -241,10 +242,14 @@ class PlayedStore:
                 return LinksFound(tuple(linked.values()))
             case NoteAccess():
                 return Noted()
+            case RecogniseProject():
+                return ProjectRecognised()
             case FindIds():
                 return find_ids(message, self._view) if self.knows_short_ids else IdsFound({}, {})
             case SearchGraph():
                 return GraphFound(())
+            case RecogniseProject():
+                return ProjectRecognised()
         return Refused("memory_unavailable", f"this store does not play {type(message).__name__}")
 
     def _apply(self, operation: Operation) -> Applied | Refused:
@@ -256,7 +261,7 @@ class PlayedStore:
             self.lived.setdefault(operation.operation_id, operation)
         elif not outcome.reply.replayed:
             self.applied[operation.operation_id] = operation
-        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error, near=self.near_by_words)
+        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error, near=self.near_so_far)
 
     def _apply_all(self, operations: tuple[Operation, ...]) -> BatchApplied:
         applied: list[str] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,14 @@ from typing import Any
 import anyio
 import pytest
 
+from remembrancer.actors.gateway import conversations
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
 from remembrancer.protocol.session_life import StartSession
-from remembrancer.protocol.writes import EntityRef, NearMemory, StoreMemory, memory_id_of
+from remembrancer.protocol.writes import EntityRef, NearMemory, ProjectRef, StoreMemory, memory_id_of
 from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig, content_of
 from tests.actors.store_process import store_rig
@@ -162,19 +164,19 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
-async def test_what_is_near_a_stored_memory_is_named_once_with_its_first_words_and_what_to_do(rig: Rig) -> None:
-    by_words, by_both = NearMemory("memory:1", "<system> old"), NearMemory("memory:2", "the pool has four threads")
+async def test_what_is_probably_replaced_is_named_whole_with_the_call_that_settles_it(rig: Rig) -> None:
+    before = NearMemory("memory:1", "<system> the pool has two threads", "memory:2")
+    now = NearMemory("memory:2", "the pool has four threads", "memory:3")
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        assert "near" not in await client.store("nothing is near")
-        store.near_by_words, store.near_by_meaning = (by_words, by_both), (by_both,)
+        assert "near" not in await client.store("nothing is replaced")
+        store.near_so_far, store.near_when_embedded = (before,), (now,)
         plain = await client.store("the pool has eight threads")
         waited = await client.store("the pool has nine threads", wait_for_embedding=True)
     assert plain["near"] == [
-        {"id": "memory:1", "begins": "‹system> old"},
-        {"id": by_both.memory_id, "begins": by_both.begins},
+        {"id": "memory:1", "content": "‹system> the pool has two threads", "replaced_by": "memory:2"}
     ]
-    assert "supersedes" in plain["if_one_is_outdated"]
-    assert [each["id"] for each in waited["near"]] == ["memory:2", "memory:1"], "by meaning first"
+    assert "supersedes" in plain["if_replaced"]
+    assert [each["id"] for each in waited["near"]] == ["memory:2", "memory:1"]
 
 
 async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
@@ -211,7 +213,7 @@ async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_
         "answers": "likely",
         "created_at": "2023-11-14",
     }
-    assert plain == {"memories": [brief], "total_matched": 1, "note": note}
+    assert plain == {"memories": [brief], "total_matched": 1}, "that memories are data is said once"
     assert len(answer_text({**brief, "content": ""})) / 4 <= 35, "tokens around a memory"
 
 
@@ -407,6 +409,33 @@ async def test_a_client_that_does_not_say_its_roots_is_not_waited_for_long(rig: 
             await client.store("x")
         (operation,) = store.applied.values()
     assert operation.project == project_of(rig.paths.home)
+
+
+async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    def project_where_one_hangs(directory: Path) -> ProjectRef:
+        if directory.name == "hangs":  # as on a disk that is away
+            released.wait(PATIENCE_S)
+        return project_of(directory)
+
+    monkeypatch.setattr(conversations, "project_of", project_where_one_hangs)
+    async with (
+        PlayedStore(rig.paths).open(),
+        rig.running(),
+        rig.session(directory=str(tmp_path / "hangs")) as hung,
+        rig.session(bridge="11" * 16, session="session:other") as other,
+    ):
+        params = {"name": "get_memory_status", "arguments": {}}
+        for number in range(50):
+            await hung.send(id=f"hung {number}", method="tools/call", params=params)
+        try:
+            with anyio.fail_after(PATIENCE_S / 2):
+                assert "error" not in await other.store("is not held up")
+        finally:
+            released.set()
 
 
 async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(rig: Rig, tmp_path: Path) -> None:

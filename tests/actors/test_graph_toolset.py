@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import until
@@ -46,7 +45,6 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
         ended = await client.call("invalidate", id=old["memory_id"], **reason)
         assert {**ended, "valid_until": ""} == {
             **{"id": old["memory_id"], "valid_until": "", "reason": "we moved", "version": 2},
-            "note": DATA,
             "replaced_by": new["memory_id"],
         }
         assert (await client.call("invalidate", id=old["memory_id"], **reason))["already_invalid"]
@@ -161,7 +159,8 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Pa
         }
         far = await client.call("get_related", entity_id=ids["Disk: fast"], depth=2, direction="in")
         assert [(each["name"], each["distance"]) for each in far["related"]] == [("Postgres", 1), ("Billing", 2)]
-        assert (await client.call("get_related", entity_id=ids["Disk: fast"], direction="out"))["related"] == []
+        for out in ("out", "outgoing"):
+            assert (await client.call("get_related", entity_id=ids["Disk: fast"], direction=out))["related"] == []
         described = await client.call("create_entity", name="MySQL", entity_type="data:base", description="Old: slow")
         assert described["updated_fields"] == ["description"]
         assert "already_known" not in described

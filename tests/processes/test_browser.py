@@ -356,15 +356,32 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     text = Page(visit.get("/timeline")).text
     assert text.index("port 9090") < text.index("port 8080")
     page = visit.get("/review")
-    assert "contradicts" in Page(page).text
+    assert "may replace" in Page(page).text
     page = visit.do("/review/replace", kept=newer, gone=older)
-    assert "Nothing contradicts anything" in Page(page).text
-    assert "contradicts" in Page(visit.undo(page) and visit.get("/review")).text
+    assert "may replace" not in Page(page).text
+    assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
+    (waiting,) = visit.call("get_memory_status")["contradictions"]
+    assert (waiting["older"], waiting["newer"]) == ("The API listens on port 8080", "The API listens on port 9090 now")
+    page = visit.do("/review/both", one=newer, other=older)
+    assert "Both hold" in Page(page).text
+    assert "may replace" not in Page(page).text
+    assert "contradictions" not in visit.call("get_memory_status")
     session = next(each.strip() for each in Page(visit.get("/timeline")).texts if each.startswith("session:http"))
     assert "Hand-over" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):
         visit.get(path)
     assert "gateway" in Page(visit.get("/health")).text
+
+
+def test_a_tag_with_a_comma_stays_one_when_its_memory_is_saved_and_is_searched_for(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("The gate opens at seven", tags=["gates, doors", "hours"])
+    page = Page(visit.get(f"/memory/{memory}"))
+    written = next(each["value"] for name, each in page.elements if name == "input" and each.get("name") == "tags")
+    saved = visit.do(f"/memory/{memory}/edit", content="The gate opens at eight", tags=f"{written}, town")
+    links = [each["href"] for name, each in Page(saved).elements if name == "a" and each.get("class") == "tag"]
+    assert visit.call("get_memory", memory_id=memory)["tags"] == ["gates, doors", "hours", "town"]
+    assert "opens at eight" in visit.client.get(f"{visit.origin}{links[0]}").text
 
 
 def test_the_page_of_health_names_each_of_two_models(come: Come) -> None:

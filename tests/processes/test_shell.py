@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import pty
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,9 +19,10 @@ from typing import Any
 import pytest
 
 from remembrancer.command_line import COMMANDS
-from remembrancer.commands import exit_codes
+from remembrancer.commands import exit_codes, terminal
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths, database_files
+from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, stop_runtime, until
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
@@ -130,6 +133,31 @@ def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
     shell("edit", docs, "--reopen", "--due", "")
     assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
     assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
+
+
+def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays", "--kind", "decision")["memory_id"]
+    shell("edit", memory_id, "--content", "We deploy on Wednesdays")
+    changes = shell.json("log")["changes"]
+    assert [(each["did"], each["id"]) for each in changes] == [("decided", memory_id), ("changed (content)", memory_id)]
+    assert "We deploy on Wednesdays" in shell("log", "today")
+    assert shell.json("log", "yesterday")["changes"] == []
+    assert "must be a day" in shell("log", "someday", status=exit_codes.USAGE)
+
+
+def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
+    for older, newer, decision in (
+        ("the lantern service listens on port 8080", "the lantern service listens on port 9090 now", "--both"),
+        ("the harbour gate opens at seven", "the harbour gate opens at nine now", "--replaced"),
+    ):
+        old = shell.json("add", older)["memory_id"]
+        shell("add", newer)
+        while not (waiting := shell.json("review")["contradictions"]):
+            pass
+        assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
+        shell("review", decision, old)
+        assert shell.json("review")["contradictions"] == []
+    assert "Nothing is proposed" in shell("review")
 
 
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
@@ -246,6 +274,27 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
     assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
     assert len(shell("search", "ferry", "harbour").splitlines()) == 8
+
+
+@pytest.mark.parametrize("at_terminal", [True, False])
+def test_a_wait_is_explained_to_a_person_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch, at_terminal: bool) -> None:
+    said = threading.Event()
+
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return at_terminal
+
+        def write(self, text: str) -> int:
+            written = super().write(text)
+            said.set()
+            return written
+
+    monkeypatch.setattr(terminal, "SLOW_S", 0.0)
+    stream = Stream()
+    monkeypatch.setattr("sys.stderr", stream)
+    with terminal.said_when_slow("Starting the memory"):
+        assert said.wait(PATIENCE_S if at_terminal else 0.1) == at_terminal
+    assert stream.getvalue().startswith("Starting the memory …") == at_terminal
 
 
 @pytest.mark.parametrize(

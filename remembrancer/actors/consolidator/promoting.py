@@ -7,6 +7,7 @@ A memory that says what one in the target scope says already is merged into that
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -15,15 +16,13 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.clusters import vectors_of
-from remembrancer.actors.consolidator.contradictions import (
-    Contradiction,
+from remembrancer.actors.consolidator.derived_memories import name_of
+from remembrancer.actors.consolidator.standing_for import (
     alike,
-    contradictions_with,
     other_words,
     says_the_same,
     still_holds,
 )
-from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Found,
@@ -41,7 +40,6 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.memory.decay import strength_of
-from remembrancer.memory.names import SAME_SUBJECT_COSINE
 from remembrancer.memory.promotion import (
     SPEAKING_KINDS,
     PromotionRules,
@@ -118,8 +116,7 @@ async def plan_for_project(
     """The plan for memories that are promoted, given what the project knows already."""
     if not promoted:
         return PromotionPlan()
-    nearest = min(rules.merge_cosine, SAME_SUBJECT_COSINE)
-    near = await store.find_near(project, [memory for memory, _ in promoted], nearest, "project")
+    near = await store.find_near(project, [memory for memory, _ in promoted], rules.merge_cosine, "project")
     return await run_sync(lambda: plan_promotions(promoted, near, now, rules))
 
 
@@ -128,7 +125,7 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules:
 
     Of several that say the same and are promoted together, the strongest goes into the project, and the others are
     merged into it. What is near but may say something else is not merged: it is promoted, and linked to what it is
-    near, or contradicts.
+    near.
     """
     covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
     planner = _Planner(now, rules, covered)
@@ -143,8 +140,7 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules:
         )
         target = says_the_same(memory, others, now, rules.merge_cosine)
         if target is None:
-            against = contradictions_with(memory, others, now)
-            planner.promote(memory, verdict, against, alike(memory, others, now, rules.merge_cosine))
+            planner.promote(memory, verdict, alike(memory, others, now, rules.merge_cosine))
             moved.append(place)
         else:
             planner.merge(memory, verdict, *target)
@@ -176,7 +172,6 @@ class _Planner:
         self,
         memory: Material,
         verdict: Verdict,
-        against: Sequence[Contradiction],
         near: Iterable[tuple[Material, float]],
     ) -> None:
         revision = ReviseMemory(
@@ -188,9 +183,7 @@ class _Planner:
             chain=_step(memory, verdict, self.now),
             reason=verdict.reason,
         )
-        links = [AddLink(each.newer, each.older, "contradicts", each.strength) for each in against]
-        contrary = {each.newer for each in against} | {each.older for each in against}
-        links += _similar(memory, [pair for pair in near if pair[0].id not in contrary])
+        links = _similar(memory, near)
         self.groups.append((revision, _logged(memory, verdict, "importance"), *links))
         self.targets[memory.id] = _Target(memory.importance, memory.confidence, memory.version + 1)
 
@@ -322,10 +315,7 @@ async def _said_twice(
     others = (await store.ask(ReadProjects(project), ProjectsRead)).projects if mine else ()
     for other in others:
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
-        for memory in mine:
-            same = said_as_well(memory, theirs, clock())
-            if same is None:
-                continue
+        for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):
             score = to_user(memory, rules, project_name=name_of(project)).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it speaks of the user"
@@ -335,22 +325,38 @@ async def _said_twice(
                 promoted.append(memory.id)
             why = f"the project {name_of(project)} says the same"
             merging = _ToUser(store, other, rules, clock, None)
-            await merging.merge(same[0], Verdict(True, score, why), memory.id, same[1])
+            await merging.merge(same, Verdict(True, score, why), memory.id, cosine)
     return promoted
 
 
-def said_as_well(memory: Material, others: Sequence[Material], now: float) -> tuple[Material, float] | None:
-    """The one of these that says what a memory says, in the same text or as near as near-duplicates are; its cosine."""
-    text = normalised(memory.content)
-    found = [(other, 1.0) for other in others if normalised(other.content) == text and still_holds(other, now)]
-    if found or not memory.vector:
-        return found[0] if found else None
-    embedded = [other for other in others if len(other.vector) == len(memory.vector)]
-    if not embedded:
-        return None
-    cosines = vectors_of(embedded) @ vectors_of([memory])[0]
-    near = sorted(zip(embedded, map(float, cosines), strict=True), key=lambda pair: (-pair[1], pair[0].id))
-    return says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
+def said_in_both(
+    memories: Sequence[Material], others: Sequence[Material], now: float
+) -> list[tuple[Material, Material, float]]:
+    """The memories that one of the others says as well, in the same text or as near as near-duplicates are; the other
+    one, and the cosine of the two."""
+    by_text: dict[str, Material] = {}
+    for other in others:
+        if still_holds(other, now):
+            by_text.setdefault(normalised(other.content), other)
+    by_length: defaultdict[int, list[Material]] = defaultdict(list)
+    for other in others:
+        by_length[len(other.vector)].append(other)
+    vectors = {length: vectors_of(embedded) for length, embedded in by_length.items() if length}
+    found = []
+    for memory in memories:
+        same = by_text.get(normalised(memory.content))
+        nearest = (same, 1.0) if same is not None else None
+        embedded = by_length[len(memory.vector)] if memory.vector else []
+        if nearest is None and embedded:
+            cosines = vectors[len(memory.vector)] @ vectors_of([memory])[0]
+            near = [
+                (embedded[place], float(cosines[place])) for place in (cosines > NEAR_DUPLICATE_COSINE).nonzero()[0]
+            ]
+            near.sort(key=lambda pair: (-pair[1], pair[0].id))
+            nearest = says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
+        if nearest is not None:
+            found.append((memory, *nearest))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,7 @@ class Handlers:
     async def _watcher(self, context: RequestContext) -> SessionWatcher:
         session = context.session
         caller = await session.caller()
-        return self._subscriptions.watcher(session.key, caller, session.at_end)
+        return self._subscriptions.watcher(session, caller)
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""

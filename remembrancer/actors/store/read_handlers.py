@@ -18,13 +18,14 @@ from typing import Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 
+from remembrancer.actors.store.browse_handlers import browse
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.near_memories import near_by_meaning
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.sessions import describe_session
+from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import PROJECTS, Source
 from remembrancer.actors.store.retrieval.context import Gathering
@@ -40,6 +41,7 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short_forms
+from remembrancer.protocol.browsing import FindPairs, PairsFound
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -58,6 +60,7 @@ from remembrancer.protocol.reads import (
     Counts,
     DescribeSession,
     DescribeStore,
+    Doubt,
     EmbeddingState,
     EmbeddingSummary,
     Filters,
@@ -104,6 +107,10 @@ R = TypeVar("R", Listed, LinksFound, Recalled, GraphFound, ContextGathered, Stor
 logger = logging.getLogger(__name__)
 
 
+DOUBTS: Final = 20
+"""Pairs of memories that the description of a store names."""
+
+
 class ReadHandlers:
     """Answers the questions of clients. `embedding` says how the embedding is."""
 
@@ -116,6 +123,7 @@ class ReadHandlers:
         readers: Readers,
         gate: LoadGate,
         embedding: Callable[[], EmbeddingSummary],
+        replaced: ReplacedMemories,
         notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
         code: CodeHandlers,
         weights: Weights = DEFAULT_WEIGHTS,
@@ -131,6 +139,7 @@ class ReadHandlers:
         self._readers = readers
         self._gate = gate
         self._embedding = embedding
+        self._replaced = replaced
         self._notes_of = notes_of
         self._code = code
         self._weights = weights
@@ -299,12 +308,7 @@ class ReadHandlers:
             with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
-            model = self._scheduler.answering.key
-            index = None if model is None else self._vectors.searchable(records.name, model)
-            if model is not None and index is not None:
-                near = await self._read(
-                    request.project, partial(near_by_meaning, records, index, model, number, request.session_id)
-                )
+            near = self._replaced.untold(request.session_id)
         similar = await self._read(request.project, lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(request.memory_id, embedded, similar, error, near)
 
@@ -373,6 +377,7 @@ class ReadHandlers:
                 (start.started_at for start in starts if start.started_at is not None), default=None
             ),
             proposals=tuple(view.proposals()),
+            doubts=_doubts(view, request),
         )
 
     async def _readable(
@@ -605,3 +610,13 @@ def _without_notes(error: RemembrancerError) -> tuple[Notice, ...]:
 def _missing(whose: str, error: RemembrancerError) -> Notice:
     what_to_do = f" ({WHAT_TO_DO})" if isinstance(error, RecordsUnusable) else ""
     return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message}{what_to_do}.")
+
+
+def _doubts(view: View, request: DescribeStore) -> tuple[Doubt, ...]:
+    found = browse(view, FindPairs(request.project, request.session_id, DOUBTS))
+    pairs = found.pairs if isinstance(found, PairsFound) else ()
+    return tuple(
+        Doubt(each.older.id, each.older.content, each.newer.id, each.newer.content)
+        for each in pairs
+        if each.relation == "contradicts"
+    )

@@ -503,7 +503,8 @@ class SqliteEdits:
         """The content is another: its passages, what is nearly the same as it, and the names in it are found anew."""
         self.execute("DELETE FROM passages WHERE memory = ?", (number,))
         self.execute(
-            "DELETE FROM memory_links WHERE relation = ? AND (source = ? OR target = ?)", (SIMILAR, number, number)
+            "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
+            (SIMILAR, number),
         )
         self.execute("DELETE FROM found_names WHERE memory = ?", (number,))
         rows = self.execute("DELETE FROM memory_entities WHERE memory = ? AND found RETURNING entity", (number,))
