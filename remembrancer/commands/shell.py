@@ -474,7 +474,7 @@ def add(asked: argparse.Namespace) -> int:
             allow_secrets=asked.allow_secrets or None,
         )
     known = "It was known already" if answer.get("already_known") else "Remembered"
-    ids = ", ".join(answer.get("memory_ids", [answer["memory_id"]]))
+    ids = ", ".join(answer.get("ids", [answer["memory_id"]]))
     return _print_answer(asked, answer, f"{known}: {escape(ids)}")
 
 

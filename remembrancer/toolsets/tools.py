@@ -44,6 +44,7 @@ from remembrancer.toolsets.service import Caller, MemoryService, Written
 DEFAULT_TOOLSETS: Final = ("memory",)
 MOST_SERIOUS: Final = (
     *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new", "schema_too_old", "file_locked"),
+    "too_many_files",
     *("storage_full", "memories_lost", "embedding_failed", "queued_rejected", "queued"),
 )
 """Codes of warnings in the order of their weight; those of others weigh less."""

@@ -142,11 +142,11 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) 
         content = "Next (RB-412): ask Jonas; run the backfill; write to Ilse"
         listed: dict[str, Any] = {"content": content, "due": "2030-05-02", "tags": ["rb"]}
         stored = await client.call("store_memory", "first", **listed)
-        ids = stored["memory_ids"]
+        ids = stored["ids"]
         assert len(set(ids)) == 3
         assert (stored["kind"], stored["scope"]) == ("open_end", "project")
-        assert (await client.call("store_memory", "first", **listed))["memory_ids"] == ids
-        assert (await client.call("store_memory", **listed))["memory_ids"] == ids, "the same texts"
+        assert (await client.call("store_memory", "first", **listed))["ids"] == ids
+        assert (await client.call("store_memory", **listed))["ids"] == ids, "the same texts"
         whole = [await client.call("get_memory", memory_id=each) for each in ids]
         assert [each["content"] for each in whole] == [
             *("ask Jonas (RB-412)", "run the backfill (RB-412)", "write to Ilse (RB-412)"),
@@ -156,7 +156,7 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) 
         await client.call("update_memory", memory_id=ids[1], done=True)
         assert [(await client.call("get_memory", memory_id=each))["done"] for each in ids] == [False, True, False]
         one = await client.call("store_memory", content="Next: a; b", kind="decision")
-        assert "memory_ids" not in one, "it was said to be no open end"
+        assert "ids" not in one, "it was said to be no open end"
 
 
 async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:

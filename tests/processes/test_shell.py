@@ -120,12 +120,12 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
 
 
 def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
-    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["memory_ids"]
+    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["ids"]
     paint = shell.json("add", "paint the boat", "--due", "2030-05-02", "--user")["memory_id"]
     shell("edit", docs, "--due", "2030-04-01")
     fact = shell.json("add", "the boat is red", "--kind", "fact")["memory_id"]
     listed = [line.split("\t")[0] for line in shell("list", "--open").splitlines()]
-    assert listed == [each.removeprefix("memory:") for each in (docs, paint, mail)]
+    assert listed == [docs, paint, mail]
     assert "due 2030-05-02" in shell("list", "--open", "--user")
     shell("edit", docs, "--done")
     assert "write the docs" not in shell("list", "--open")

@@ -113,7 +113,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     told = {name: value for name, value in answers[0].items() if name in ("scope", "type", "kind", "embedding")}
     ids = [answer["memory_id"] for answer in answers]
     degraded = any(answer.get("degraded", False) for answer in answers)
-    return {"memory_id": ids[0], "memory_ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
+    return {"memory_id": ids[0], "ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
 
 
 async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemory, part: str) -> Answer:
