@@ -195,7 +195,6 @@ class DictEdits:
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
         self.to_embed: list[int] = []
-        self.removed_passages: list[int] = []
 
     def carry_out(self, operation: Operation, edits: Edits[Any]) -> Outcome:
         """Apply the plan of an operation and note what came of it."""
@@ -208,10 +207,9 @@ class DictEdits:
             return Outcome(InvalidInput(f"the records refuse this operation: {error}"))
         self.apply(Put(AppliedOperation(operation.operation_id, _encode(result), operation.requested_at)))
         reply, numbers = Applied(operation.operation_id, result), tuple(self.to_embed)
-        gone = tuple(self.removed_passages)
         if isinstance(operation.change, ApplyRun):
-            return Outcome(reply, None, gone, numbers)
-        return Outcome(reply, numbers[0] if numbers else None, gone, numbers[1:])
+            return Outcome(reply, None, numbers)
+        return Outcome(reply, numbers[0] if numbers else None, numbers[1:])
 
     def outcome_of(self, operation_id: str) -> Applied | None:
         """The answer to an operation that was applied."""
@@ -401,7 +399,6 @@ class DictEdits:
         gone = [passage for passage, each in self._tables.passages.items() if each.memory == number]
         for passage in gone:
             del self._tables.passages[passage]
-        self.removed_passages += gone
 
     def _add_entry(self, memory_id: str, entry: HistoryEntry) -> None:
         """Add an entry as it is. One that is there already is not added twice."""
@@ -709,7 +706,7 @@ class MemoryRecords:
                     its = KeptPassage(each.number, model, ordinal, passage, vector)
                     self.tables.passages[self.tables.last_passage] = its
                     numbers.append(self.tables.last_passage)
-        return SavedEmbeddings(self.passages(PassageFilter(numbers=numbers)), outdated)
+        return SavedEmbeddings(numbers, outdated)
 
     @_whole
     def passages(self, wanted: PassageFilter) -> PassageVectors:
@@ -842,9 +839,8 @@ class MemoryRecords:
         return {kept.number: _facts(kept) for kept in self._of(numbers) if passes(kept, filters)}
 
     @_whole
-    def matching(self, filters: Filters, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
-        kept = self.tables.memories.values() if among is None else self._of(among)
-        numbers = [each.number for each in kept if passes(each, filters)]
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        numbers = [each.number for each in self.tables.memories.values() if passes(each, filters)]
         return None if len(numbers) > limit else numbers
 
     @_whole

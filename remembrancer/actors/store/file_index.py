@@ -22,10 +22,7 @@ import numpy as np
 from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.records.contract import (
     KeywordHit,
-    PassageVectors,
     Phrase,
-    SavedEmbeddings,
-    Vectors,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
@@ -132,13 +129,10 @@ class FileFilter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IndexChange:
-    """The effects of a change of files: chunks counted, texts to be embedded, and passages that came or went with
-    them."""
+    """The effects of a change of files: chunks counted, and texts to be embedded."""
 
     counts: FilesIndexed
     to_embed: list[int] = field(default_factory=list)
-    revived: SavedEmbeddings | None = None
-    removed_passages: list[int] = field(default_factory=list)
 
 
 class IndexedChunk(NamedTuple):
@@ -401,7 +395,6 @@ class _Change:
         self._left: set[int] = set()
         """Texts that a file has let go."""
         self._new: list[int] = []
-        self._kept: list[tuple[int, int, int, Vectors]] = []
         self._counts: Counter[str] = Counter()
 
     def update(self, root: str, update: FileUpdate, now: float) -> None:
@@ -455,9 +448,8 @@ class _Change:
             for text in sorted(self._left)
             if not self._connection.execute("SELECT 1 FROM chunks WHERE text = ? LIMIT 1", (text,)).fetchone()
         ]
-        passages: list[int] = []
         for text in gone:
-            passages += self._put_aside(text)
+            self._put_aside(text)
             self._connection.execute("DELETE FROM texts WHERE number = ?", (text,))
         if gone:
             self._connection.execute(
@@ -465,13 +457,7 @@ class _Change:
                 (self._cached,),
             )
         forgotten = set(gone)
-        kept = [each for each in self._kept if each[1] not in forgotten]
-        revived = None
-        if kept:
-            numbers, memories, ordinals, vectors = zip(*kept, strict=True)
-            revived = SavedEmbeddings(PassageVectors(list(numbers), list(memories), list(ordinals), np.vstack(vectors)))
-        to_embed = [text for text in self._new if text not in forgotten]
-        return IndexChange(FilesIndexed(**self._counts), to_embed, revived, passages)
+        return IndexChange(FilesIndexed(**self._counts), [text for text in self._new if text not in forgotten])
 
     def _let_go(self, file: int, kept: int = 0) -> Counter[int]:
         rows = self._connection.execute(
@@ -498,22 +484,21 @@ class _Change:
             self._new.append(number)
         return number
 
-    def _put_aside(self, text: int) -> list[int]:
-        """Put a text's vectors into the cache, model by model; the numbers of its passages."""
+    def _put_aside(self, text: int) -> None:
+        """Put a text's vectors into the cache, model by model."""
         rows = self._connection.execute(
-            """SELECT p.model, t.content_digest, p.start, p."end", p.vector, p.number FROM passages AS p
+            """SELECT p.model, t.content_digest, p.start, p."end", p.vector FROM passages AS p
                JOIN texts AS t ON t.number = p.memory WHERE p.memory = ? ORDER BY p.model, p.ordinal""",
             (text,),
         ).fetchall()
         for model in dict.fromkeys(row[0] for row in rows):
             its = [row for row in rows if row[0] == model]
-            ranges = encode_json([(start, end) for _, _, start, end, _, _ in its])
+            ranges = encode_json([(start, end) for _, _, start, end, _ in its])
             self._connection.execute(
                 """INSERT OR REPLACE INTO cached_embeddings (model, content_digest, ranges, vectors)
                    VALUES (?, ?, ?, ?)""",
                 (model, its[0][1], ranges, b"".join(row[4] for row in its)),
             )
-        return [row[5] for row in rows]
 
     def _take_back(self, text: int, digest: bytes) -> bool:
         """Take a text's vectors of the present model from the cache, if it has them."""
@@ -524,8 +509,7 @@ class _Change:
         for ranges, data in cached:
             passages = [Passage(*each) for each in _decode_ranges(ranges)]
             vectors = np.frombuffer(data, dtype="<f4").reshape(len(passages), -1)
-            added = add_passages(self._connection, text, self._model or "", passages, vectors)
-            self._kept += [(number, text, ordinal, vector) for number, ordinal, vector in added]
+            add_passages(self._connection, text, self._model or "", passages, vectors)
         return bool(cached)
 
 

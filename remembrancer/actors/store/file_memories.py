@@ -74,11 +74,9 @@ class FileMemories:
         """The number of chunks when they were first looked at."""
         return self._index.size()
 
-    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
+    def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
         if isinstance(filters, FindNear) or filters.scopes == ("session",):
             return []
-        if among is not None:
-            return list(self.ranking_facts(among, filters))
         return self._index.matching(self._within(filters), limit)
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 class Move:
     """Takes memories that sessions of a project see from `source` to `destination`.
 
-    An outcome's `to_embed` is a number in the destination, its `removed_passages` are the source's.
+    An outcome's `to_embed` is a number in the destination.
     """
 
     def __init__(self, source: Records, destination: Records, project_id: str) -> None:
@@ -119,7 +119,7 @@ class Move:
                 return ended
         except RemembrancerError as error:
             return Outcome(error)
-        return Outcome(ended.reply, received.to_embed, ended.removed_passages)
+        return Outcome(ended.reply, received.to_embed)
 
     def _take(self, operation: Operation) -> Outcome:
         try:
@@ -130,10 +130,10 @@ class Move:
             if not isinstance(received.reply, Applied):
                 return received
             assert isinstance(received.reply.result, PromotedResult)
-            ended = self.source.complete(operation, partial(end_move, result=received.reply.result))
+            self.source.complete(operation, partial(end_move, result=received.reply.result))
         except RemembrancerError as error:
             return Outcome(error)
-        return Outcome(received.reply, received.to_embed, ended.removed_passages)
+        return Outcome(received.reply, received.to_embed)
 
     def _receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
         """The outcome of the second step; if it is refused, the first one is undone. Of a journal that is away nobody

@@ -183,10 +183,9 @@ _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
 class TakenIn(NamedTuple):
-    """The passages that are gone since a snapshot is in a lane's place, the numbers of the memories that are there and
-    have no vectors yet, and the memories that others have erased."""
+    """The numbers of the memories that are there since a snapshot is in a lane's place and have no vectors yet, and the
+    memories that others have erased."""
 
-    removed_passages: tuple[int, ...]
     to_embed: tuple[int, ...]
     erased: tuple[str, ...]
 
@@ -492,7 +491,6 @@ class SharedLane(SqliteRecords):
     def take_in(self, path: Path) -> TakenIn:
         """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
         one or the other."""
-        removed = self._file.read("SELECT number FROM passages")
         known = {memory_id for (memory_id,) in self._file.read("SELECT memory_id FROM erased")}
         numbered = self._file.read("SELECT seq FROM sqlite_sequence WHERE name = 'passages'")
         with closing(sqlite3.connect(path, isolation_level=None)) as source:
@@ -508,7 +506,6 @@ class SharedLane(SqliteRecords):
         self.tokens, self.ended_sessions = self._read_tokens(), self._read_ended_sessions()
         erased = [memory_id for (memory_id,) in self._file.read("SELECT memory_id FROM erased ORDER BY memory_id")]
         return TakenIn(
-            tuple(number for (number,) in removed),
             to_embed,
             tuple(memory_id for memory_id in erased if memory_id not in known),
         )

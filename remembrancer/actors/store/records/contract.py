@@ -265,12 +265,12 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
-    """The outcome of keeping vectors that came.
+    """The outcome of keeping vectors that came: the numbers of the passages that were `kept`.
 
     `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
     """
 
-    kept: PassageVectors
+    kept: list[int]
     outdated: list[int] = field(default_factory=list)
 
 
@@ -289,14 +289,13 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of one operation, the memory that needs vectors because of it, and the passages that are gone.
+    """The outcome of one operation, and the memory that needs vectors because of it.
 
     `also_to_embed` are the memories that a run made: those can be several.
     """
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
-    removed_passages: tuple[int, ...] = ()
     also_to_embed: tuple[int, ...] = ()
 
     @property
@@ -459,8 +458,8 @@ class SearchedTexts(EmbeddedTexts, Protocol):
     ) -> dict[int, set[int]]:
         """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
 
-    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
-        """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
+    def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
+        """Numbers of all memories that pass the filters; None when there are more than `limit`."""
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
         """The first `limit` of the memories that pass the filters: the most important, the latest, or what has become

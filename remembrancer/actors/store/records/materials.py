@@ -113,7 +113,7 @@ def read_materials_of(query: Query, numbers: Sequence[int]) -> MemoriesRead:
     return MemoriesRead(tuple(found), more=False)
 
 
-def read_eligible(query: Query, request: FindNear, limit: int, among: Sequence[int] | None) -> list[int] | None:
+def read_eligible(query: Query, request: FindNear, limit: int) -> list[int] | None:
     """Numbers of the memories that a search may find; None when there are more than `limit`.
 
     A session's memories are found only by its id.
@@ -130,9 +130,6 @@ def read_eligible(query: Query, request: FindNear, limit: int, among: Sequence[i
     if request.statuses:
         clauses.append("m.status IN (SELECT value FROM json_each(?))")
         arguments.append(_listed(request.statuses))
-    if among is not None:
-        clauses.append("m.number IN (SELECT value FROM json_each(?))")
-        arguments.append(_listed(among))
     rows = query(
         f"SELECT m.number FROM memories AS m WHERE {' AND '.join(clauses)} LIMIT ?",  # noqa: S608 - fixed clauses
         (*arguments, limit + 1),

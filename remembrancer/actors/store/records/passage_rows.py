@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
-
-import numpy as np
+from collections.abc import Callable, Sequence
 
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
@@ -129,11 +126,7 @@ class SqlitePassages:
 def _save_embeddings(
     connection: sqlite3.Connection, table: str, model: str, embedded: Sequence[EmbeddedMemory]
 ) -> SavedEmbeddings:
-    outdated: list[int] = []
-    numbers: list[int] = []
-    memories: list[int] = []
-    ordinals: list[int] = []
-    rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+    saved = SavedEmbeddings([])
     for memory in embedded:
         found = connection.execute(
             f"""SELECT content_digest, EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)
@@ -143,28 +136,25 @@ def _save_embeddings(
         if found is None or found[1]:
             continue
         if found[0] != memory.digest:
-            outdated.append(memory.number)
+            saved.outdated.append(memory.number)
             continue
-        for number, ordinal, vector in add_passages(connection, memory.number, model, memory.passages, memory.vectors):
-            numbers.append(number)
-            memories.append(memory.number)
-            ordinals.append(ordinal)
-            rows.append(vector)
-    vectors = np.vstack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
-    return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), outdated)
+        saved.kept.extend(add_passages(connection, memory.number, model, memory.passages, memory.vectors))
+    return saved
 
 
 def add_passages(
     connection: sqlite3.Connection, memory: int, model: str, passages: Sequence[Passage], vectors: Vectors
-) -> Iterator[tuple[int, int, Vectors]]:
-    """Write the passages of a memory; of each its number, ordinal and vector."""
+) -> list[int]:
+    """Write the passages of a memory; the number of each."""
+    numbers: list[int] = []
     for ordinal, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
         inserted = connection.execute(
             'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
             (memory, model, ordinal, passage.start, passage.end, vector.tobytes()),
         ).lastrowid
         assert inserted is not None
-        yield inserted, ordinal, vector
+        numbers.append(inserted)
+    return numbers
 
 
 def _link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate], now: float) -> None:

@@ -151,19 +151,14 @@ class SqliteSearch(SqliteWords):
             any(there for sort, _, there in rows if sort == "graph"),
         )
 
-    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
+    def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
         if isinstance(filters, FindNear):
-            return self._file.read_together(lambda query: read_eligible(query, filters, limit, among))
+            return self._file.read_together(lambda query: read_eligible(query, filters, limit))
 
         def read(query: Query) -> list[int] | None:
             timed = filters.after is not None or filters.before is not None
             parts = list(_parts(filters, "memories_by_time" if timed else "memories_by_sort"))
-            if among is not None:
-                chosen, (condition, arguments) = padded(among), condition_of(filters)
-                parts = [
-                    _Part("memories AS m", f"m.number IN {places_for(chosen)} AND {condition}", [*chosen, *arguments])
-                ]
-            elif filters.tags and _are_few(query, filters.tags):
+            if filters.tags and _are_few(query, filters.tags):
                 parts = [_tagged(filters)]
             each = [f"SELECT m.number FROM {part.table} WHERE {part.condition}" for part in parts]  # noqa: S608 - fixed clauses
             arguments = [value for part in parts for value in part.arguments]

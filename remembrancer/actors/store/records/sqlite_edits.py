@@ -141,7 +141,7 @@ _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 class SqliteEdits:
     """One file inside a transaction, at the time `now` (seconds since the epoch).
 
-    `to_embed` and `removed_passages` say what the edits so far mean for vectors.
+    `to_embed` are the memories that need vectors because of the edits so far.
     """
 
     def __init__(self, connection: sqlite3.Connection, now: float) -> None:
@@ -150,7 +150,6 @@ class SqliteEdits:
         self._execute_many = connection.executemany
         self._query = query_of(connection)
         self.to_embed: list[int] = []
-        self.removed_passages: list[int] = []
 
     # Operations.
 
@@ -177,11 +176,11 @@ class SqliteEdits:
         except (InvalidInput, NotFound) as refusal:
             return Outcome(refusal)
         self.note_applied(operation, result)
-        numbers, removed = tuple(self.to_embed), tuple(self.removed_passages)
+        numbers = tuple(self.to_embed)
         reply = Applied(operation.operation_id, result)
         if isinstance(operation.change, ApplyRun):
-            return Outcome(reply, None, removed, numbers)
-        return Outcome(reply, numbers[0] if numbers else None, removed, numbers[1:])
+            return Outcome(reply, None, numbers)
+        return Outcome(reply, numbers[0] if numbers else None, numbers[1:])
 
     def note_applied(self, operation: Operation, result: Result) -> None:
         """Note what came of an operation, from which its repetition will be answered.
@@ -502,8 +501,7 @@ class SqliteEdits:
 
     def _drop_derived(self, number: int) -> None:
         """The content is another: its passages, what is nearly the same as it, and the names in it are found anew."""
-        gone = self.execute("DELETE FROM passages WHERE memory = ? RETURNING number", (number,)).fetchall()
-        self.removed_passages += (passage for (passage,) in gone)
+        self.execute("DELETE FROM passages WHERE memory = ?", (number,))
         self.execute(
             "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
             (SIMILAR, number),
@@ -543,10 +541,8 @@ class SqliteEdits:
     def _delete(self, memory_id: str) -> None:
         for (number,) in self._query("SELECT number FROM memories WHERE id = ?", (memory_id,)):
             entities = self._query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
-            passages = self._query("SELECT number FROM passages WHERE memory = ?", (number,))
             self.execute("DELETE FROM memories WHERE number = ?", (number,))
             self.remove_unlinked(entity for (entity,) in entities)
-            self.removed_passages += (passage for (passage,) in passages)
 
     def _erase_traces(self, memory_id: str) -> int:
         found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
