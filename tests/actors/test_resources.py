@@ -421,6 +421,16 @@ async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) ->
 # --- the streams of 2026-07-28 ---
 
 
+async def test_lists_that_never_change_in_a_session_may_be_kept_for_a_day_and_a_resource_not(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
+        lists: list[mcp.CacheableResult] = [
+            *(await client.list_tools(), await client.list_prompts()),
+            *(await client.list_resources(), await client.list_resource_templates()),
+        ]
+        assert [each.ttl_ms for each in lists] == [86_400_000] * 4
+        assert (await client.read_resource(STATUS)).ttl_ms == 0
+
+
 async def test_a_stream_acknowledges_what_is_there_and_tells_of_it(rig: Rig) -> None:
     wanted = [PREFERENCES, "memory://nothing", MEMORY_START + NOBODY, SUMMARY]
     async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:

@@ -35,11 +35,17 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
     sections: list[Literal[Section, "day"]] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
-    day: str | UnsetType = UNSET
+    day: Annotated[str, Meta(description="Its log instead")] | UnsetType = UNSET
     unseen: bool | UnsetType = UNSET
 
 
-@tool("What to know for a task, as Markdown.", read_only=True, marks_data=False, unlisted=("detail", "unseen"))
+@tool(
+    "What to know for a task, as Markdown.",
+    read_only=True,
+    marks_data=False,
+    always_loaded=True,
+    unlisted=("files_in_context", "sections", "detail", "unseen"),
+)
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service
