@@ -529,7 +529,7 @@ class EmbeddingScheduler:
         self._handing.set()
 
     async def _catch_up(self) -> None:
-        """After a decision or a worker's arrival, give dead letters another chance."""
+        """After a decision or a worker's arrival, count what has no vectors, and give dead letters another chance."""
         while True:
             await self._looking.wait()
             self._looking.clear()
@@ -538,8 +538,10 @@ class EmbeddingScheduler:
                 if self._open_all is not None and len(self._works) > 1:
                     await self._open_all()
                 for records in self._files.embedded():
-                    await self._look_into(work, records)
+                    await self._look_into(work, records, again=arrivals > work.retried_for)
+                work.retried_for = arrivals
                 work.counted_for = arrivals if all_files_open else -1
+                self._handing.set()
                 state = self._state
                 if work.is_counted and work.choice == state.chosen and not self._is_active(work) and not state.total:
                     self._decide(msgspec.structs.replace(state, total=work.embedded + self._pending(work)))
@@ -597,16 +599,15 @@ class EmbeddingScheduler:
     async def enqueue_missing(self, records: EmbeddedTexts) -> None:
         """A file is open: what has no vectors in it is to be embedded."""
         for work in self._works:
-            await self._look_into(work, records)
+            await self._look_into(work, records, again=work.leases.has_workers)
         self._deciding.set()
 
-    async def _look_into(self, work: ModelWork, records: EmbeddedTexts) -> None:
-        """Give the dead letters of a file another chance."""
+    async def _look_into(self, work: ModelWork, records: EmbeddedTexts, *, again: bool) -> None:
+        """Read which texts of a file are dead letters. `again`: there is a worker that gives them another chance."""
         if (key := work.key) is not None:
             try:
-                if work.leases.has_workers:
-                    again = partial(records.try_again, key, time.time())
-                    await self._committer.run(records.name, again)
+                if again:
+                    await self._committer.run(records.name, partial(records.try_again, key, time.time()))
                 dead = await self._readers.read(records.name, partial(records.dead_letters, key))
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
@@ -641,6 +642,9 @@ class EmbeddingScheduler:
             self._look_whether_whole()
 
     async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
+        is_next = self._state.active is not None and work.choice == self._state.chosen and not self._is_active(work)
+        if is_next and not self._state.total and not work.is_counted:
+            return  # it is counted first how much there is to be embedded
         room = work.leases.room(self._clock())
         room = room if limit is None else min(room, limit)
         for records in self._newest_first():

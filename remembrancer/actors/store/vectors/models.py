@@ -112,7 +112,9 @@ class ModelWork:
     arrivals: int = 0
     """The number of workers that have come with this model."""
     counted_for: int = -1
-    """At how many dead letters were given another chance, last, in every file."""
+    """At how many every file was looked into, last, for what has no vectors of this model."""
+    retried_for: int = 0
+    """At how many dead letters were given another chance."""
 
     @property
     def key(self) -> str | None:
