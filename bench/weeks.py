@@ -191,8 +191,10 @@ async def play(week: Week, *, untold: bool = False) -> Played:
                     answer = await answered(
                         client, "store_memory", **_arguments(each, happened[each.id], stored, untold=untold)
                     )
-                    stored[each.id] = answer["memory_id"]
-                    ids.setdefault(answer["memory_id"], set()).add(each.id)
+                    whole = (await client.call("get_memory", memory_id=answer["memory_id"]))["id"]
+                    stored[each.id] = whole
+                    for name in (whole, answer["memory_id"]):
+                        ids.setdefault(name, set()).add(each.id)
         async with session_in(running, directories[week.projects[0]]) as client:
             await wait_until(lambda: drained(client), SETTLED_S, 0.5)
         await settle(running, directories.values())

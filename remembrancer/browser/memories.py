@@ -13,7 +13,7 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from remembrancer.browser.rendering import day, word_diff
+from remembrancer.browser.rendering import day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
@@ -61,7 +61,7 @@ def filters_of(view: View) -> dict[str, Any]:
         "session_id": view.session,
         "scopes": (scope,) if scope else (),
         "kinds": (kind,) if kind else (),
-        "tags": tuple(each.strip() for each in view.asked("tag").split(",") if each.strip()),
+        "tags": tags_in(view.asked("tag")),
         "after": _day(view.asked("since")),
         "before": None if before is None else before + 86_400 - LEAST,
         "include_forgotten": bool(view.asked("forgotten")),
@@ -194,7 +194,7 @@ async def edit(view: View) -> Response:
         changes["importance"] = float_of(importance)
     if changes.get("kind", before.kind) == before.kind == OPEN_END and view.said("due") != day(before.due):
         changes["due"] = view.said("due")
-    tags = {each.strip() for each in view.said("tags").split(",") if each.strip()}
+    tags = set(tags_in(view.said("tags")))
     if tags != set(before.tags):
         changes["tags"] = {"add": sorted(tags - set(before.tags)), "remove": sorted(set(before.tags) - tags)}
     if changes:
@@ -256,7 +256,7 @@ async def several(view: View) -> Response:
     back = view.said("back") or "/"
     if not chosen:
         raise InvalidInput("Nothing is ticked: tick some memories first.")
-    tags = [each.strip() for each in view.said("tags").split(",") if each.strip()]
+    tags = tags_in(view.said("tags"))
     if what not in ("tag", "forget", "done", "user", "project", "undo") or (what == "tag" and not tags):
         raise InvalidInput("Say what is to be done with them: tags to give, a move, or to forget them.")
     undo: list[str] = []
@@ -266,7 +266,7 @@ async def several(view: View) -> Response:
             before = await _now(view, memory_id)
             match what:
                 case "tag":
-                    await view.call("tag_memory", memory_id=memory_id, add=tags)
+                    await view.call("tag_memory", memory_id=memory_id, add=list(tags))
                     undo.append(f"{memory_id}~{before.version}")
                 case "done" if before.is_open:
                     await view.call("update_memory", memory_id=memory_id, done=True)

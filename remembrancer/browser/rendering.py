@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import difflib
+import io
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -160,6 +162,19 @@ def size(bytes_: float) -> str:
     return f"{bytes_:.1f} GB"
 
 
+def tags_text(tags: Sequence[str]) -> str:
+    """Tags as a person edits them: with commas between them, and quotes around one that has a comma itself."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(tags)
+    return line.getvalue()
+
+
+def tags_in(text: str) -> tuple[str, ...]:
+    """The tags that a person wrote, as `tags_text` writes them."""
+    found = (tag.strip() for row in csv.reader([" ".join(text.split())], skipinitialspace=True) for tag in row)
+    return tuple(tag for tag in found if tag)
+
+
 def _finalized(value: Any) -> Any:
     return harmless(value) if type(value) is str else value
 
@@ -176,6 +191,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars, "size": size},
+        "tags": tags_text,
         "short": lambda memory_id: memory_id.removeprefix(MEMORY_PREFIX),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }

@@ -31,6 +31,7 @@ from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
 from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
+from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
@@ -391,7 +392,8 @@ def main(argv: list[str]) -> int:
         report = Report()
         if checked.memories + checked.sessions > len(checked.refused):
             take = _undo if arguments.undo else _import
-            report = anyio.run(take, file, targets, checked.refused, arguments.dry_run)
+            with said_when_slow(f"Importing {checked.memories:,} memories"):
+                report = anyio.run(take, file, targets, checked.refused, arguments.dry_run)
     if arguments.json:
         print(json.dumps(_summary(checked, report, dry_run=arguments.dry_run)))
     else:

@@ -33,10 +33,10 @@ ANSWER_S: Final = 900.0
 """The time that one place may take: a hundred thousand memories at low priority take minutes."""
 EXAMINED: Final = "examined"
 COUNTS: Final = (
-    *(EXAMINED, "archived", "deleted", "duplicates", "contradictions"),
+    *(EXAMINED, "archived", "deleted", "duplicates"),
     *("orphans", "proposed", "promoted", "notes", "pruned"),
 )
-NAMED: Final = ("archived", "deleted", "duplicate", "contradiction", "proposed", "promoted", "note")
+NAMED: Final = ("archived", "deleted", "duplicate", "proposed", "promoted", "note")
 USER: Final = "the user"
 
 Place = ProjectRef | None
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer maintain",
         description="Archive memories that nobody needed for long, delete those that were archived long ago, link "
-        "duplicates, propose contradictions and sweep out what hangs loose. Happens by itself in the background. What "
+        "duplicates and sweep out what hangs loose. Happens by itself in the background. What "
         "was done to memories is named as a run, which --undo takes back for 90 days; what was swept out or removed is "
         "gone. docs/memory-model.md has the rules.",
         epilog="exit status: 0 done, 2 nothing is remembered there, 8 refused, 9 the runtime does not answer",

@@ -27,7 +27,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
 from remembrancer.commands.projects import known_projects
 from remembrancer.commands.runtime_client import directory_here, paths_here
-from remembrancer.commands.terminal import Terminal, table
+from remembrancer.commands.terminal import Terminal, said_when_slow, table
 from remembrancer.memory.short_ids import id_or_part
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX
@@ -66,14 +66,19 @@ class Session:
     def __init__(self, place: Place, session: str) -> None:
         places = find_places(os.environ)
         starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
-        link = reach(starter, give_up_at)
-        if link is None:
-            raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
-        link.settimeout(ANSWER_S)
-        environ = {**os.environ, **TOOLSETS}
-        self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
-        while self.call("get_memory_status")["connection"]["status"] != "connected" and time.monotonic() < give_up_at:
-            time.sleep(LOOK_S)  # without the store, an answer would be made of what is remembered of answers
+        with said_when_slow("Starting the memory"):
+            link = reach(starter, give_up_at)
+            if link is None:
+                raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
+            link.settimeout(ANSWER_S)
+            environ = {**os.environ, **TOOLSETS}
+            self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
+            while not self._has_store() and time.monotonic() < give_up_at:
+                time.sleep(LOOK_S)  # without the store, an answer would be made of what is remembered of answers
+
+    def _has_store(self) -> bool:
+        connection: Answer = self.call("get_memory_status")["connection"]
+        return bool(connection["status"] == "connected")
 
     def call(self, tool: str, **arguments: Any) -> Answer:
         """The answer of a tool. Arguments that are None are left out. Raises the error that it is refused with."""
@@ -331,7 +336,8 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
         with connected(place, asked) as client:
             answer = client.call(tool, **arguments)
             if _lacks_meaning(answer):
-                _await_model(client)
+                with said_when_slow("Loading the model"):
+                    _await_model(client)
                 answer = client.call(tool, **arguments)
         warnings |= {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
         name = {"project": place.name} if place.name else {}

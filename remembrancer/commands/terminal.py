@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
-from typing import Any, Literal, TextIO
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+from typing import Any, Final, Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 
 from remembrancer.memory.text import printable
+
+SLOW_S: Final = 1.0
+
+
+@contextmanager
+def said_when_slow(text: str) -> Iterator[None]:
+    """Say at a terminal what is being waited for, once that has taken a second."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    timer = Timer(SLOW_S, lambda: print(f"{text} …", file=sys.stderr, flush=True))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class CleanStream:

@@ -181,8 +181,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """True if files are cut between headings and blocks; without, between lines."""
     search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
     """The number of results that `memory_search` gives when it is not told."""
-    search_min_score: Weight = 0.0
-    """The lowest score of a result, when it is not told: what answers is not hidden for being hardly likely to."""
+    search_min_score: Weight = 0.3
+    """The lowest score of a result, when it is not told: a probability of 0.05 that it answers."""
     search_hybrid: bool = True
     """True if notes are searched by words as well; without, by meaning alone, as long as there are vectors."""
     search_vector_weight: Weight = 0.7

@@ -87,6 +87,7 @@ class Administration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of each lane that has a newer key, all its keys: one may be in use that not every member was brought yet."""
 
 
+_decode_seen: Final = msgspec.msgpack.Decoder(Seen).decode
 _decode_administration: Final = msgspec.json.Decoder(Administration).decode
 
 
@@ -150,7 +151,7 @@ class Sharing:
         journal = self.open(membership)
         try:
             word = (await journal.notices(membership.lane)).get(membership.member)
-            if word is not None and not msgspec.msgpack.decode(word.body, type=Seen).left:
+            if word is not None and not _decode_seen(word.body).left:
                 raise InvalidInput(
                     "another machine has joined by this invitation: one invitation is for one machine "
                     f"('remembrancer share remove {membership.member}' where it was made takes it back)"

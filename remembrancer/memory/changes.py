@@ -166,8 +166,8 @@ def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
         related_entities=tuple(dict.fromkeys((*known.related_entities, *again.related_entities)))[
             : max(MAX_ENTITIES, len(known.related_entities))
         ],
-        structured={**again.structured, **known.structured},
-        metadata={**known.metadata, **again.metadata},
+        structured=_both_objects(known.structured, {**again.structured, **known.structured}),
+        metadata=_both_objects(known.metadata, {**known.metadata, **again.metadata}),
         source=_both_sources(known.source, again.source),
         pinned=known.pinned or again.pinned,
         summary=known.summary or again.summary,
@@ -175,6 +175,11 @@ def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
         due=known.due if again.due is None else again.due,
         status="active" if known.status in ("archived", "consolidated") else known.status,
     )
+
+
+def _both_objects(known: dict[str, Any], both: dict[str, Any]) -> dict[str, Any]:
+    """An object with what is said beside it when its memory's text is stored again, if that fits."""
+    return both if len(_canonical.encode(both)) <= MAX_METADATA_BYTES else known
 
 
 def _both_sources(known: SourceRef, again: SourceRef) -> SourceRef:

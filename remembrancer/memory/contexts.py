@@ -38,10 +38,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The memories that are given, in their order. `left_out`: there are others, or some were cut."""
+    """The memories that are given, in their order. `left_out`: there are others, or some were cut; `replaced`: as many
+    probably say what one of these says anew, and are not given."""
 
     given: tuple[RecalledMemory, ...]
     left_out: bool
+    replaced: int = 0
 
 
 def section_of(memory: ListedMemory, sections: Sequence[Section]) -> Section | None:
@@ -81,7 +83,9 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     take(choice.ends, ENDS_SHARE * tokens)
     take(choice.rest, room)
     take(choice.standing, room)
-    return Chosen(tuple(given.values()), is_part or len(given) < len({each.id for each in choice.rest}))
+    left_out = is_part or len(given) < len({each.id for each in choice.rest})
+    present = tuple(each for each in given.values() if given.keys().isdisjoint(each.possibly_superseded_by))
+    return Chosen(present, left_out, len(given) - len(present))
 
 
 def _weight_of(memories: Sequence[RecalledMemory]) -> Callable[[RecalledMemory], tuple[bool, float, float]]:

@@ -79,6 +79,7 @@ from remembrancer.protocol.writes import (
 )
 
 SUPERSEDES: Final = "supersedes"
+CONTRADICTS: Final = "contradicts"
 SUPERSEDED: Final = "superseded"
 INVALIDATED: Final = "invalidated"
 """The history's words for a memory that is no longer valid."""
@@ -271,17 +272,20 @@ def _restore(planner: Planner, change: RestoreMemory) -> Edits[RestoredResult]:
     if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
     elif change.version is None and memory.now.invalid_reason is not None:
-        until: float | None = None
-        for entry in planner.known.history(memory.id):
-            if entry.record.invalid_reason is not None:
-                break
-            until = entry.record.valid_until
-        after = msgspec.structs.replace(memory.now, valid_until=until, invalid_reason=None)
+        after = msgspec.structs.replace(
+            memory.now, valid_until=_valid_until_before(planner, memory.id), invalid_reason=None
+        )
     else:
         after = reverted(memory.now, _earlier(planner, memory, change.version))
     made = yield from planner.revise(memory, after, "restored", reason=change.reason, restored_version=change.version)
     yield from _valid_again(planner, memory, after)
     return RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
+
+
+def _valid_until_before(planner: Planner, memory_id: str) -> float | None:
+    """The end of the time in which a memory was valid when it was last said to be so."""
+    valid = [entry.record for entry in planner.known.history(memory_id) if entry.record.invalid_reason is None]
+    return valid[-1].valid_until if valid else None
 
 
 def _earlier(planner: Planner, memory: Memory, version: int | None) -> Snapshot:
@@ -413,6 +417,10 @@ def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
         present = planner.link(source.id, target.id, link.relation)
         if present is None:
             yield Link(source.id, target.id, link.relation, link.strength, planner.at)
+            if link.relation not in (SIMILAR, CONTRADICTS):  # this says how the two stand to each other
+                for one, other in ((source.id, target.id), (target.id, source.id)):
+                    if planner.link(one, other, CONTRADICTS) is not None:
+                        yield Unlink(one, other, CONTRADICTS)
             if link.relation == SUPERSEDES:
                 yield from _end_validity(planner, source.id, target.id)
         elif present.strength != link.strength and link.relation != SIMILAR:
@@ -451,7 +459,8 @@ def _restore_validity(planner: Planner, source_id: str, target_id: str) -> Edits
         if entry.change in (SUPERSEDED, INVALIDATED) and entry.details.get("by") == source_id
     ]
     if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
-        after = msgspec.structs.replace(target.now, valid_until=None, invalid_reason=None)
+        until = None if target.now.invalid_reason is None else _valid_until_before(planner, target.id)
+        after = msgspec.structs.replace(target.now, valid_until=until, invalid_reason=None)
         yield from planner.revise(target, after, "superseding_undone", by=source_id)
 
 

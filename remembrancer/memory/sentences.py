@@ -60,10 +60,10 @@ def cut_at_word(text: str, length: int) -> str:
 def first_words(text: str, number: int) -> str:
     """So many words of the beginning of a text on one line, with "…" where there are more; where words are not told
     apart by spaces, `LETTERS_A_WORD` characters for each."""
-    line = " ".join(text[: 20 * number].split())
-    words = line.split()
+    text = text.strip()
+    words = text[: 20 * number].split()
     cut = cut_at_word(" ".join(words[:number]), LETTERS_A_WORD * number)
-    return cut if cut == line and len(text) <= 20 * number else f"{cut} …"
+    return cut if cut == " ".join(words) and len(text) <= 20 * number else f"{cut} …"
 
 
 def _without_bullet(sentence: str) -> str:

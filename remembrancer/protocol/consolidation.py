@@ -89,7 +89,6 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     archived: int = 0
     deleted: int = 0
     duplicates: int = 0
-    contradictions: int = 0
     orphans: int = 0
     proposed: int = 0
     """Memories of the project that are proposed to go to the user."""
@@ -102,7 +101,6 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     archived_ids: tuple[str, ...] = ()
     deleted_ids: tuple[str, ...] = ()
     duplicate_ids: tuple[str, ...] = ()
-    contradiction_ids: tuple[str, ...] = ()
     proposed_ids: tuple[str, ...] = ()
     promoted_ids: tuple[str, ...] = ()
     note_ids: tuple[str, ...] = ()

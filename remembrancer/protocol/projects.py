@@ -27,10 +27,11 @@ class ProjectMoved(msgspec.Struct, frozen=True, tag=True):
 
 
 class RecogniseProject(msgspec.Struct, frozen=True, tag=True):
-    """Keep the first commit of a project, and look for one that has the same and is where it was no more."""
+    """Keep the first commit of a project ("": the one that is kept), and look for one that has the same and is where it
+    was no more."""
 
     project: ProjectRef
-    first_commit: str
+    first_commit: str = ""
 
 
 class FormerPlace(msgspec.Struct, frozen=True):
@@ -44,3 +45,5 @@ class ProjectRecognised(msgspec.Struct, frozen=True, tag=True):
     """The places where the project may have been before, the last used first; none for one that is known for long."""
 
     former: tuple[FormerPlace, ...] = ()
+    needs_commit: bool = False
+    """True if the first commit is not known yet."""

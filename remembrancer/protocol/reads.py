@@ -498,6 +498,8 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """True if nothing else holds here in these sections."""
     subjects: tuple[tuple[str, int], ...] = ()
     """The subjects of which most memories are, each with its number; none if these are all."""
+    replaced: int = 0
+    """Memories that are not given because another one here probably says the same anew."""
 
 
 class NoteAccess(SessionRequest, frozen=True, tag=True):

@@ -108,6 +108,8 @@ class LaneState(msgspec.Struct, frozen=True):
     code: str | None = None
     erasings: tuple[int, ...] = ()
     read_at: float | None = None
+    damaged: tuple[str, ...] = ()
+    """The files with entries that could be applied nowhere, and were set aside: each name says whose it is."""
 
 
 class LanesDescribed(msgspec.Struct, frozen=True, tag=True):

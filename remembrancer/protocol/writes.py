@@ -521,17 +521,18 @@ Result = (
 
 
 class NearMemory(msgspec.Struct, frozen=True):
-    """A memory that is near another one, and the beginning of its text."""
+    """A memory that a later one probably replaces, and the later one's id."""
 
     memory_id: str
-    begins: str
+    content: str
+    replaced_by: str
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: committed, durably. `replayed` says that an earlier request had done it.
 
     `embedding_error` says of a text that is to be embedded why that cannot be done at the moment of this answer. `near`
-    are memories that have words of one that was stored, as far as they were found by then, the best first.
+    are memories that those which the session stored before this one probably replace, and of which it was not told yet.
     """
 
     operation_id: str

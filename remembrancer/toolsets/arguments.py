@@ -19,8 +19,6 @@ _DROPPED: Final = frozenset({"title", "additionalProperties"})
 """The parts of a schema that cost every session tokens and tell a model little: unknown fields are refused at every
 depth, with a hint."""
 
-MANY: Final = 100_000
-
 
 def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of a struct of arguments, flat enough for every client."""
@@ -29,24 +27,6 @@ def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
     for name in ("$defs", "description"):  # the struct's docstring is for its readers
         inlined.pop(name, None)
     return inlined
-
-
-def brief(schema: Any) -> Any:
-    """A schema without what a caller knows or hits by no accident: that numbers of things are not negative, bounds of
-    100,000 and more, that a switch is off, and the format of a date. The decoder checks them all the same."""
-    if isinstance(schema, list):
-        return [brief(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    obvious = {("default", False), ("format", "date-time")}
-    if schema.get("type") == "integer":
-        obvious |= {("minimum", 0), ("minimum", 1)}
-        obvious |= {("maximum", most)} if (most := schema.get("maximum", 0)) >= MANY else set()
-    return {
-        key: brief(value)
-        for key, value in schema.items()
-        if isinstance(value, dict | list) or (key, value) not in obvious or (value is not False and key == "default")
-    }
 
 
 def _inline(node: Any, definitions: dict[str, Any]) -> Any:

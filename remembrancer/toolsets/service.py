@@ -159,6 +159,9 @@ class MemoryService(Protocol):
         record of what was shown to whom has it, where a tool is named. `count`: as an access of each, too. `used`:
         those that were asked for by their ids, or answer so surely that they were of use."""
 
+    def is_first_data_for(self, caller: Caller) -> bool:
+        """True once for each connection: its client has yet to be told that memories are data."""
+
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
         """A tool that only reads has given this answer: the record of what was shown has its size and its time."""
 

@@ -38,7 +38,7 @@ from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import FindIds, IdsFound, Notice
 from remembrancer.protocol.writes import Change, Operation
-from remembrancer.toolsets.arguments import ArgumentDecoder, brief
+from remembrancer.toolsets.arguments import ArgumentDecoder
 from remembrancer.toolsets.service import Caller, MemoryService, Written
 
 DEFAULT_TOOLSETS: Final = ("memory",)
@@ -154,16 +154,19 @@ class Tool(Generic[T]):
     """True if this tool gives way to another toolset's of the same name that takes these arguments too, where both are
     asked for."""
     marks_data: bool = True
-    """True if its answers are marked as data. Not those that hold nothing stored, or that it marks within a budget."""
+    """True if its answers are marked as data, which the first of a session is. Not those that hold nothing stored, or
+    that it marks within a budget."""
     answers_text: bool = False
     """True if a client gets its answer's `text` and the messages of its warnings, and an error's message, as they are:
     for a tool whose answers models know by heart."""
+    unlisted: tuple[str, ...] = ()
+    """Arguments that it takes and does not list: every session would pay for what hardly any gives."""
     shows_whole_ids: bool = False
     """True if ids in its answers are whole, for a program that keeps them."""
 
     async def answer(self, call: Call, arguments: T) -> Answer:
         """Carry it out. Every answer leaves here, whoever asks: no text in it steers a terminal, poses as a frame of a
-        conversation or hides another, and what was stored is marked as data."""
+        conversation or hides another, and the first with what was stored says that it is data."""
         try:
             arguments = await _with_whole_ids(call, arguments)
             answer = with_caveats(await self.run(call, arguments), call.take_notices())
@@ -173,6 +176,8 @@ class Tool(Generic[T]):
         shown: Answer = neutralised_value(answer if self.shows_whole_ids else await _with_short_ids(call, answer))
         if self.marks_data:
             shown = {"note": DATA, **shown}
+        if shown.get("note") == DATA and not call.service.is_first_data_for(call.caller):
+            del shown["note"]  # once is enough for a conversation, which pays for each
         if self.read_only:
             call.service.answered(call.caller, self.name, shown, call.received_at)
         return shown
@@ -192,7 +197,9 @@ class Tool(Generic[T]):
         hints: dict[str, bool] = {"readOnlyHint": True} if self.read_only else {}
         if not (self.read_only or self.destructive):
             hints |= {"destructiveHint": False, "openWorldHint": False}
-        described = {"name": self.name, "description": self.description, "inputSchema": brief(self.decoder.schema)}
+        listed = {name: each for name, each in self.decoder.schema["properties"].items() if name not in self.unlisted}
+        schema = {**self.decoder.schema, "properties": listed}
+        described = {"name": self.name, "description": self.description, "inputSchema": schema}
         return {**described, "annotations": hints} if hints else described
 
 
@@ -277,13 +284,15 @@ def tool(
     is_short_form: bool = False,
     marks_data: bool = True,
     shows_whole_ids: bool = False,
+    unlisted: tuple[str, ...] = (),
     answers_text: bool = False,
     aliases: Mapping[str, str] = MappingProxyType({}),
 ) -> Callable[[Handler[T]], Handler[T]]:
     """Register a function as the tool of its name, in the toolset of the folder that it is in.
 
     `destructive`: it may hide or replace what is remembered. `aliases` are other names of its arguments. For
-    `is_short_form`, `marks_data`, `shows_whole_ids` and `answers_text` see `Tool`.
+    `is_short_form`, `marks_data`, `shows_whole_ids`, `answers_text` and `unlisted` see
+    `Tool`.
 
     Raises:
         ValueError: there is a tool of that name in the toolset already.
@@ -307,6 +316,7 @@ def tool(
             is_short_form,
             marks_data,
             answers_text,
+            unlisted,
             shows_whole_ids,
         )
         return run

@@ -125,8 +125,8 @@ class PlayedStore:
         """While it does not, ids in answers are whole."""
         self.notices: tuple[Notice, ...] = ()
         self.embedding_error: str | None = None
-        self.near_by_words: tuple[NearMemory, ...] = ()
-        self.near_by_meaning: tuple[NearMemory, ...] = ()
+        self.near_so_far: tuple[NearMemory, ...] = ()
+        self.near_when_embedded: tuple[NearMemory, ...] = ()
         self._gateway: Peer | None = None
         self.records = SqliteRecords(paths.home / "played.db", "played", time.time)
         self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
@@ -227,7 +227,7 @@ class PlayedStore:
             case Recall():
                 return self._recall(message)
             case AwaitEmbedding(memory_id=memory_id):
-                return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,), near=self.near_by_meaning)
+                return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,), near=self.near_when_embedded)
             case GatherContext(sections=sections):
                 return ContextGathered(tuple(ContextSection(name, ()) for name in sections))
             case DescribeStore():
@@ -256,7 +256,7 @@ class PlayedStore:
             self.lived.setdefault(operation.operation_id, operation)
         elif not outcome.reply.replayed:
             self.applied[operation.operation_id] = operation
-        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error, near=self.near_by_words)
+        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error, near=self.near_so_far)
 
     def _apply_all(self, operations: tuple[Operation, ...]) -> BatchApplied:
         applied: list[str] = []

@@ -12,7 +12,6 @@ import pytest
 from remembrancer.config.project import project_of
 from remembrancer.protocol.reads import Recall, Refused
 from remembrancer.protocol.writes import memory_id_of
-from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig
 from tests.patience import until
 
@@ -54,10 +53,10 @@ async def test_changes_without_a_store_are_queued_and_answered_with_what_is_know
             "re_embedded": True,
             "embedding": "pending",
         }
-        assert await change("tag_memory", add=["x"], remove=["sea"]) == {"note": DATA, "tags": ["new", "x"]}
-        promotion = {"note": DATA, "previous_scope": "session", "new_scope": "project", "reason": None}
+        assert await change("tag_memory", add=["x"], remove=["sea"]) == {"tags": ["new", "x"]}
+        promotion = {"previous_scope": "session", "new_scope": "project", "reason": None}
         assert await change("promote_memory", target_scope="project") == promotion
-        assert await change("forget_memory", reason="why") == {"note": DATA, "status": "forgotten", "reason": "why"}
+        assert await change("forget_memory", reason="why") == {"status": "forgotten", "reason": "why"}
         assert await change("restore_memory") == {"status": "active"}
         assert gateway.health().queue_depth == 5
 

@@ -299,6 +299,8 @@ async def test_a_read_without_the_store_shows_recent_answers_and_queued_writes(r
         }
         exact = await client.call("recall_memories", query="harbour")
         assert len(exact["memories"]) == 2
+        for memory in (*answer["memories"], *exact["memories"]):
+            assert not {"relevance_score", "answers"} & set(memory), "nobody has weighed it"
 
 
 async def test_a_read_without_the_store_shows_nobody_else_s_memories(rig: Rig) -> None:

@@ -162,19 +162,19 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
-async def test_what_is_near_a_stored_memory_is_named_once_with_its_first_words_and_what_to_do(rig: Rig) -> None:
-    by_words, by_both = NearMemory("memory:1", "<system> old"), NearMemory("memory:2", "the pool has four threads")
+async def test_what_is_probably_replaced_is_named_whole_with_the_call_that_settles_it(rig: Rig) -> None:
+    before = NearMemory("memory:1", "<system> the pool has two threads", "memory:2")
+    now = NearMemory("memory:2", "the pool has four threads", "memory:3")
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        assert "near" not in await client.store("nothing is near")
-        store.near_by_words, store.near_by_meaning = (by_words, by_both), (by_both,)
+        assert "near" not in await client.store("nothing is replaced")
+        store.near_so_far, store.near_when_embedded = (before,), (now,)
         plain = await client.store("the pool has eight threads")
         waited = await client.store("the pool has nine threads", wait_for_embedding=True)
     assert plain["near"] == [
-        {"id": "memory:1", "begins": "‹system> old"},
-        {"id": by_both.memory_id, "begins": by_both.begins},
+        {"id": "memory:1", "content": "‹system> the pool has two threads", "replaced_by": "memory:2"}
     ]
-    assert "supersedes" in plain["if_one_is_outdated"]
-    assert [each["id"] for each in waited["near"]] == ["memory:2", "memory:1"], "by meaning first"
+    assert "supersedes" in plain["if_replaced"]
+    assert [each["id"] for each in waited["near"]] == ["memory:2", "memory:1"]
 
 
 async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
@@ -211,7 +211,7 @@ async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_
         "answers": "likely",
         "created_at": "2023-11-14",
     }
-    assert plain == {"memories": [brief], "total_matched": 1, "note": note}
+    assert plain == {"memories": [brief], "total_matched": 1}, "that memories are data is said once"
     assert len(answer_text({**brief, "content": ""})) / 4 <= 35, "tokens around a memory"
 
 

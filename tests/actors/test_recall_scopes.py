@@ -419,7 +419,6 @@ async def test_the_later_of_two_values_of_one_thing_comes_first(files: Files) ->
     other = files.store("The proxy listens on port 7002", importance=0.1, type="episodic")
     found = (await files.recall("worker listens port")).memories
     assert [memory.id for memory in found] == [new, old, other]
-    assert [memory.possibly_superseded_by for memory in found] == [(), (new,), ()]
 
 
 async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Files) -> None:
@@ -427,7 +426,6 @@ async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Fil
     new = files.store("The worker listens on port 7001")
     answer = await files.recall("On which port did the worker listen in March 2022?")
     assert [memory.id for memory in answer.memories] == [old, new]
-    assert answer.memories[0].possibly_superseded_by == (new,)
 
 
 async def test_an_identifier_is_found_as_a_whole_and_a_commit_by_its_beginning(files: Files) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.file_memories import FileMemories
-from remembrancer.actors.store.near_memories import near_by_words
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
@@ -34,7 +33,6 @@ pytestmark = pytest.mark.anyio
 
 MOST_STATEMENTS = 24
 MOST_OF_A_STORE = 9
-MOST_FOR_WHAT_IS_NEAR = 3
 NOW = 2_000_000_000.0
 THINGS = ("lantern", "harbour", "ferry", "pier", "beacon", "chart", "anchor", "tide")
 SAID = ("is checked by", "depends on", "was moved next to", "is older than", "is painted like")
@@ -155,9 +153,7 @@ async def test_a_question_is_read_beside_the_event_loop_while_its_vector_is_made
     assert answer.strategy_used == "vector", "the vector is searched"
 
 
-def test_a_store_and_the_look_for_what_is_near_it_take_few_statements(
-    sources: list[Source], statements: list[str]
-) -> None:
+def test_a_store_takes_few_statements(sources: list[Source], statements: list[str]) -> None:
     records = sources[0].records
     assert isinstance(records, SqliteRecords)
     for name, text in (
@@ -167,13 +163,8 @@ def test_a_store_and_the_look_for_what_is_near_it_take_few_statements(
         statements.clear()
         (outcome,) = records.apply([store_operation(name, text)])
         stored = dict.fromkeys(statements)  # a statement is seen once more for each trigger that it sets off
-        statements.clear()
-        near = near_by_words(records, text, SESSION)
     assert outcome.to_embed is not None
-    assert [each.begins for each in near] == ["The winch of the lantern needs grease."]
     assert len(stored) <= MOST_OF_A_STORE, stored
-    assert len(statements) <= MOST_FOR_WHAT_IS_NEAR, statements
-    assert not any("memory_links" in each for each in statements), "no links are shown of what is near"
 
 
 async def test_the_notes_beside_memories_are_counted_once_and_asked_without_a_transaction(

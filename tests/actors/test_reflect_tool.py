@@ -140,7 +140,7 @@ async def test_what_a_run_did_to_the_users_memories_is_undone_as_well(rig: Rig) 
         of_user = await client.call(TOOL, undo="run_3")
     assert (both["status"], both["memories"]) == ("undone", [*SOURCES, "shared"])
     assert "already_undone" not in both
-    assert of_user == {"note": DATA, "run_id": "run_3", "status": "undone", "memories": [], "already_undone": True}
+    assert of_user == {"run_id": "run_3", "status": "undone", "memories": [], "already_undone": True}
 
 
 async def test_a_run_that_is_not_there_is_an_error_of_the_argument(rig: Rig) -> None:

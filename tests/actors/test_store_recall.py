@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
 
 import anyio
 import pytest
 
 from remembrancer.config.settings import Settings
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.work import CosineScale, WorkerReady
-from remembrancer.protocol.writes import EntityRef, NearMemory, Operation, SourceRef
+from remembrancer.protocol.writes import EntityRef, NearMemory, SourceRef
 from tests.actors.store_process import START_S, StoreRig, store_rig, the
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, store_operation
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -240,38 +242,36 @@ async def test_a_memory_longer_than_the_window_is_found_by_its_last_sentence_and
         assert (await gateway.found(question))[0] == long, question
 
 
-async def near_of(rig: StoreRig, operation: Operation) -> list[NearMemory]:
-    """The memories that the answer to a store names: it comes without, and is asked for again, if nothing was found in
-    its time."""
-    with anyio.fail_after(PATIENCE_S):
-        while not (near := (await rig.gateway.submit(operation)).near):
-            pass
-    return list(near)
+PORT: Final = "the lantern service listens on port 8080 beside the old pier"
+OTHER_PORT: Final = "the lantern service listens on port 9090 now beside the old pier"
 
 
-async def test_the_answer_to_a_store_names_what_shares_its_words_and_is_seen_by_its_session(rig: StoreRig) -> None:
-    gateway = rig.gateway
-    old = await gateway.store("The nightly export of orders starts at four in the morning, after the backups are done.")
-    ended = await gateway.store("The export of orders started at noon.", valid_until=time.time() - 60)
-    await gateway.store("The export of orders is slow today.", scope="session", session_id=OTHER_SESSION)
-    await gateway.store("Bread is baked downstairs.")
-    new = store_operation("new", "The nightly export of orders starts at two.", requested_at=time.time())
-    assert await near_of(rig, new) == [
-        NearMemory(old, "The nightly export of orders starts at four in the morning, after …")
-    ], f"neither {ended}, which has ended, nor another session's, nor what shares no word"
-    replacing = store_operation("later", "The nightly export of orders starts at one.", supersedes=old)
-    (near,) = await near_of(rig, replacing)
-    assert near.memory_id == memory_id_of(new), "what it replaces is known to whoever says it"
-    strange = store_operation("strange", "Kestrels nest on the tower.", requested_at=time.time())
-    assert (await gateway.submit(strange)).near == ()
-
-
-async def test_whoever_waits_for_the_vectors_is_told_what_is_near_by_meaning(rig: StoreRig) -> None:
+async def test_whoever_waits_for_the_vectors_hears_what_is_probably_replaced_and_so_does_a_recall(
+    rig: StoreRig,
+) -> None:
     gateway = rig.gateway
     await rig.worker()
-    near = await gateway.store("the lantern stands in the harbour beside the old pier")
-    await gateway.store("bread is baked at four every morning")
-    await gateway.store("the lantern stands in the old harbour", scope="session", session_id=OTHER_SESSION)
-    new = await gateway.store("the lantern stands in the harbour beside the new tower")
-    state = await gateway.embedding_of(new)
-    assert [each.memory_id for each in state.near] == [near]
+    days_ago = time.time() - 3 * DAY_S
+    old = await gateway.store(PORT, occurred_at=days_ago)
+    await gateway.store("bread is baked at four every morning", occurred_at=days_ago)
+    await gateway.store(PORT.replace("8080", "7070"), scope="session", session_id=OTHER_SESSION, occurred_at=days_ago)
+    new = await gateway.store(OTHER_PORT)
+    assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new),)
+    assert (await gateway.embedding_of(new)).near == (), "it is told once"
+    found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
+    assert (found[old], found[new]) == ((new,), ())
+
+
+async def test_a_session_is_told_with_its_next_memory_what_the_last_one_probably_replaces(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S, session_id=OTHER_SESSION)
+    new = await gateway.store(OTHER_PORT)
+    with anyio.fail_after(PATIENCE_S):
+        while the((await gateway.recall("lantern port")).memories, old).possibly_superseded_by != (new,):
+            pass
+    told = [
+        (await gateway.submit(store_operation(name, f"kestrels nest on the {name}", session_id=session))).near
+        for name, session in (("tower", OTHER_SESSION), ("roof", SESSION), ("spire", SESSION))
+    ]
+    assert told == [(), (NearMemory(old, PORT, new),), ()]

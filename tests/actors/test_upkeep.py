@@ -13,7 +13,7 @@ from remembrancer.protocol.consolidation import Maintain, Maintained, ReadSessio
 from remembrancer.protocol.reads import GetMemory, MemoryShown, NoteAccess, Noted, Promotion
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
-from remembrancer.protocol.writes import EntityRef, PromoteMemory
+from remembrancer.protocol.writes import PromoteMemory
 from tests.actors.test_consolidation import Workplace, workplace
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
@@ -24,21 +24,6 @@ AT_ONCE = Settings(session_details_kept_s=0.001)
 
 async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
     return await place.rig.gateway.ask(Maintain(PROJECT, dry_run), Maintained)
-
-
-async def test_a_session_s_end_sees_what_contradicts_among_what_was_stored_in_the_project(home: Path) -> None:
-    entities = (EntityRef("api", "service", "about"),)
-    async with workplace(home) as place:
-        await place.start()
-        older = await place.note(
-            "the api listens on port 8080", scope="project", kind="fact", related_entities=entities
-        )
-        newer = await place.note(
-            "the api listens on port 8443", scope="project", kind="fact", related_entities=entities
-        )
-        await place.end()
-        shown = await place.show(older)
-        assert [link.target for link in shown.incoming if link.relation == "contradicts"] == [newer]
 
 
 async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home: Path) -> None:

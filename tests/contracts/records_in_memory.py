@@ -76,6 +76,7 @@ from remembrancer.memory.moves import receive_move, snapshot_of
 from remembrancer.memory.plan import RELATED, carry_out, check_session_limit, plan
 from remembrancer.memory.planner import SIMILAR, Planner, make_active
 from remembrancer.memory.ranking import is_assistants
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, SESSION_RECORD, Kind, kind_of_type
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, MemoryCopy, Order
@@ -387,7 +388,9 @@ class DictEdits:
         self._tables.memories[before.id] = replace(kept, words=words_of_fields(kept.memory))
         self._add_entry(before.id, edit.entry)
         if "content" in edit.fields:
-            for key in [key for key in self._tables.links if key[2] == SIMILAR and before.id in key[:2]]:
+            for key in [
+                key for key in self._tables.links if key[2] in (SIMILAR, "contradicts") and before.id in key[:2]
+            ]:
                 del self._tables.links[key]
             self._drop_passages(kept.number)
             self.to_embed.append(kept.number)
@@ -740,7 +743,12 @@ class MemoryRecords:
         for link in links:
             ends = [kept.memory.id for kept in self._of([link.later, link.earlier])]
             if len(ends) == 2 and all(each in self.tables.passages for each in link.seen):
-                edits.apply(Link(ends[0], ends[1], SIMILAR, link.cosine, self._clock()))
+                settled = link.relation != SIMILAR and any(
+                    {each.source, each.target} == set(ends) and each.relation not in (SIMILAR, "contradicts")
+                    for each in self.tables.links.values()
+                )
+                if not settled:
+                    edits.apply(Link(ends[0], ends[1], link.relation, link.cosine, self._clock()))
 
     @property
     def commits(self) -> int:
@@ -998,13 +1006,6 @@ class MemoryRecords:
         return {number: places for number, places in found.items() if places}
 
     @_whole
-    def with_rare(self, phrases: Sequence[Phrase], most: int) -> tuple[int, list[list[int]]]:
-        kept = self.tables.memories.values()
-        found = [[each.number for each in kept if self._has(each, [phrase])] for phrase in phrases]
-        total = sum(not each.memory.now.forgotten for each in kept)
-        return total, [numbers for numbers in found if 0 < len(numbers) <= most]
-
-    @_whole
     def keyword_hits(
         self,
         phrases: Sequence[Phrase],
@@ -1064,6 +1065,8 @@ class MemoryRecords:
                 continue
             other = self.tables.memories[target if source == memory.id else source]
             name = _LINKED.get((relation, source == memory.id))
+            if relation == "contradicts" and link.strength < PROBABLE:
+                continue
             if name is not None and filters is not None and self._is_shown(other, filters.session_id):
                 linked[name][other.memory.id] = max(link.strength, linked[name].get(other.memory.id, 0.0))
         fields: dict[str, Any] = {name: getattr(now, name) for name in ShownFields.__struct_fields__}

@@ -7,6 +7,7 @@ import random
 import re
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -15,9 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.actors.store.code_anchors import ProjectAnchors
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.code.index import MOST_ALIKE, CodeIndex, FoundCode
 from remembrancer.code.segments import Segment, read_segment
 from remembrancer.code.tree import Tree
+from remembrancer.protocol.code import CodeTree
+from remembrancer.protocol.writes import EraseMemory
+from tests.operations import change_operation, memory_id_of, store_operation
 
 POOL = """\
 class ConnectionPool:
@@ -90,6 +96,24 @@ def test_a_zeroed_page_is_damage_wherever_it_is_and_has_the_index_deleted(tmp_pa
                 assert not path.exists()
                 deleted += 1
     assert deleted > len(whole) // 4096 // 2
+
+
+def test_a_memory_that_has_the_row_number_of_an_erased_one_is_anchored_all_the_same(
+    tmp_path: Path, tree: Tree, index: CodeIndex
+) -> None:
+    index.note(status="ready")
+    code = CodeTree("t_1", tree.root, str(tmp_path / "code.db"))
+    records = SqliteRecords(tmp_path / "memory.db", "project", time.time)
+    anchors, numbers = ProjectAnchors(tmp_path / "anchors"), set()
+    for text in ("`ConnectionPool` is small", "`ConnectionPool` is kept small"):
+        stored = store_operation(text, text)
+        records.apply([stored])
+        list(anchors.look(records, [code]))
+        assert anchors.all_of(memory_id_of(stored)), text
+        numbers.add(records.number_of(memory_id_of(stored)))
+        records.apply([change_operation(f"erase {text}", EraseMemory(memory_id_of(stored)))])
+    assert len(numbers) == 1
+    records.close()
 
 
 def _paths(index: CodeIndex, question: str) -> list[str]:

@@ -66,6 +66,22 @@ def known(records: Records, at: float, as_of: float, session_id: str = SESSION, 
     return [each.id for _, each in records.known_as_of(session_id, project, at, as_of, 10)]
 
 
+@pytest.mark.parametrize("ends", ["without a word", "by a newer one"])
+def test_a_second_invalidation_taken_back_gives_the_end_of_its_time_that_was_set_since_the_first(
+    factory: RecordsFactory, records: Records, ends: str
+) -> None:
+    do(factory, records, MOVED, InvalidateMemory(ALWAYS, "it was thought so"))
+    do(factory, records, MOVED + 1, RestoreMemory(ALWAYS))
+    do(factory, records, MOVED + 2, UpdateMemory(ALWAYS, valid_until=LATER + 500))
+    by = NEW if ends == "by a newer one" else None
+    do(factory, records, MOVED + 3, InvalidateMemory(ALWAYS, "again", replaced_by=by))
+    back = UpdateMemory(NEW, remove_links=(LinkRef("supersedes", ALWAYS),)) if by else RestoreMemory(ALWAYS)
+    do(factory, records, MOVED + 4, back)
+    memory = records.portable(ALWAYS, SESSION)
+    assert memory is not None
+    assert (memory.valid_until, memory.invalid_reason) == (LATER + 500, None)
+
+
 def test_a_fact_is_valid_between_its_times_and_where_none_are_given_since_it_happened_or_was_stored(
     records: Records,
 ) -> None:

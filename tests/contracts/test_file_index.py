@@ -19,6 +19,7 @@ from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexCha
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.retrieval.file_search import by_words, search_files
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable
 from remembrancer.protocol.files import (
@@ -29,6 +30,7 @@ from remembrancer.protocol.files import (
     Indexed,
     IndexFiles,
     ReadIndexed,
+    SearchFiles,
     SyncDone,
     Workspace,
 )
@@ -204,6 +206,20 @@ def test_a_zeroed_page_is_damage_wherever_it_is(tmp_path: Path) -> None:
         except RecordsUnusable:
             assert index.is_damaged
         index.close()
+
+
+def test_a_search_of_notes_leaves_out_what_hardly_answers(index: FileIndex) -> None:
+    answer = "The ferry to the northern islands leaves the harbour at dawn."
+    change(index, note("a.md", answer), *(note(f"{n}.md", f"Bread of kind {n} leaves the oven.") for n in range(20)))
+    where, settings = Workspace(ProjectRef("p_0", ROOT), ROOT), Settings()
+    found = {}
+    for least in (0.0, settings.search_min_score):
+        request = SearchFiles(where, "when does the ferry to the northern islands leave", min_score=least)
+        words = by_words(index, request, settings)
+        chunks, _ = search_files(index, words, None, None, None, request, settings)
+        found[least] = [chunk.path for chunk in chunks]
+    assert found == {0.0: ["a.md", *found[0.0][1:]], 0.3: ["a.md"]}
+    assert len(found[0.0]) == 8
 
 
 def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> None:

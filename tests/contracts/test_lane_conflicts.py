@@ -95,7 +95,7 @@ def test_what_one_forgets_and_another_updates_is_the_same_for_both(hosts: Hosts,
     assert changes == (["stored", "forgotten"] if first == "forgets" else ["stored", "updated", "forgotten"])
 
 
-def test_what_both_promote_is_there_once_each(hosts: Hosts) -> None:
+def test_what_both_promote_is_one_memory_that_is_found_by_both_ids(hosts: Hosts) -> None:
     """Two sessions have learned the same, each at its host, and give it to everybody."""
     ids = []
     for number, host in enumerate(hosts.hosts):
@@ -110,8 +110,8 @@ def test_what_both_promote_is_there_once_each(hosts: Hosts) -> None:
     here, there = hosts.hosts
     assert here.dump() == there.dump()
     contents = [each.content for known in ids if (each := here.lane.portable(known, None)) is not None]
-    assert contents == ["the lantern burns oil"] * 2, "each keeps its id and its history"
-    assert here.lane.counts(None).total == 2
+    assert contents == ["the lantern burns oil"] * 2
+    assert here.lane.counts(None).total == 1
     assert len(hosts.server.lanes[LANE].entries) == 2
 
 
@@ -172,14 +172,30 @@ def test_an_entry_that_cannot_be_opened_stops_the_lane_until_the_host_has_joined
     assert hosts[1].lane.counts(None).total == 3
 
 
-def test_an_entry_that_no_release_writes_stops_the_lane_behind_what_is_good(hosts: Hosts) -> None:
+@pytest.mark.parametrize(
+    ("body", "member"),
+    [
+        (msgspec.msgpack.encode({"entry": "operation", "by": "ben"}), "ben"),
+        (msgspec.msgpack.encode({"entry": "operation", "by": "../../ben"}), "somebody"),
+        (b"", "somebody"),
+        (b"\xc1 no MessagePack", "somebody"),
+    ],
+    ids=["of a member", "of a path", "empty", "no MessagePack"],
+)
+def test_a_damaged_entry_is_set_aside_with_its_member_s_name_and_the_lane_goes_on(
+    hosts: Hosts, body: bytes, member: str
+) -> None:
     hosts[0].submit([LANTERN])
-    damaged = NewEntry("damaged", msgspec.msgpack.encode({"entry": "operation", "by": "nobody"}))
-    hosts.run(hosts[0].journal.append(LANE, [damaged], behind=hosts[0].lane.mark))
-    with pytest.raises(EntryDamaged):
-        hosts[1].lane.catch_up()
-    assert memory_of(hosts[1]).content == "the lantern burns oil"
-    assert hosts[1].lane.mark.position == 1
+    hosts.run(hosts[0].journal.append(LANE, [NewEntry("damaged", body)], behind=hosts[0].lane.mark))
+    for number, host in enumerate(hosts.hosts):
+        host.submit([store_operation(f"candle {number}", f"candle {number} burns wax")])
+    hosts.settle()
+    agreed(hosts)
+    for host in hosts.hosts:
+        assert host.lane.counts(None).total == 1 + len(hosts.hosts)
+        (aside,) = map(Path, host.lane.damaged())
+        assert aside.name.endswith(f".damaged-2-of-{member}")
+        assert (aside.parent, aside.read_bytes()) == (host.lane.path.parent, body)
 
 
 def test_a_journal_that_was_deleted_or_made_anew_stops_every_host(hosts: Hosts) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records
+from remembrancer.actors.store.records.contract import Filters, MemoryRecord, NearDuplicate, Records
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import AddLink
 from remembrancer.protocol.writes import (
@@ -88,6 +89,29 @@ def test_the_links_of_a_session_are_seen_by_it_alone(records: Records) -> None:
     assert [link.target for link in records.surroundings(ONE, "", SESSION).incoming] == [THREE]
     assert records.surroundings(ONE, "", OTHER_SESSION).incoming == ()
     assert [link.target for link in records.surroundings(ONE, "", None).incoming] == [THREE]
+
+
+def test_what_is_probably_replaced_is_marked_until_somebody_says_how_the_two_stand(records: Records) -> None:
+    one, two = records.number_of(ONE), records.number_of(TWO)
+    assert one is not None
+    assert two is not None
+    for chance, marked in ((PROBABLE - 0.01, ()), (PROBABLE, (TWO,))):
+        records.link_similar([NearDuplicate(two, one, chance, relation="contradicts")])
+        assert loaded(records, ONE).possibly_superseded_by == marked
+        assert [link.relation for link in shown(records, TWO).links] == ["contradicts"]
+    update(records, "both hold", UpdateMemory(TWO, add_links=(LinkRef("related_to", ONE),)))
+    records.link_similar([NearDuplicate(two, one, 0.9, relation="contradicts")])
+    assert loaded(records, ONE).possibly_superseded_by == ()
+    assert [link.relation for link in shown(records, TWO).links] == ["related_to"]
+
+
+def test_another_text_is_not_probably_replaced_by_what_replaced_the_first(records: Records) -> None:
+    one, two = records.number_of(ONE), records.number_of(TWO)
+    assert one is not None
+    assert two is not None
+    records.link_similar([NearDuplicate(two, one, 0.9, relation="contradicts")])
+    update(records, "other words", UpdateMemory(ONE, content="It says something else"))
+    assert loaded(records, ONE).possibly_superseded_by == ()
 
 
 def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_it(

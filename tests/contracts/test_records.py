@@ -28,6 +28,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.retrieval.keywords import phrases_of
+from remembrancer.memory.limits import check_memory
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import Counts
@@ -245,6 +246,19 @@ def test_the_same_text_in_the_same_scope_is_one_memory(records: Records) -> None
     assert applied(records.apply([forget])[0]).result == ForgottenResult(known)
     anew = result_of(applied(records.apply([store_operation("anew", "the very same")])[0]))
     assert (anew.memory_id == known, anew.already_known) == (False, False), "what is forgotten stays so"
+
+
+def test_what_is_stored_again_grows_no_further_than_an_import_takes(records: Records) -> None:
+    def stored(name: str) -> Operation:
+        notes = {f"{name} {number}": "x" * 1000 for number in range(40)}
+        tags = tuple(f"{name} {number}" for number in range(60))
+        return store_operation(name, "the very same", metadata=notes, structured=notes, tags=tags)
+
+    records.apply([stored("first"), stored("second")])
+    memory = records.portable(memory_id_of(stored("first")), None)
+    assert memory is not None
+    check_memory(memory, content_limit_bytes=1000)
+    assert set(memory.metadata) == set(memory.structured) == {f"first {number}" for number in range(40)}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import Chroma
 from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
-from remembrancer.actors.store.vectors.near_duplicates import near_duplicates
+from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.work import CosineScale, Passage
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
@@ -232,10 +232,10 @@ def test_near_duplicates_are_pairs_of_whole_memories(library: Library) -> None:
     near = (near / np.linalg.norm(near)).astype(np.float32)
     first, second, _ = library.add_each([base[None], np.vstack([near, other]), np.vstack([other, base])])
     library.tend()
-    pairs = near_duplicates(library.vectors, library.rows())
+    pairs = compared(library.vectors, library.rows())[0]
     assert {pair[:2] for pair in pairs} == {(second, first)}
     assert pairs[0].cosine == pytest.approx(float(base @ near), abs=1e-5)
-    assert near_duplicates(library.vectors, library.records.passages(PassageFilter(MODEL, [10**6]))) == []
+    assert compared(library.vectors, library.records.passages(PassageFilter(MODEL, [10**6]))) == ([], [])
 
 
 steps = st.lists(

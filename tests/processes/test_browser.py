@@ -367,6 +367,17 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "gateway" in Page(visit.get("/health")).text
 
 
+def test_a_tag_with_a_comma_stays_one_when_its_memory_is_saved_and_is_searched_for(come: Come) -> None:
+    visit = come()
+    memory = visit.stored("The gate opens at seven", tags=["gates, doors", "hours"])
+    page = Page(visit.get(f"/memory/{memory}"))
+    written = next(each["value"] for name, each in page.elements if name == "input" and each.get("name") == "tags")
+    saved = visit.do(f"/memory/{memory}/edit", content="The gate opens at eight", tags=f"{written}, town")
+    links = [each["href"] for name, each in Page(saved).elements if name == "a" and each.get("class") == "tag"]
+    assert visit.call("get_memory", memory_id=memory)["tags"] == ["gates, doors", "hours", "town"]
+    assert "opens at eight" in visit.client.get(f"{visit.origin}{links[0]}").text
+
+
 def test_the_page_of_health_names_each_of_two_models(come: Come) -> None:
     visit = come()
     done("model", "use", "openai", "text-embedding-3-small", home=visit.door.home)

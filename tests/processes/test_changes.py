@@ -12,7 +12,6 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from remembrancer.toolsets.tools import DATA
 from tests.actors.sdk_client import ERAS
 from tests.forked import start_runtime
 from tests.runtime import Runtime, until
@@ -122,7 +121,7 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert await mine.recalled("Java") == ["The build needs Java 21"]
 
         answer = await mine("tag_memory", memory_id=identity, add=["java"], remove=["build"])
-        assert answer == {"note": DATA, "memory_id": identity, "tags": ["java"]}
+        assert answer == {"memory_id": identity, "tags": ["java"]}
         answer = await mine("promote_memory", memory_id=identity, target_scope="project")
         assert (answer["previous_scope"], answer["new_scope"]) == ("session", "project")
         assert await other.recalled("Java", tags=["java"]) == ["The build needs Java 21"]
@@ -139,7 +138,7 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert answer["previous_scope"] == "project"
 
         answer = await mine("forget_memory", memory_id=identity, reason="outdated")
-        assert answer == {"note": DATA, "memory_id": identity, "status": "forgotten", "reason": "outdated"}
+        assert answer == {"memory_id": identity, "status": "forgotten", "reason": "outdated"}
         assert await other.recalled("Java") == []
         assert await other.recalled("Java", include_forgotten=True) == ["The build needs Java 21"]
         assert (await mine("tag_memory", memory_id=identity, add=["x"], fails=True))["error"] == "invalid_input"

@@ -324,14 +324,15 @@ def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: 
     assert door.post(listed, "").status_code == 401
 
 
-@pytest.mark.parametrize("content", [None, "no certificate"], ids=["missing", "unreadable"])
-def test_a_certificate_that_cannot_be_used_is_a_problem_of_the_door_alone(
-    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("CERTIFICATE", "/no/such/file.pem"), ("CERTIFICATE", __file__), ("HOST", f"{'a' * 64}.example")],
+    ids=["no certificate", "none that can be read", "no name of a host"],
+)
+def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
+    door: Door, monkeypatch: pytest.MonkeyPatch, setting: str, value: str
 ) -> None:
-    certificate = tmp_path / "server.pem"
-    if content is not None:
-        certificate.write_text(content)
-    monkeypatch.setenv("REMEMBRANCER_HTTP_CERTIFICATE", str(certificate))
+    monkeypatch.setenv(f"REMEMBRANCER_HTTP_{setting}", value)
     door.start(wait=False)
     done("add", "The well is deep", home=door.home)
     gateway = Runtime(door.home).pid("gateway")

@@ -92,7 +92,11 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(home: 
         ]
         status = await client.call("memory_status")
         assert (status["totalFiles"], status["totalChunks"], status["staleFiles"]) == (1, 1, 0)
-        assert status["sources"] == {"memory": {"files": 1, "chunks": 1}}
+        assert status["sources"] == {"memory": {"files": 1, "chunks": 1}, "sessions": {"files": 0, "chunks": 0}}
+        forced = await client.call("memory_sync", force=True, source="memory")
+        assert (forced["filesScanned"], forced["chunksUpdated"], forced["chunksAdded"]) == (3, 1, 0)
+        of_sessions = await client.call("memory_sync", force=True, source="sessions")
+        assert (of_sessions["filesScanned"], of_sessions["chunksUpdated"]) == (0, 0)
         assert len(status["skipped"]) == 4
         assert status["lastSync"].endswith("Z") or "+" in status["lastSync"]
         assert "nobody" not in str(await found(client, "nobody's business")), "what a link leads out to is not read"

@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.toolsets.tools import DATA
 from tests.pure.test_transcripts import lines, said
 from tests.runtime import Runtime, note_session, until
 
@@ -51,7 +50,6 @@ async def test_what_is_stored_is_in_the_log_of_the_day_and_can_be_searched_and_r
 
         await until(is_found)
         assert await client.call("memory_read", path=stored["path"], fromLine=3, lines=2) == {
-            "note": DATA,
             "path": stored["path"],
             "content": "## Ferry",
             "fromLine": 3,
@@ -60,7 +58,6 @@ async def test_what_is_stored_is_in_the_log_of_the_day_and_can_be_searched_and_r
         }
         again = await client.call("memory_store", content="- Bring cash.", path=stored["path"], heading="Ferry")
         assert again | {"indexed": True} == {  # a busy machine may index it later
-            "note": DATA,
             "path": stored["path"],
             "linesWritten": 1,
             "indexed": True,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import pty
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,9 +19,10 @@ from typing import Any
 import pytest
 
 from remembrancer.command_line import COMMANDS
-from remembrancer.commands import exit_codes
+from remembrancer.commands import exit_codes, terminal
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths, database_files
+from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, stop_runtime, until
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
@@ -246,6 +249,27 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
     assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
     assert len(shell("search", "ferry", "harbour").splitlines()) == 8
+
+
+@pytest.mark.parametrize("at_terminal", [True, False])
+def test_a_wait_is_explained_to_a_person_and_to_nobody_else(monkeypatch: pytest.MonkeyPatch, at_terminal: bool) -> None:
+    said = threading.Event()
+
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return at_terminal
+
+        def write(self, text: str) -> int:
+            written = super().write(text)
+            said.set()
+            return written
+
+    monkeypatch.setattr(terminal, "SLOW_S", 0.0)
+    stream = Stream()
+    monkeypatch.setattr("sys.stderr", stream)
+    with terminal.said_when_slow("Starting the memory"):
+        assert said.wait(PATIENCE_S if at_terminal else 0.1) == at_terminal
+    assert stream.getvalue().startswith("Starting the memory …") == at_terminal
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,12 @@ def test_what_holds_for_every_task_comes_first_but_leaves_half_to_the_rest() -> 
 
 
 def test_of_standing_memories_what_replaces_another_comes_first_then_what_matters_most_then_what_changed_last() -> None:
-    old = memory(0, possibly_superseded_by=("memory:1",), importance=0.6)
-    found = [old, memory(2, importance=0.7), memory(3, updated_at=9.0), memory(4), memory(1, importance=0.1)]
-    given = choose(Choice(standing=found), 3000, is_part=True).given
-    assert [each.id[7:] for each in given] == ["1", "2", "0", "3", "4"]
+    old = memory(0, possibly_superseded_by=("memory:9",), importance=0.6)
+    gone = memory(5, possibly_superseded_by=("memory:1",))
+    found = [old, memory(2, importance=0.7), memory(3, updated_at=9.0), memory(4), gone, memory(1, importance=0.1)]
+    chosen = choose(Choice(standing=found), 3000, is_part=True)
+    assert [each.id[7:] for each in chosen.given] == ["1", "2", "0", "3", "4"]
+    assert chosen.replaced == 1, "what one that is given says anew is not"
 
 
 def test_one_long_memory_keeps_no_other_away() -> None:

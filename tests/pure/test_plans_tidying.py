@@ -8,13 +8,11 @@ from hypothesis import given
 from remembrancer.actors.consolidator.maintenance import (
     CopyFinder,
     plan_archiving,
-    plan_contradictions,
     plan_copies,
 )
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, ReviseMemory
-from remembrancer.protocol.writes import EntityRef
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
 
 
@@ -79,22 +77,3 @@ def test_of_copies_exactly_one_stays(memories: list[Material]) -> None:
     links = [edit for change in changes for edit in change.group if isinstance(edit, AddLink)]
     assert all((link.relation, link.strength) == ("similar_to", 1.0) for link in links)
     assert plan_copies([memory for memory in after if memory.status == "active"], NOW) == []
-
-
-def test_a_contradiction_is_proposed_from_the_newer_to_the_older_and_changes_neither() -> None:
-    entities = (EntityRef("api", "service", "about"),)
-    older = material(
-        1, "the api listens on port 8080", kind="fact", scope="project", entities=entities, created_at=NOW - 90_000
-    )
-    newer = material(2, "the api listens on port 8443", kind="fact", scope="project", entities=entities)
-    near = {newer.id: [(older, 0.95)], older.id: [(newer, 0.95)]}
-    changes = plan_contradictions([older, newer], near, NOW)
-    ((link,),) = [change.group for change in changes]
-    assert isinstance(link, AddLink)
-    assert (link.source, link.target, link.relation) == (newer.id, older.id, "contradicts")
-
-
-def test_what_was_superseded_is_contradicted_no_more() -> None:
-    older = material(1, "the api listens on port 8080", kind="fact", scope="project", valid_until=NOW - 1)
-    newer = material(2, "the api listens on port 8443", kind="fact", scope="project")
-    assert plan_contradictions([newer], {newer.id: [(older, 0.95)]}, NOW) == []

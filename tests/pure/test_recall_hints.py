@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from remembrancer.memory.sentences import first_words
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.recall_memories import hint_for
@@ -40,3 +41,17 @@ def recall(**fields: Any) -> Recall:
 )
 def test_the_hint_names_what_narrowed_the_question(fields: dict[str, Any], below: int, hint: str) -> None:
     assert hint_for(recall(**fields), empty(below)) == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("one  two\nthree", "one two three"),
+        ("one two three four", "one two three …"),
+        ("部署在星期二十点进行" * 9, f"{('部署在星期二十点进行' * 9)[:30]} …"),
+        (" " * 400 + "late", "late"),
+        ("", ""),
+    ],
+)
+def test_the_first_words_of_a_text_are_on_one_line(text: str, line: str) -> None:
+    assert first_words(text, 3) == line

@@ -14,6 +14,7 @@ from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArgume
 from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments
 from remembrancer.toolsets.memory.search_knowledge_graph import SearchKnowledgeGraphArguments
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
+from remembrancer.toolsets.tools import load_tools
 
 ALL = (StoreMemoryArguments, RecallMemoriesArguments, GetMemoryStatusArguments)
 
@@ -74,6 +75,28 @@ def test_what_may_be_left_out_has_the_designs_default() -> None:
     defaults = {name: node["default"] for name, node in graph.items() if "default" in node}
     assert defaults == {"direction": "both", "depth": 1, "include_memories": True, "limit": 20}
     assert input_schema(GetMemoryContextArguments)["properties"]["max_tokens"]["default"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("tool", "path", "facts"),
+    [
+        ("recall_memories", "limit", {"minimum": 1, "maximum": 50, "default": 10}),
+        ("recall_memories", "include_forgotten", {"default": False}),
+        ("recall_memories", "time_range.after", {"format": "date-time"}),
+        ("recall_memories", "time_range.before", {"format": "date-time"}),
+        ("search_knowledge_graph", "depth", {"minimum": 1, "maximum": 3, "default": 1}),
+        ("search_knowledge_graph", "limit", {"minimum": 1, "maximum": 100, "default": 20}),
+        ("reflect_and_consolidate", "dry_run", {"default": False}),
+        ("memory_search", "minScore", {"minimum": 0, "maximum": 1, "default": 0.3}),
+        ("memory_search", "maxResults", {"minimum": 1, "maximum": 100, "default": 8}),
+    ],
+)
+def test_a_client_is_told_the_bounds_formats_and_defaults_of_the_design(
+    tool: str, path: str, facts: dict[str, object]
+) -> None:
+    (described,) = (each.described() for each in load_tools() if each.name == tool)
+    node = at_path(described["inputSchema"], path.split("."))
+    assert {name: node.get(name) for name in facts} == facts
 
 
 def test_the_parameters_are_those_of_the_design() -> None:

@@ -38,7 +38,7 @@ class OneArgument(msgspec.Struct):
 def test_each_module_that_is_named_as_a_tool_is_a_tool_of_its_folder() -> None:
     folder = Path(toolsets.__file__).parent
     tools = load_tools()
-    assert {each.toolset for each in tools} == {"admin", "code", "files", "graph", "memory", "nodes"}
+    assert {each.toolset for each in tools} == {"admin", "code", "directory", "files", "graph", "memory", "nodes"}
     for each in tools:
         assert (folder / each.toolset / f"{each.name}.py").exists()
 
@@ -68,7 +68,7 @@ def test_of_two_tools_of_one_name_the_toolset_that_is_named_first_has_it() -> No
 
 def test_every_combination_of_toolsets_has_each_tool_once_and_within_its_tokens() -> None:
     tools = load_tools()
-    most = {"memory": 2000, "files": 600, "nodes": 700, "graph": 2000, "admin": 400, "code": 600}
+    most = {"memory": 2000, "files": 600, "nodes": 700, "graph": 2000, "admin": 400, "code": 600, "directory": 200}
     cost = {(each.toolset, each.name): len(answer_text(each.described())) / 4 for each in tools}
     for names in (order for size in range(1, 7) for order in permutations(most, size)):
         chosen, notices = choose_tools(tools, ",".join(names))
@@ -102,7 +102,7 @@ def test_an_unknown_toolset_is_told_of_and_the_default_stands() -> None:
     chosen, notices = choose_tools(tools, "memroy")
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
-    assert "known are admin, code, files, graph, memory, nodes" in notices[0].message
+    assert "known are admin, code, directory, files, graph, memory, nodes" in notices[0].message
 
 
 # --- The answer to a client that asks for a tool which is not there.

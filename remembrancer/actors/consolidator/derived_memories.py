@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, cluster_memories, vectors_of
-from remembrancer.actors.consolidator.contradictions import says_the_same, still_holds
+from remembrancer.actors.consolidator.standing_for import says_the_same, still_holds
 from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
 from remembrancer.actors.consolidator.summaries import Source, one_line, summarise
 from remembrancer.actors.consolidator.themes import Theme, find_themes

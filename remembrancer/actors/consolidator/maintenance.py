@@ -1,26 +1,24 @@
 """Maintenance of a file, and its consolidation when it has become large, page by page.
 
-Memories are archived and let go, copies stand behind one of them, contradictions are proposed, and what nobody needs
+Memories are archived and let go, copies stand behind one of them, and what nobody needs
 any more is removed. Of all memories together only what tells copies apart is held at once.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from anyio.to_thread import run_sync
 
-from remembrancer.actors.consolidator.contradictions import contradictions_with, still_holds
 from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
 from remembrancer.actors.consolidator.promoting import ToUser, propose_to_user
 from remembrancer.actors.consolidator.reflecting import find_patterns
 from remembrancer.actors.consolidator.store_connection import (
     IDS,
     Clock,
-    Found,
     Group,
     Head,
     StoreConnection,
@@ -33,7 +31,6 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings, maintenance_rules, promotion_rules
 from remembrancer.memory.decay import DAY_S, MaintenanceRules, should_archive, should_delete, strength_of
-from remembrancer.memory.names import SAME_SUBJECT_COSINE
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
@@ -85,7 +82,6 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.
     left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
-    contradictions = await run.find_contradictions(upkeep.done_at, left_out)
     if upkeep.orphans:
         await run.write("decay_archive", [Change("", (DropOrphans(orphans_before),))])
     forgotten = await notes.forget_notes(rules)
@@ -101,7 +97,6 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         archived=len(archived),
         deleted=len(deleted),
         duplicates=len(duplicates),
-        contradictions=len(contradictions),
         orphans=upkeep.orphans,
         proposed=len(to_user.proposed),
         promoted=len(to_user.promoted),
@@ -111,7 +106,6 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         archived_ids=tuple(archived[:NAMED]),
         deleted_ids=tuple(deleted[:NAMED]),
         duplicate_ids=tuple(duplicates[:NAMED]),
-        contradiction_ids=tuple(contradictions[:NAMED]),
         proposed_ids=to_user.proposed[:NAMED],
         promoted_ids=to_user.promoted[:NAMED],
         note_ids=tuple(forgotten[:NAMED]),
@@ -140,7 +134,6 @@ async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Set
                 await store.submit_run(project, part, clock())
         run = _Pass(store, project, run_id, "consolidation", clock)
         await run.deduplicate()
-        await run.find_contradictions((await store.ask(ReadUpkeep(project, 0.0), Upkeep)).done_at)
     if project is not None and job.lane_time is None:
         await propose_to_user(store, project, promotion_rules(settings), clock)
     closing = (CloseRequest(job.request_id),)
@@ -202,29 +195,6 @@ class _Pass:
             still = [memory for memory in copies if memory.status == "active" and memory.id not in left_out]
             duplicates += await self.write("deduplicate", plan_copies(still, self.clock()))
         return duplicates
-
-    async def find_contradictions(self, since: float | None, left_out: frozenset[str] = frozenset()) -> list[str]:
-        """Propose what memories since a time (None: all) say against older ones; ids of those that do."""
-        found: list[str] = []
-        request = ReadMemories(
-            self.project,
-            scopes=(self.place,),
-            statuses=("active",),
-            types=("semantic",),
-            limit=PAGE_WITH_CONTENT,
-            with_vectors=True,
-        )
-        async for page in pages(self.store, request):
-            newer = [
-                each
-                for each in page
-                if (since is None or max(each.created_at, each.updated_at) >= since) and each.id not in left_out
-            ]
-            if newer:
-                near = await self.store.find_near(self.project, newer, SAME_SUBJECT_COSINE, self.place)
-                changes = await run_sync(lambda: plan_contradictions(newer, near, self.clock()))  # noqa: B023 - awaited
-                found += await self.write("contradict", changes)
-        return found
 
     async def forget_notes(self, rules: MaintenanceRules) -> list[str]:
         """Forget what sessions that were closed long ago noted for themselves alone. A project's file has sessions."""
@@ -378,17 +348,3 @@ def plan_copies(memories: Iterable[Material], now: float) -> list[Change]:
                 )
                 changes.append((kept.id, Change(copy.id, (revision, AddLink(copy.id, kept.id, "similar_to")))))
     return [change for _, change in sorted(changes, key=lambda pair: pair[0])]
-
-
-def plan_contradictions(newer: Iterable[Material], near: Mapping[str, Found], now: float) -> list[Change]:
-    """Links from memories to older ones that they contradict. Nothing else changes: a person has to judge that."""
-    changes = []
-    for memory in newer:
-        if not still_holds(memory, now):
-            continue
-        others = [(other, cosine) for other, cosine in near.get(memory.id, ()) if other.type == "semantic"]
-        for found in contradictions_with(memory, others, now):
-            if found.newer == memory.id:
-                link = AddLink(found.newer, found.older, "contradicts", found.strength)
-                changes.append(Change(memory.id, (link,)))
-    return changes

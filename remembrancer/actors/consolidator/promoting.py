@@ -15,15 +15,13 @@ import msgspec
 from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.clusters import vectors_of
-from remembrancer.actors.consolidator.contradictions import (
-    Contradiction,
+from remembrancer.actors.consolidator.derived_memories import name_of
+from remembrancer.actors.consolidator.standing_for import (
     alike,
-    contradictions_with,
     other_words,
     says_the_same,
     still_holds,
 )
-from remembrancer.actors.consolidator.derived_memories import name_of
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
     Found,
@@ -41,7 +39,6 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.memory.decay import strength_of
-from remembrancer.memory.names import SAME_SUBJECT_COSINE
 from remembrancer.memory.promotion import (
     SPEAKING_KINDS,
     PromotionRules,
@@ -118,8 +115,7 @@ async def plan_for_project(
     """The plan for memories that are promoted, given what the project knows already."""
     if not promoted:
         return PromotionPlan()
-    nearest = min(rules.merge_cosine, SAME_SUBJECT_COSINE)
-    near = await store.find_near(project, [memory for memory, _ in promoted], nearest, "project")
+    near = await store.find_near(project, [memory for memory, _ in promoted], rules.merge_cosine, "project")
     return await run_sync(lambda: plan_promotions(promoted, near, now, rules))
 
 
@@ -128,7 +124,7 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules:
 
     Of several that say the same and are promoted together, the strongest goes into the project, and the others are
     merged into it. What is near but may say something else is not merged: it is promoted, and linked to what it is
-    near, or contradicts.
+    near.
     """
     covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
     planner = _Planner(now, rules, covered)
@@ -143,8 +139,7 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules:
         )
         target = says_the_same(memory, others, now, rules.merge_cosine)
         if target is None:
-            against = contradictions_with(memory, others, now)
-            planner.promote(memory, verdict, against, alike(memory, others, now, rules.merge_cosine))
+            planner.promote(memory, verdict, alike(memory, others, now, rules.merge_cosine))
             moved.append(place)
         else:
             planner.merge(memory, verdict, *target)
@@ -176,7 +171,6 @@ class _Planner:
         self,
         memory: Material,
         verdict: Verdict,
-        against: Sequence[Contradiction],
         near: Iterable[tuple[Material, float]],
     ) -> None:
         revision = ReviseMemory(
@@ -188,9 +182,7 @@ class _Planner:
             chain=_step(memory, verdict, self.now),
             reason=verdict.reason,
         )
-        links = [AddLink(each.newer, each.older, "contradicts", each.strength) for each in against]
-        contrary = {each.newer for each in against} | {each.older for each in against}
-        links += _similar(memory, [pair for pair in near if pair[0].id not in contrary])
+        links = _similar(memory, near)
         self.groups.append((revision, _logged(memory, verdict, "importance"), *links))
         self.targets[memory.id] = _Target(memory.importance, memory.confidence, memory.version + 1)
 

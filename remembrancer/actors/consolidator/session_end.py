@@ -14,7 +14,6 @@ from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.communities import topics_of
 from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
-from remembrancer.actors.consolidator.maintenance import plan_contradictions
 from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, propose_to_user
 from remembrancer.actors.consolidator.store_connection import (
     Clock,
@@ -27,7 +26,6 @@ from remembrancer.actors.consolidator.store_connection import (
     vectors_wait_s,
 )
 from remembrancer.config.settings import Settings, promotion_rules
-from remembrancer.memory.names import SAME_SUBJECT_COSINE
 from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
 from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob, SessionRead
 from remembrancer.protocol.runs import CloseSession, Method, SaveTopics
@@ -49,11 +47,6 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
         stored = [memory for memory in portion if memory.scope == "project"]
         changed = changed or bool(stored)
         await observe_patterns(store, project, stored, rules, clock())
-        telling = [memory for memory in stored if memory.type == "semantic" and memory.status == "active"]
-        near = await store.find_near(project, telling, SAME_SUBJECT_COSINE, "project")
-        changes = await run_sync(lambda: plan_contradictions(telling, near, clock()))  # noqa: B023 - awaited
-        for part in parts_of(head("contradict"), [change.group for change in changes]):
-            await store.submit_run(project, part, clock())
 
     plan = await plan_for_project(store, project, chosen, rules, clock())
     await observe_patterns(store, project, [each for each, _ in chosen if each.id in plan.changed], rules, clock())

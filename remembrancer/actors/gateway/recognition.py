@@ -41,22 +41,22 @@ class Recognition:
 
     def __init__(self, store: StoreClient[ToGateway]) -> None:
         self._store = store
-        self._first_commits: dict[str, str] = {}
-        """By project. It never changes, unless history is written anew."""
+        self._without_commit: set[str] = set()
+        """Ids of projects whose first commit git did not say: it is asked once."""
 
     async def former_place(self, caller: Caller) -> Notice | None:
         """The notice that the project of a session lay elsewhere before; None: it did not, as far as is known."""
         project = caller.project
-        commit = self._first_commits.get(project.id) or await first_commit(Path(project.path))
-        if commit is None or not await self._store.wait_usable(STORE_WAIT_S):
+        if project.id in self._without_commit or not await self._store.wait_usable(STORE_WAIT_S):
             return None
-        self._first_commits[project.id] = commit
-        try:
-            answer = await self._store.request(RecogniseProject(project, commit), ANSWER_S, is_long=True)
-        except RemembrancerError as error:
-            logger.debug("a project was not recognised", extra={"project": project.id, "code": error.code})
-            return None
-        if not isinstance(answer, ProjectRecognised) or not answer.former:
+        answer = await self._ask(RecogniseProject(project))
+        if answer.needs_commit:
+            commit = await first_commit(Path(project.path))
+            if commit is None:
+                self._without_commit.add(project.id)
+                return None
+            answer = await self._ask(RecogniseProject(project, commit))
+        if not answer.former:
             return None
         commands = [
             f"remembrancer projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
@@ -68,6 +68,14 @@ class Recognition:
             "whose memories are not found here. If it is the same, this brings them here: " + ", or ".join(commands)
         )
         return Notice("project_moved", text)
+
+    async def _ask(self, question: RecogniseProject) -> ProjectRecognised:
+        try:
+            answer = await self._store.request(question, ANSWER_S, is_long=True)
+        except RemembrancerError as error:
+            logger.debug("a project was not recognised", extra={"project": question.project.id, "code": error.code})
+            return ProjectRecognised()
+        return answer if isinstance(answer, ProjectRecognised) else ProjectRecognised()
 
 
 async def first_commit(git_directory: Path) -> str | None:

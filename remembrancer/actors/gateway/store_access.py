@@ -136,6 +136,7 @@ class StoreAccess:
         self._store = store
         self.store_health = store.health
         self.short_ids: dict[tuple[str, str], str] = {}
+        self._told_of_data: set[str] = set()
         self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._queue = queue
         self._tasks = tasks
@@ -359,6 +360,14 @@ class StoreAccess:
         if (counted or used) and self.store_health.usable:
             note = NoteAccess(caller.project, caller.session_id, counted, tuple(used))
             self._tasks.start_soon(self._note_access, note)
+
+    def is_first_data_for(self, caller: Caller) -> bool:
+        """See `MemoryService`."""
+        is_first = caller.bridge not in self._told_of_data
+        if len(self._told_of_data) >= MOST_SESSIONS:
+            self._told_of_data.clear()
+        self._told_of_data.add(caller.bridge)
+        return is_first
 
     def seen(self, caller: Caller) -> set[str]:
         """Ids of the memories that the session was shown as they are, or wrote, since the runtime has been up."""

@@ -176,6 +176,7 @@ class WorkspaceIndexer:
         epoch = self._epoch
         known = self._known if self._known is not None else await self._read_known()
         found, skipped = await anyio.to_thread.run_sync(scan, self._root, self._settings)
+        source = None if asked is None else asked.source
         present = set(found)
         self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in present}
         force = asked is not None and asked.force
@@ -184,7 +185,7 @@ class WorkspaceIndexer:
         waiting = [] if asked is not None else [file for file in changed if not self._is_still(file)]
         for file in waiting:
             self._quiet.note(str(file.path), anyio.current_time())
-        counts = [0, 0, 0]
+        counts, read_chunks = [0, 0, 0], 0
         left_alone = set(waiting)
         unread = {file.shown for file in changed if file not in left_alone}
         if unread:
@@ -195,7 +196,8 @@ class WorkspaceIndexer:
             async for read in batches:
                 self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
                 unread -= {file.shown for file, update in read if not isinstance(update, FileUpdate)}
-                of_read = (update for _, update in read if isinstance(update, FileUpdate))
+                of_read = [update for _, update in read if isinstance(update, FileUpdate)]
+                read_chunks += sum(len(update.chunks or ()) for update in of_read)
                 for updates in portions(of_read, lambda update: 1 + len(update.chunks or ()), BATCH_CHUNKS):
                     unread -= {update.state.path for update in updates if not update.more}
                     told = IndexFiles(self.workspace, tuple(updates), left=len(unread))
@@ -203,7 +205,7 @@ class WorkspaceIndexer:
                     counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
                     known |= {update.state.path: update.state for update in updates}
         there = {file.shown for file in found if file not in self._unreadable}
-        removed = [path for path in known if path not in there]
+        removed = [path for path, state in known.items() if path not in there and source in (None, state.source)]
         for start in range(0, len(removed), BATCH_FILES):
             gone = tuple(removed[start : start + BATCH_FILES])
             indexed = await self._store.ask(IndexFiles(self.workspace, removed=gone), FilesIndexed)
@@ -218,8 +220,8 @@ class WorkspaceIndexer:
         updated, added, gone_chunks = counts
         return SyncDone(
             self.workspace,
-            len(found),
-            updated,
+            sum(source in (None, file.source) for file in found),
+            read_chunks - added if force else updated,
             added,
             gone_chunks,
             duration_s,

@@ -24,11 +24,11 @@ from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.near_memories import name_near
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
+from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
 from remembrancer.actors.store.vectors.chroma_vectors import Server
@@ -112,7 +112,8 @@ class StoreActor(Actor):
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
-        self._committer = Committer(name_near)
+        replaced = ReplacedMemories()
+        self._committer = Committer(replaced.tell)
         limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
         self._lanes = SharedLanes(
             paths, self._committer, time.time, limit_bytes=limit_bytes, session_limit=session_limit
@@ -131,6 +132,7 @@ class StoreActor(Actor):
             self._committer,
             exact_up_to=settings.exact_search_passages,
             busy=self._is_busy,
+            judge=replaced.judge,
             server=_server_of(settings),
         )
         self._scheduler = EmbeddingScheduler(
@@ -168,6 +170,7 @@ class StoreActor(Actor):
             self._readers,
             self._gate,
             self._embedding,
+            replaced,
             self._file_handlers.source_of,
             self._code,
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),

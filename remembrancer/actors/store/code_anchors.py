@@ -67,7 +67,8 @@ class ProjectAnchors:
         self._saved = b""
         self._mentions: dict[str, Mentions] = {}
         """Of the memories that have no anchor (yet)."""
-        self._last = 0
+        self._last = 0, ""
+        """The number and the id of the newest memory that was looked at."""
         self._judged: dict[str, object] = {}
         """By tree the state of its index's files when it was judged last."""
         self._is_outdated = True
@@ -123,19 +124,27 @@ class ProjectAnchors:
 
     def look(self, records: Records, trees: Sequence[CodeTree]) -> Iterator[None]:
         """Find the anchors of memories that are new or say something else, and judge those in trees that have changed;
-        step by step. Blocks."""
+        step by step. Blocks.
+
+        The number of a newest memory that was deleted is the next one's: then all are looked at.
+        """
         states = {tree.id: _state_of(tree) for tree in trees}
         changed = [tree for tree in trees if states[tree.id] != self._judged.get(tree.id)]
-        is_whole = self._is_outdated
+        number, memory_id = self._last
+        newest = records.materials(ReadMemories(None, after=number - 1, limit=1, with_content=False)).memories
+        is_whole = self._is_outdated or [each.id for each in newest] != [memory_id]
         self._is_outdated = False
+        if is_whole:
+            self._last = number, _ = 0, ""
         new: set[str] = set()
         listed: set[str] = set()
-        after, more = (0 if is_whole else self._last), True
+        after, more = number, True
         while more:
             page = records.materials(ReadMemories(None, after=after, limit=AT_ONCE, with_content=False))
             listed |= {each.id for each in page.memories}
-            more, after = page.more, max((each.number for each in page.memories), default=after)
-            self._last = max(self._last, after)
+            more = page.more
+            if page.memories:
+                self._last = after, _ = max((each.number, each.id) for each in page.memories)
             numbers = [each.number for each in page.memories if self._is_new(each.id, each.version)]
             new |= {each.id for each in records.load(numbers, None).values() if self._take(each, trees)}
             yield

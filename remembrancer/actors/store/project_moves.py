@@ -72,11 +72,14 @@ class ProjectMoves:
 
     async def _recognise(self, request: RecogniseProject, _context: RequestContext) -> ProjectRecognised:
         catalog, project = self._files.catalog, request.project
-        await self._committer.run(CATALOG, partial(catalog.note_first_commit, project.id, request.first_commit))
+        commit = request.first_commit or catalog.first_commit_of(project.id)
+        if not commit:
+            return ProjectRecognised(needs_commit=True)
+        await self._committer.run(CATALOG, partial(catalog.note_first_commit, project.id, commit))
         if catalog.age_s(project.id) > OFFERED_S:
             return ProjectRecognised()
         former: list[FormerPlace] = []
-        for each in catalog.alike(project.id, request.first_commit):
+        for each in catalog.alike(project.id, commit):
             if len(former) < MOST_FORMER and self._files.is_there(each) and await _is_gone(each.path):
                 records = await self._files.project(each)
                 counts = await self._committer.run(each.id, partial(records.counts, None))

@@ -21,10 +21,10 @@ import msgspec
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.near_memories import near_by_meaning
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.sessions import describe_session
+from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import PROJECTS, Source
 from remembrancer.actors.store.retrieval.context import Gathering
@@ -116,6 +116,7 @@ class ReadHandlers:
         readers: Readers,
         gate: LoadGate,
         embedding: Callable[[], EmbeddingSummary],
+        replaced: ReplacedMemories,
         notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
         code: CodeHandlers,
         weights: Weights = DEFAULT_WEIGHTS,
@@ -131,6 +132,7 @@ class ReadHandlers:
         self._readers = readers
         self._gate = gate
         self._embedding = embedding
+        self._replaced = replaced
         self._notes_of = notes_of
         self._code = code
         self._weights = weights
@@ -299,12 +301,7 @@ class ReadHandlers:
             with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
-            model = self._scheduler.answering.key
-            index = None if model is None else self._vectors.searchable(records.name, model)
-            if model is not None and index is not None:
-                near = await self._read(
-                    request.project, partial(near_by_meaning, records, index, model, number, request.session_id)
-                )
+            near = self._replaced.untold(request.session_id)
         similar = await self._read(request.project, lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(request.memory_id, embedded, similar, error, near)
 

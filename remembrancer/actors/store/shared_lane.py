@@ -39,6 +39,7 @@ from remembrancer.journal.contract import (
     NewEntry,
     Page,
     Trimmed,
+    check_name,
 )
 from remembrancer.memory.edits import AppliedOperation
 from remembrancer.memory.moves import receive_move, return_move
@@ -60,6 +61,7 @@ from remembrancer.protocol.errors import (
     size_in_words,
 )
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import write_whole
 from remembrancer.protocol.runs import (
     AddMemory,
     ApplyRun,
@@ -112,6 +114,8 @@ READER: Final = (
 LEFT: Final = "this machine is leaving what is shared: what is changed is changed in the copy that stays here"
 READS_ALONE: Final = "this machine may only read what is shared as {}: tokens are for one that writes to change"
 
+UNKNOWN: Final = "somebody"
+"""Stands for the member where a damaged entry does not say whose it is."""
 LATE: Final = Outcome(InvalidInput("this operation was refused, and this is an attempt at it from before that"))
 
 T = TypeVar("T")
@@ -167,6 +171,7 @@ class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="entry"
 
 class _Header(msgspec.Struct, frozen=True):
     format: int = 1
+    by: str = ""
 
 
 LaneEntry = Submitted | Accessed | TokenChanged | SessionEnded | ProjectRenamed
@@ -568,7 +573,9 @@ class SharedLane(SqliteRecords):
             while True:
                 page = self._ask(self._journal.read(self.name, after=self.mark, limit=PAGE))
                 self.head = max(page.head, position)
-                entries, mark, problem = _decoded(page, self.mark)
+                entries, damaged, mark, problem = _decoded(page, self.mark)
+                for each in damaged:
+                    self._set_aside(each)
                 others = []
                 for entry, outcome in self._apply_entries(entries, mark):
                     if entry.operation.operation_id in own:
@@ -583,6 +590,26 @@ class SharedLane(SqliteRecords):
         except STOPS as error:
             self._stop(error)
             raise
+
+    def _set_aside(self, entry: Entry) -> None:
+        """Keep an entry that can be applied nowhere beside the lane's file, under a name that says whose it is.
+
+        Raises `FileUnusable`: it cannot be kept, and nothing behind it is applied yet.
+        """
+        try:
+            by = check_name(_decode_header(entry.body).by)
+        except (msgspec.DecodeError, InvalidInput):
+            by = UNKNOWN
+        aside = self.path.with_name(f"{self.path.name}.damaged-{entry.position}-of-{by}")
+        logger.error("an entry is damaged and passed over", extra={"lane": self.name, "member": by, "file": str(aside)})
+        try:
+            write_whole(aside, entry.body)
+        except OSError as error:
+            raise FileUnusable(f"{aside} cannot be written: {error.strerror or error}") from error
+
+    def damaged(self) -> tuple[str, ...]:
+        """The files with the entries that were set aside."""
+        return tuple(str(each) for each in sorted(self.path.parent.glob(f"{self.path.name}.damaged-*")))
 
     def _accesses(self) -> Accessed | None:
         if not self._shown and not self._used:
@@ -799,24 +826,37 @@ def check_snapshot(path: Path, mark: Mark) -> None:
         raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")
 
 
-def _decoded(page: Page, before: Mark) -> tuple[list[tuple[Entry, LaneEntry]], Mark, RemembrancerError | None]:
-    """The entries of a page as far as they can be applied here, the mark behind them, and why that is not all.
+class _Decoded(NamedTuple):
+    """The entries of a page as far as they can be applied here, those that no host can apply, the mark behind them, and
+    why that is not all."""
+
+    entries: list[tuple[Entry, LaneEntry]]
+    damaged: list[Entry]
+    mark: Mark
+    problem: RemembrancerError | None
+
+
+def _decoded(page: Page, before: Mark) -> _Decoded:
+    """A page as it is applied. Every host finds the same entries damaged: they are as their member has sealed them.
 
     A hole is an entry that was scrubbed before it was read here: what it did to other memories is in a snapshot alone.
     """
     entries: list[tuple[Entry, LaneEntry]] = []
+    damaged: list[Entry] = []
     mark = before
     for entry in page.entries:
         if entry.position != mark.position + 1:
-            return entries, mark, Trimmed(entry.position)
+            return _Decoded(entries, damaged, mark, Trimmed(entry.position))
         try:
             entries.append((entry, decode_entry(entry.body)))
-        except STOPS as error:
-            return entries, mark, error
+        except EntryDamaged:
+            damaged.append(entry)
+        except SchemaTooNew as error:
+            return _Decoded(entries, damaged, mark, error)
         mark = Mark(page.mark.journal, entry.position, entry.id)
     if page.mark.position != mark.position:
-        return entries, mark, Trimmed(page.mark.position + 1)
-    return entries, page.mark, None
+        return _Decoded(entries, damaged, mark, Trimmed(page.mark.position + 1))
+    return _Decoded(entries, damaged, page.mark, None)
 
 
 def _entry_id(about: str) -> str:

@@ -678,6 +678,7 @@ class SharedLanes:
                     code=None if problem is None else problem.code,
                     erasings=lane.erasings(),
                     read_at=opened.read_at,
+                    damaged=lane.damaged(),
                 )
             states.append(state)
         return LanesDescribed(tuple(states))

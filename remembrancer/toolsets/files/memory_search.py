@@ -25,8 +25,8 @@ UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
 
 class MemorySearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     query: str
-    max_results: Annotated[int, Meta(ge=1, le=100)] | UnsetType = UNSET
-    min_score: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    max_results: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 8})] | UnsetType = UNSET
+    min_score: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.3})] | UnsetType = UNSET
     sources: list[Source] | UnsetType = UNSET
     path: Annotated[str, Meta(description="A file or a directory")] | UnsetType = UNSET
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from remembrancer.protocol.files import DescribeFiles, FilesDescription
-from remembrancer.toolsets.files.memory_search import NAMES, workspace_of
+from remembrancer.protocol.files import DescribeFiles, FilesDescription, SourceCounts
+from remembrancer.toolsets.files.memory_search import SOURCES, workspace_of
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
@@ -27,7 +27,9 @@ async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
         "totalChunks": sum(counts.chunks for counts in found.sources.values()),
         "totalFiles": sum(counts.files for counts in found.sources.values()),
         "sources": {
-            NAMES[source]: {"files": counts.files, "chunks": counts.chunks} for source, counts in found.sources.items()
+            name: {"files": counts.files, "chunks": counts.chunks}
+            for name, source in SOURCES.items()
+            for counts in [found.sources.get(source, SourceCounts(0, 0))]
         },
         "lastSync": None if found.synced_at is None else iso(found.synced_at),
         "staleFiles": found.stale,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import zip_longest
 from typing import Any, Final
 
 from remembrancer.memory.limits import moment
 from remembrancer.memory.ranking import LIKELY, PERHAPS, is_given_whole
-from remembrancer.memory.sentences import first_words
+from remembrancer.memory.sentences import cut_at_word, first_words
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import NearMemory, PortableMemory, Snapshot, SourceRef
@@ -17,8 +16,11 @@ from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import DATA, Answer, saying, with_caveats
 
 _ROUNDED: Final = 4
-NEAR: Final = 3
-OUTDATED: Final = "link the new one to it by supersedes (update_memory, add_links), or update or forget it"
+OLD_CHARACTERS: Final = 1000
+"""Of a memory that is probably replaced: so much decides whether it is."""
+SETTLED: Final = (
+    "update_memory(replaced_by, add_links=[{relation: supersedes, target: id}]); if both hold, relation: related_to"
+)
 MOST_LINES: Final = 5
 """Memories of which an answer has a line, where the caller names no limit."""
 FIRST_WORDS: Final = 10
@@ -162,11 +164,13 @@ def changed(written: Written, answer: Answer) -> Answer:
 
 
 def near_of(*found: Sequence[NearMemory]) -> Answer:
-    """The memories near one that was stored, best first: of several ways to find them in turn, and each once."""
-    turns = [near for turn in zip_longest(*found) for near in turn if near is not None]
-    near = {turn.memory_id: turn.begins for turn in turns}
-    shown = [{"id": memory_id, "begins": begins} for memory_id, begins in list(near.items())[:NEAR]]
-    return {"note": DATA, "near": shown, "if_one_is_outdated": OUTDATED} if shown else {}
+    """The memories that later ones of the session probably replace, each whole, and the call that settles it."""
+    near = {each.memory_id: each for several in found for each in several}
+    shown = [
+        {"id": each.memory_id, "content": cut_at_word(each.content, OLD_CHARACTERS), "replaced_by": each.replaced_by}
+        for each in near.values()
+    ]
+    return {"note": DATA, "near": shown, "if_replaced": SETTLED} if shown else {}
 
 
 def not_embedded(error: str | None) -> Notice:

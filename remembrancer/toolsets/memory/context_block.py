@@ -76,18 +76,21 @@ def build_block(
     *,
     ids: Mapping[str, str],
     is_all: bool = True,
+    replaced: int = 0,
     subjects: Sequence[tuple[str, int]] = (),
     away: Away | None = None,
 ) -> ContextBlock:
     """The memories in their groups, in `max_tokens` tokens at the most, whatever `count` says these are.
 
     What does not fit is left out from the end, and a single memory that is too long is cut. `ids` are short forms;
-    `is_all`: nothing else holds here. `away`: it is what is known without the store; the block says so.
+    `is_all`: nothing else holds here, but for so many that are probably `replaced`. `away`: it is what is known without
+    the store; the block says so.
     """
     shown = list(memories)
     while shown:
         is_whole = is_all and len(shown) == len(memories)
-        closing = [] if away else [ALL] if is_whole else [PART, *_index_of(subjects)]
+        whole = [ALL, *([f"{replaced} more are probably replaced."] if replaced else [])]
+        closing = [] if away else whole if is_whole else [PART, *_index_of(subjects)]
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *_groups_of(shown, ids), " ".join(closing)]).rstrip()
         tokens = count(text)
         if tokens <= max_tokens:

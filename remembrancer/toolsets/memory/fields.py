@@ -28,16 +28,16 @@ from remembrancer.protocol.writes import EntityRef
 
 T = TypeVar("T")
 D = TypeVar("D")
-AllowSecrets = Annotated[bool, Meta(description="Allow credentials")]
+AllowSecrets = bool
 Version = Annotated[int, Meta(ge=1)]
 Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    type: Annotated[str, Meta(description="component, file, person, library …")]
+    type: Annotated[str, Meta(description="component, file, person …")]
     relationship: Annotated[str, Meta(description="uses, depends_on …")]
-    subject: Annotated[str, Meta(description="Where it starts, if at an entity")] | UnsetType = UNSET
+    subject: Annotated[str, Meta(description="Entity it starts at")] | UnsetType = UNSET
 
 
 def given(value: T | UnsetType, default: D) -> T | D:

@@ -37,7 +37,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     unseen: bool | UnsetType = UNSET
 
 
-@tool("What to know for a task, as Markdown.", read_only=True, marks_data=False)
+@tool("What to know for a task, as Markdown.", read_only=True, marks_data=False, unlisted=("detail", "unseen"))
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service
@@ -71,7 +71,9 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     ids = await short_forms_of(call, [each.id for each in memories], only_known=away is not None)
     build = partial(build_block, memories, budget - around, _sent_tokens, truncate, ids=ids, is_all=is_all, away=away)
     # In a thread: long memories take their time to be counted.
-    block = await anyio.to_thread.run_sync(partial(build, subjects=() if reply is None else reply.subjects))
+    if reply is not None:
+        build = partial(build, subjects=reply.subjects, replaced=reply.replaced)
+    block = await anyio.to_thread.run_sync(build)
     service.shown(caller, block.memory_ids, count=True, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,

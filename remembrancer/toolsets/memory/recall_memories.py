@@ -74,7 +74,12 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     sources: list[Source] | UnsetType = UNSET
 
 
-@tool("Find memories and notes by meaning and words.", read_only=True, marks_data=False)
+@tool(
+    "Find memories and notes by meaning and words.",
+    read_only=True,
+    marks_data=False,
+    unlisted=("domain", "profile", "reference_time", "detail"),
+)
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """Those that answer likely or perhaps whole, a line of each other one; says what was not searched.
 

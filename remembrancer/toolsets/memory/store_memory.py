@@ -79,14 +79,22 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     domain: str | UnsetType = UNSET
     structured: dict[str, Any] | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
-    occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
+    occurred_at: Annotated[str, Meta(description="default now")] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
     due: Annotated[str, Meta(description="Of an open_end")] | UnsetType = UNSET
     supersedes: Annotated[str, Meta(description="Id this replaces (see near)")] | UnsetType = UNSET
 
 
-@tool("Remember something for later sessions, durably.", aliases={"memory_type": "type"}, marks_data=False)
+@tool(
+    "Remember something for later sessions.",
+    aliases={"memory_type": "type"},
+    marks_data=False,
+    unlisted=(
+        *("confidence", "wait_for_embedding", "allow_secrets", "summary", "domain", "structured", "metadata"),
+        *("occurred_at", "valid_from", "valid_until"),
+    ),
+)
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory. A list of
     open ends is stored as so many memories, whose ids are all in the answer."""

@@ -57,7 +57,7 @@ class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relation: Relation
-    target: Annotated[str, Meta(description="memory id")]
+    target: str
     strength: float | UnsetType = UNSET
 
 
@@ -69,7 +69,7 @@ class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     content: str | UnsetType = UNSET
-    old: Annotated[str, Meta(description="Passage to replace, there once")] | UnsetType = UNSET
+    old: Annotated[str, Meta(description="Text that is there once")] | UnsetType = UNSET
     new: str | UnsetType = UNSET
     importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     tags: TagChanges | UnsetType = UNSET
@@ -89,7 +89,13 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     allow_secrets: bool | UnsetType = UNSET
 
 
-@tool("Change a memory. Earlier versions are kept.", destructive=True, aliases={"id": "memory_id"}, marks_data=False)
+@tool(
+    "Change a memory. Versions are kept.",
+    destructive=True,
+    aliases={"id": "memory_id"},
+    marks_data=False,
+    unlisted=("summary", "confidence", "domain", "structured", "valid_from", "remove_links", "allow_secrets"),
+)
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change what is given, and leave the rest. Of a text in which a passage is replaced the changed line is
     answered."""

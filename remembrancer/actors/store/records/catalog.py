@@ -176,6 +176,11 @@ class Catalog:
         if known is not None:
             self._put(project.id, known._replace(last_used_at=self._clock(), directory=directory or known.directory))
 
+    def first_commit_of(self, project_id: str) -> str:
+        """The first commit of a project's repository; empty where nobody has said which."""
+        known = self._projects.get(project_id)
+        return (known and known.first_commit) or self._first_commits.get(project_id, "")
+
     def note_first_commit(self, project_id: str, commit: str) -> None:
         """Keep the first commit of a project's repository: of one that is not registered yet, until it is."""
         known = self._projects.get(project_id)

@@ -30,7 +30,7 @@ from remembrancer.protocol.consolidation import (
     Upkeep,
 )
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.kinds import Kind, Status
+from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import (
     Counts,
     EarlierSession,
@@ -275,12 +275,16 @@ class SavedEmbeddings:
 
 
 class NearDuplicate(NamedTuple):
-    """Two memories that are nearly the same. `seen` are the passages whose vectors were compared."""
+    """Two memories that are near each other, and the link between them that is to be noted, with `cosine` (of
+    `contradicts`: the probability) as its strength. `seen` are the passages whose vectors were compared, and
+    `begins_alike` says that these are the first ones of both."""
 
     later: int
     earlier: int
     cosine: float
     seen: tuple[int, ...] = ()
+    begins_alike: bool = True
+    relation: Relation = "similar_to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,7 +425,8 @@ class EmbeddedTexts(Protocol):
         """Numbers of the memories that have no vectors of `model` (None: of any), oldest first."""
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
-        """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
+        """Note near-duplicates and contradictions. Where a memory or a passage is gone, nothing is noted, and no
+        contradiction where another link between the two says how they stand to each other."""
 
     def compared(self, model: str) -> int:
         """Near-duplicates have been looked for, and noted, of every passage of `model` up to this number."""
@@ -550,10 +555,6 @@ BrowsedRows = ActivityRead | SessionsListed | TurnsRead | PairRows | UsageRows |
 
 class Records(SearchedTexts, BackgroundRecords, Protocol):
     """One file of records."""
-
-    def with_rare(self, phrases: Sequence[Phrase], most: int) -> tuple[int, list[list[int]]]:
-        """The number of all memories that are not forgotten, and for each phrase that `most` memories have at most, and
-        one at least, those that have it, whosever they are."""
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
         """The ids of memories of which one of these keys is the first or the last four characters."""

@@ -17,7 +17,6 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
-from remembrancer.memory.planner import SIMILAR
 from remembrancer.protocol.work import Passage
 
 
@@ -227,7 +226,9 @@ def _link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate]
             connection.execute(
                 """INSERT INTO memory_links
                    SELECT later.number, earlier.number, ?, ?, ? FROM memories AS later, memories AS earlier
-                   WHERE later.number = ? AND earlier.number = ?
+                   WHERE later.number = ? AND earlier.number = ? AND (?1 = 'similar_to' OR NOT EXISTS (
+                       SELECT 1 FROM memory_links WHERE relation NOT IN ('similar_to', 'contradicts')
+                       AND (source, target) IN ((later.number, earlier.number), (earlier.number, later.number))))
                    ON CONFLICT DO UPDATE SET strength = excluded.strength""",
-                (SIMILAR, link.cosine, now, link.later, link.earlier),
+                (link.relation, link.cosine, now, link.later, link.earlier),
             )

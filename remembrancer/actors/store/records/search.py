@@ -24,6 +24,7 @@ from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
 from remembrancer.memory.changes import is_visible
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
@@ -95,8 +96,6 @@ class SqliteSearch(SqliteWords):
     """The part of `Records` that finds memories and shows lists of them."""
 
     _file: SqliteFile
-    _common: set[Phrase]
-    """Phrases that many memories have, as `with_rare` has found: it need not ask for them again."""
 
     def keyword_hits(
         self,
@@ -151,19 +150,6 @@ class SqliteSearch(SqliteWords):
             own if len(own) <= limit else None,
             any(there for sort, _, there in rows if sort == "graph"),
         )
-
-    def with_rare(self, phrases: Sequence[Phrase], most: int) -> tuple[int, list[list[int]]]:
-        asked = [each for each in phrases if each not in self._common]
-        # One row for each phrase: for each that is read, Python's lock would change hands.
-        part = "SELECT group_concat(rowid) FROM (SELECT rowid FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
-        arguments = [each for phrase in asked for each in (expression_of([phrase]), most + 1)]
-        total = "SELECT coalesce(sum(count), 0) FROM tallies WHERE NOT forgotten"
-        ((count,), *rows) = self._file.read(" UNION ALL ".join([total, *[part] * len(asked)]), arguments)
-        found = {
-            each: list(map(int, numbers.split(","))) for each, (numbers,) in zip(asked, rows, strict=True) if numbers
-        }
-        self._common.update(each for each, numbers in found.items() if len(numbers) > most)
-        return count, [found[each] for each in asked if each in found and each not in self._common]
 
     def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
         if isinstance(filters, FindNear):
@@ -347,16 +333,17 @@ def _fields_of(
         yield _decoded_fields(row)
 
 
-_LINKS: Final = """SELECT json_group_array(json_array(field, id)) FROM (
+_LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
     SELECT l.field, o.id FROM (
         SELECT target AS other, strength, iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
         FROM memory_links WHERE source = m.number AND relation IN ('similar_to', 'derived_from')
         UNION ALL SELECT source, strength, CASE relation WHEN 'similar_to' THEN 'near_duplicates'
             WHEN 'supersedes' THEN 'superseded_by' ELSE 'possibly_superseded_by' END
-        FROM memory_links WHERE target = m.number AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
+        FROM memory_links WHERE target = m.number AND (relation IN ('similar_to', 'supersedes')
+            OR (relation = 'contradicts' AND strength >= {PROBABLE}))) AS l
     JOIN memories AS o ON o.number = l.other
     WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
-    ORDER BY l.strength DESC, o.number)"""
+    ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - a number of ours
 """The memories that `m` is linked to, with the field that names them: of what the session may see and is not
 forgotten, the strongest links first."""
 _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode

@@ -504,7 +504,8 @@ class SqliteEdits:
         for table in ("passages", "embedding_attempts"):
             self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
         self.execute(
-            "DELETE FROM memory_links WHERE relation = ? AND (source = ? OR target = ?)", (SIMILAR, number, number)
+            "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
+            (SIMILAR, number),
         )
         self.execute("DELETE FROM found_names WHERE memory = ?", (number,))
         rows = self.execute("DELETE FROM memory_entities WHERE memory = ? AND found RETURNING entity", (number,))

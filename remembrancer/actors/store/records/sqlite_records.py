@@ -77,7 +77,6 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         self.is_users = name == USER
         self.graph = SqliteGraph(self._file, clock)
         self._clock = clock
-        self._common = set()
         self._limit_bytes = limit_bytes
         self._session_limit = session_limit
 

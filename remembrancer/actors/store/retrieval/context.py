@@ -101,6 +101,7 @@ class Gathering:
             tuple(self._notices),
             not choice.left_out,
             subjects,
+            choice.replaced,
         )
 
     def _first(self, order: Order, kinds: tuple[Kind, ...] = ()) -> tuple[list[RecalledMemory], bool]:

@@ -24,6 +24,9 @@ from remembrancer.memory.features import Asked, Candidates, coverage, rarity
 from remembrancer.memory.ranking import fitted_for, weigh
 from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
 
+SCALE: Final = 0.4
+"""The power of a probability that is a chunk's score: of the right chunks one in sixty has less than 0.3, of the others
+half have."""
 LOOKED_AT: Final = 4
 """Times as many chunks as are wanted are looked at first, where some are of other workspaces."""
 SNIPPET: Final = 700
@@ -80,7 +83,7 @@ def search_files(
         scores = weighted_ranks(cosines, words, settings.search_vector_weight, settings.search_keyword_weight)
     else:
         model = passages.model if passages is not None and near is not None else None
-        scores = _probabilities(index, cosines, words, request.query, model)
+        scores = _scores(index, cosines, words, request.query, model)
     best = sorted(
         (number for number in scores if scores[number] >= request.min_score), key=lambda number: -scores[number]
     )
@@ -105,10 +108,10 @@ def weighted_ranks(
     }
 
 
-def _probabilities(
+def _scores(
     index: FileIndex, cosines: Mapping[int, float], words: Mapping[int, float], query: str, model: str | None
 ) -> dict[int, float]:
-    """The probability that each chunk answers. `model` None: by words alone."""
+    """The probability that each chunk answers, on the scale of the designs. `model` None: by words alone."""
     numbers = list(dict.fromkeys((*cosines, *words)))
     if not numbers:
         return {}
@@ -126,7 +129,7 @@ def _probabilities(
         names_missed=np.array([len(numbered - each) / len(numbered) if numbered else 0.0 for each in has]),
     )
     probabilities = weigh(candidates, Asked(0.0), fitted_for(model)).probabilities.tolist()
-    return dict(zip(numbers, probabilities, strict=True))
+    return {number: each**SCALE for number, each in zip(numbers, probabilities, strict=True)}
 
 
 def _nearest(

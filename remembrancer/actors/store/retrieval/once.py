@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.view import Range, Ref, View
 from remembrancer.memory.decay import DAY_S, has_ended, memory_strength
-from remembrancer.memory.names import is_same_subject
 from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
@@ -87,35 +85,7 @@ def shortlist(
         kept = each_once(loaded)
         if taken >= len(ranked) or len(kept) >= limit:
             left_out = len({ref for ref, _ in ranked[:taken]} | {entry.ref for entry in loaded}) - len(kept)
-            shown = marked(kept)
-            return (shown if of_a_time else replaced_last(shown))[:limit], left_out
-
-
-def marked(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries, each with the ids of later ones that may have replaced it: facts of one owner that are about the
-    same, by their vectors and by the names in them."""
-    facts = {id(entry): entry for entry in entries if _is_short_fact(entry)}
-    found: list[Entry] = []
-    for entry in entries:
-        newer = [
-            other.record.id
-            for other in (facts.values() if id(entry) in facts else ())
-            if other.record.happened_at > entry.record.happened_at
-            and (other.record.scope == "user") == (entry.record.scope == "user")
-            and other.record.id not in entry.record.superseded_by + entry.record.possibly_superseded_by
-            and entry.vector is not None
-            and other.vector is not None
-            and (cosine := float(entry.vector @ other.vector)) < SAME_COSINE_OF_COPIES
-            and is_same_subject(entry.record.content, other.record.content, cosine)
-        ]
-        told = (*entry.record.possibly_superseded_by, *newer)[:NAMED]
-        record = msgspec.structs.replace(entry.record, possibly_superseded_by=told) if newer else entry.record
-        found.append(replace(entry, record=record))
-    return found
-
-
-def _is_short_fact(entry: Entry) -> bool:
-    return entry.is_current and entry.record.type != "episodic" and len(entry.record.content) <= COMPARED_CHARACTERS
+            return (kept if of_a_time else replaced_last(kept))[:limit], left_out
 
 
 def replaced_last(entries: Sequence[Entry]) -> list[Entry]:

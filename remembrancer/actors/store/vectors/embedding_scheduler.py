@@ -744,7 +744,7 @@ class EmbeddingScheduler:
             for job, message, _, digest in finished
         ]
         saved = await self._committer.run(name, lambda: records.save_embeddings(identity.key, embedded))
-        self._vectors.note_kept(name)
+        self._vectors.note_kept(name, len(embedded))
         work.embedded += len(embedded) - len(saved.outdated)
         for memory in embedded:
             if memory.number not in saved.outdated:

@@ -17,11 +17,11 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
-from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
+from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, NearFound
 from remembrancer.protocol.errors import InvalidInput
 
-LOOKED_AT: Final = 6
+LOOKED_AT: Final = 16
 """Memories near one that are looked at: itself, and others."""
 EXACT_UP_TO: Final = 2000
 """Memories that are all compared: to read so many vectors takes some milliseconds."""
@@ -31,36 +31,35 @@ SLACK: Final = 0.1
 LEAST_HITS: Final = 32
 
 
-def near_duplicates(vectors: SpaceVectors, passages: PassageVectors) -> list[NearDuplicate]:
-    """The memories that are nearly the same as those whose first passages are among these. Raises `IndexLost`.
+def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[NearDuplicate], list[NearDuplicate]]:
+    """The memories that are nearly the same as those whose first passages are among these; and all that are near them,
+    with the cosines of their nearest passages, on the default model's scale. Raises `IndexLost`.
 
-    A memory is compared by its first passage: two that begin alike and differ later are reported as well.
+    A memory is compared by its first passage: two that begin alike and differ later are nearly the same as well.
     """
     own = [place for place, ordinal in enumerate(passages.ordinals) if ordinal == 0]
     if not own:
-        return []
+        return [], []
     rows = passages.vectors[own]
-    near = [
-        [memory for memory, cosine in found.items() if cosine >= NEAR_DUPLICATE_COSINE]
-        for found in vectors.nearest_each(rows, LOOKED_AT)
-    ]
-    others = vectors.of_memories(sorted({memory for found in near for memory in found}))
+    found = vectors.nearest_each(rows, LOOKED_AT)
+    alike = {memory for near in found for memory, cosine in near.items() if cosine >= NEAR_DUPLICATE_COSINE}
+    others = vectors.of_memories(sorted(alike))
     openings = {
         memory: place
         for place, (memory, ordinal) in enumerate(zip(others.memories, others.ordinals, strict=True))
         if ordinal == 0
     }
-    links = []
-    for place, row, found in zip(own, rows, near, strict=True):
-        memory = passages.memories[place]
-        for other in found:
-            if other == memory or other not in openings:
+    links, pairs = [], []
+    for place, row, near in zip(own, rows, found, strict=True):
+        memory, passage = passages.memories[place], passages.numbers[place]
+        for other, cosine in near.items():
+            if other == memory:
                 continue
-            cosine = float(row @ others.vectors[openings[other]])
-            if cosine >= NEAR_DUPLICATE_COSINE:
-                seen = (passages.numbers[place], others.numbers[openings[other]])
-                links.append(NearDuplicate(max(memory, other), min(memory, other), cosine, seen))
-    return links
+            later, earlier = max(memory, other), min(memory, other)
+            pairs.append(NearDuplicate(later, earlier, on_the_scale(cosine, vectors.scale), (passage,)))
+            if other in openings and (same := float(row @ others.vectors[openings[other]])) >= NEAR_DUPLICATE_COSINE:
+                links.append(NearDuplicate(later, earlier, same, (passage, others.numbers[openings[other]])))
+    return links, pairs
 
 
 def find_near(records: Records, vectors: SpaceVectors | None, model: str, request: FindNear) -> NearFound:

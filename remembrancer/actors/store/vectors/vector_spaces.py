@@ -16,15 +16,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import EmbeddedTexts, NearDuplicate, PassageFilter, PassageVectors
+from remembrancer.actors.store.records.contract import (
+    EmbeddedTexts,
+    NearDuplicate,
+    PassageFilter,
+    PassageVectors,
+    Records,
+)
 from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, IndexAway, Server
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
-from remembrancer.actors.store.vectors.near_duplicates import near_duplicates
+from remembrancer.actors.store.vectors.near_duplicates import compared
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
@@ -40,6 +46,9 @@ MOST_BYTES: Final = 512 * 1024 * 1024
 COMPARED_AT_ONCE: Final = 64
 """Passages that are compared at once, and after how many it is noted how far comparing has come: a crash has them
 compared again."""
+FEW: Final = 8
+"""So few memories are compared at once, whatever else there is to do: their session goes on, and may be told."""
+MANY: Final = FEW + 1
 NEWEST: Final = 1024
 """Passages that are compared beside a collection while there is something better to do than to move them into it."""
 REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
@@ -47,11 +56,13 @@ REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
 NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install remembrancer[chroma]"
 
 T = TypeVar("T")
+Judge = Callable[[Records, Sequence[NearDuplicate]], list[NearDuplicate]]
 logger = logging.getLogger(__name__)
 
 
 class VectorSpaces:
-    """Belongs to one event loop. `busy` says whether there is something better to do than upkeep.
+    """Belongs to one event loop. `busy` says whether there is something better to do than upkeep. `judge` gives
+    the links that memories near each other are to have besides those between near-duplicates.
 
     A file of more than `exact_up_to` passages has its vectors in Chroma, if that is installed: in `folder`, or on a
     server.
@@ -64,6 +75,7 @@ class VectorSpaces:
         *,
         exact_up_to: int,
         busy: Callable[[], bool],
+        judge: Judge = lambda records, pairs: [],
         server: Server | None = None,
         with_chroma: bool | None = None,
     ) -> None:
@@ -71,6 +83,7 @@ class VectorSpaces:
         self._committer = committer
         self._exact_up_to = exact_up_to
         self._busy = busy
+        self._judge = judge
         self._server = server
         self._with_chroma = is_chroma_installed() if with_chroma is None else with_chroma
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="vectors")
@@ -83,8 +96,8 @@ class VectorSpaces:
         """By file, up to which passage of the active model near-duplicates have been looked for."""
         self._noted: dict[str, int] = {}
         """And what the records know of it."""
-        self._uncompared: set[str] = set()
-        """The files that may have passages beyond that."""
+        self._uncompared: dict[str, int] = {}
+        """The files that may have passages beyond that, and of how many memories at most."""
         self._chroma: Chroma | None = None
         self._times_away = 0
         self._reach_at = 0.0
@@ -109,11 +122,11 @@ class VectorSpaces:
                     self._files[records.name, key] = self._begun(records, key)
                 except RemembrancerError as error:
                     logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
-        self.note_kept(records.name)
+        self.note_kept(records.name, 0)
 
-    def note_kept(self, name: str) -> None:
-        """New vectors are in a file's records: near-duplicates of what they are of may be found."""
-        self._uncompared.add(name)
+    def note_kept(self, name: str, count: int = MANY) -> None:
+        """New vectors of so many memories are in a file's records: what is near these may be found."""
+        self._uncompared[name] = self._uncompared.get(name, 0) + count
         self._wake.set()
 
     def note_scale(self, model: str, scale: CosineScale, *, keeps: bool = False) -> None:
@@ -173,8 +186,7 @@ class VectorSpaces:
     async def _go_on(self) -> None:
         while not self._closing:
             self._wake.clear()
-            if not self._busy():
-                await self._compare_some()
+            await self._compare_some()
             if self._with_chroma:
                 await self._tend()
             elif self._server is None and self._folder.exists():  # of Chroma, which is not installed any more
@@ -212,9 +224,11 @@ class VectorSpaces:
     # --- Near-duplicates.
 
     async def _compare_some(self) -> None:
-        for name in list(self._uncompared):
+        for name, count in list(self._uncompared.items()):
+            if count > FEW and self._busy():
+                continue
             file = self.searchable(name)
-            self._uncompared.discard(name)
+            self._uncompared.pop(name, None)
             if file is None or not file.records.links_duplicates:
                 continue
             try:
@@ -222,7 +236,7 @@ class VectorSpaces:
                     self.note_kept(name)
             except (RemembrancerError, IndexLost) as error:
                 logger.warning("a file waits", extra={"file": name, "reason": str(error)})
-                self._uncompared.add(name)
+                self._uncompared[name] = MANY
 
     async def _compare(self, file: SpaceVectors) -> bool:
         """Look for near-duplicates among the next passages that were not compared yet. True if there may be more."""
@@ -247,7 +261,8 @@ class VectorSpaces:
 
         def look() -> tuple[PassageVectors, list[NearDuplicate]]:
             passages = read()
-            return passages, near_duplicates(file, passages)
+            links, pairs = compared(file, passages)
+            return passages, links + self._judge(cast(Records, file.records), pairs)  # only records keep links
 
         passages, links = await asyncio.get_running_loop().run_in_executor(threads, look)
         if links:

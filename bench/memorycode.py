@@ -1,0 +1,194 @@
+"""Rules that a mentor states and changes: `python -m bench.memorycode FILE [--untold] [--every N] [--json]`.
+
+FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "mentor", "sessions": [{"type", "topic",
+"text", "session_regex", "history_regex", "history_eval_query"}]}]` (arXiv 2502.13791). Each history is a project. Each
+of its rules is stored as the sentence in which the mentor states it, as a `convention`, or with `--untold` without a
+kind; nobody says what a rule replaces. Then the last session's tasks are asked in new sessions. Figures, in percent: of
+the rules in force those that the first prompt's context gives, and of the replaced ones; the tokens of that context;
+and of the rules in force those that a recall for their own task has among ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import lzma
+import re
+import statistics
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.client import Json
+from bench.harness import Runtime, drained, runtime, wait_until
+from bench.weeks import session_in
+
+LIMIT: Final = 10
+EMBEDDED_S: Final = 300.0
+SIZES: Final = (1, 2, 5, 15, 50, 100)
+"""Histories are reported together up to so many sessions."""
+FIGURES: Final = ("histories", "in force", "given", "replaced", "still given", "tokens", "recalled")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
+_WORD: Final = re.compile(r"\w+")
+Rule = tuple[str, str]
+"""The object of a rule, and the pattern that it has to have: what the data calls a regex."""
+
+
+@dataclass
+class Outcome:
+    """The figures of one history."""
+
+    sessions: int
+    in_force: int = 0
+    given: int = 0
+    replaced: int = 0
+    still_given: int = 0
+    tokens: int = 0
+    recalled: int = 0
+
+
+@dataclass
+class Stated:
+    """The rules of a history: each statement with its rule, in order, and those in force with a task for each."""
+
+    statements: list[tuple[Rule, str]] = field(default_factory=list)
+    tasks: dict[Rule, str] = field(default_factory=dict)
+
+
+def read(path: Path) -> list[Json]:
+    """The histories of a file."""
+    data = path.read_bytes()
+    histories: list[Json] = json.loads(lzma.decompress(data) if path.suffix == ".xz" else data)
+    return histories
+
+
+def rules_of(history: Json) -> Stated:
+    """The statements of a history's rules, and the rules in force after the last session."""
+    stated = Stated()
+    for session in history["sessions"]:
+        topics = [
+            topic
+            for kind, topic in zip(session["type"], session["topic"], strict=True)
+            if kind.startswith("instruction")
+        ]
+        said = list(_sentences(session["text"], history["mentor"]))
+        for regex, topic in zip(session["session_regex"], topics, strict=False):
+            stated.statements.append((_rule(regex), _stating(topic, said)))
+    last = history["sessions"][-1]
+    known = {rule for rule, _ in stated.statements}
+    pairs = zip(map(_rule, last["history_regex"]), last["history_eval_query"], strict=False)
+    stated.tasks = {rule: task for rule, task in pairs if rule in known}
+    return stated
+
+
+def _rule(regex: Sequence[Any]) -> Rule:
+    return str(regex[0]), str(regex[1])
+
+
+def _sentences(text: str, mentor: str) -> Iterator[str]:
+    """The mentor's sentences."""
+    for turn in text.split("\n\n"):
+        speaker, _, words = turn.partition(":")
+        if speaker.strip() == mentor:
+            yield from (each.strip() for each in _SENTENCE_END.split(words) if each.strip())
+
+
+def _stating(topic: str, said: Sequence[str]) -> str:
+    """The sentence that has most words of a topic, the shortest of several; the topic where none has half of them."""
+    wanted = set(_WORD.findall(topic.casefold()))
+    shares = [(len(wanted & set(_WORD.findall(each.casefold()))) / len(wanted), -len(each), each) for each in said]
+    share, _, best = max(shares, default=(0.0, 0, ""))
+    return best if share >= 0.5 else topic
+
+
+async def play(running: Runtime, directory: Path, history: Json, *, untold: bool) -> Outcome:
+    """Store a history's rules in one session, and ask in others."""
+    stated = rules_of(history)
+    outcome = Outcome(len(history["sessions"]), in_force=len(stated.tasks))
+    rules: defaultdict[str, set[Rule]] = defaultdict(set)
+    async with session_in(running, directory) as client:
+        for rule, text in stated.statements:
+            told = {} if untold else {"kind": "convention"}
+            answer = await client.call("store_memory", content=f"{history['mentor']}: {text}", **told)
+            rules[(await client.call("get_memory", memory_id=answer["memory_id"]))["id"]].add(rule)
+        await wait_until(lambda: drained(client), EMBEDDED_S, 0.2)
+    objects = {rule[0] for rule in stated.tasks}
+    replaced = {rule for rule, _ in stated.statements if rule not in stated.tasks and rule[0] in objects}
+    outcome.replaced = len(replaced)
+    task = next(iter(stated.tasks.values()), "")
+    async with session_in(running, directory) as client:
+        context = await client.call("get_memory_context", task_description=task, detail=True)
+        given = set().union(*(rules[each] for each in context["memory_ids"]))
+        outcome.given, outcome.still_given = len(given & set(stated.tasks)), len(given & replaced)
+        outcome.tokens = context["tokens_used"]
+        for rule, asked in stated.tasks.items():
+            found = await client.call("recall_memories", query=asked, limit=LIMIT)
+            short = [each["id"] for each in found["memories"]]
+            outcome.recalled += any(rule in its for whole, its in rules.items() if whole.endswith(tuple(short)))
+    return outcome
+
+
+async def play_all(histories: Sequence[Json], *, untold: bool) -> list[Outcome]:
+    """The outcomes of all histories that have a rule, each in a project of its own."""
+    with tempfile.TemporaryDirectory() as projects:
+        async with runtime(idle_timeout_s="900", consolidator="false") as running:
+            outcomes = []
+            for place, history in enumerate(histories):
+                directory = Path(projects) / str(place)
+                (directory / ".git").mkdir(parents=True)
+                (directory / ".git" / "HEAD").touch()
+                outcomes.append(await play(running, directory, history, untold=untold))
+            return [each for each in outcomes if each.in_force]
+
+
+def report(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    """The figures by the number of sessions, and of all."""
+    groups = {
+        f"up to {most} sessions": [each for each in outcomes if least < each.sessions <= most]
+        for least, most in zip((0, *SIZES), SIZES, strict=False)
+    }
+    return {name: _figures(group) for name, group in {**groups, "all": list(outcomes)}.items() if group}
+
+
+def _figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    in_force, replaced = sum(each.in_force for each in outcomes), sum(each.replaced for each in outcomes)
+    values = (
+        len(outcomes),
+        in_force,
+        100 * sum(each.given for each in outcomes) / in_force,
+        replaced,
+        100 * sum(each.still_given for each in outcomes) / max(1, replaced),
+        statistics.median(each.tokens for each in outcomes),
+        100 * sum(each.recalled for each in outcomes) / in_force,
+    )
+    return {name: round(value, 1) for name, value in zip(FIGURES, values, strict=True)}
+
+
+def main() -> int:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path, metavar="FILE")
+    parser.add_argument("--untold", action="store_true", help="store rules without a kind")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="play every Nth history alone")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    given = parser.parse_args()
+    reported = report(asyncio.run(play_all(read(given.file)[:: given.every], untold=given.untold)))
+    if given.json:
+        print(json.dumps(reported, indent=2))
+        return 0
+    table = Table("", *FIGURES)
+    for name, figures in reported.items():
+        table.add_row(name, *(str(figures[each]) for each in FIGURES))
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,288 @@
+"""Fits and tries the judgement that a later memory replaces an earlier one: `python -m bench.replaced FILE … [--json]`.
+
+FILE is a week of memories (`supersedes`, and questions whose answer made others `stale`), histories of MemoryCode, of
+which the sentence is taken in which the mentor states each rule, or a folder of assistants' days, on which they wrote
+memories anew. All pairs of a haystack whose vectors are near are compared, so that the rates are those of a store. With
+`superseded.txt` and `replaced.json`, pairs that stand alone, the weights of `memory/replacement.py` are fitted anew.
+Each author's figures are of weights that were fitted without that author; of MemoryCode, without half of the histories.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import lzma
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from bench.harness import Figure, print_figures
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.config.settings import Settings
+from remembrancer.memory.replacement import FEATURES, LEAST_COSINE, POSSIBLE, PROBABLE, READ, Pair, read, table_of
+from remembrancer.memory.wording import same_in_words
+
+ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", "replaced.json"))
+TOPICS: Final = Path(__file__).parent / "topics.txt"
+DAY_S: Final = 86_400.0
+LONG: Final = 500
+"""A longer text is replaced in a part of it at most: such pairs are neither right nor wrong."""
+SAME_DAY: Final = -3.0
+"""The least weight of `same_day`: within a day people do correct themselves."""
+PENALTY: Final = 1.0
+WEIGHTS: Final = {"MemoryCode": 50.0, "superseded.txt": 18.0, "replaced.json": 15.0}
+"""The pairs that an author's replaced ones weigh as much as; others': as many as there are."""
+Array = NDArray[np.float64]
+
+
+class Item(NamedTuple):
+    key: str
+    text: str
+    at: float
+
+
+class Haystack(NamedTuple):
+    """The memories of one owner in their order, which of them replace which (earlier, later), and which pairs are
+    neither right nor wrong."""
+
+    author: str
+    items: Sequence[Item]
+    replaced: Collection[tuple[str, str]]
+    undecided: Collection[tuple[str, str]]
+
+
+class Judged(NamedTuple):
+    """The pairs of a haystack: their features, if they are replaced, and the later one's place."""
+
+    author: str
+    table: Array
+    replaced: NDArray[np.bool_]
+    later: Sequence[int]
+    missed: int = 0
+    """Replaced ones that are too far away to be compared."""
+
+
+def weeks(path: Path) -> Iterator[Haystack]:
+    """The projects of a week."""
+    week = json.loads(path.read_text(encoding="utf-8"))
+    places = {each["id"]: place for place, each in enumerate(week["memories"])}
+    texts = {each["id"]: each["text"] for each in week["memories"]}
+    pairs = {(each["supersedes"], each["id"]) for each in week["memories"] if each["supersedes"]}
+    asked = {
+        (stale, wanted)
+        for question in week["questions"]
+        for wanted in question["wanted"]
+        for stale in question["stale"]
+        if places[stale] < places[wanted]
+    }
+    undecided = {pair for pair in asked - pairs if max(len(texts[each]) for each in pair) > LONG}
+    owners: defaultdict[str, list[Item]] = defaultdict(list)
+    for each in week["memories"]:
+        owner = "user" if each.get("about_user") else each["project"]
+        owners[owner].append(Item(each["id"], each["text"], each["day"] * DAY_S + places[each["id"]]))
+    for items in owners.values():
+        yield Haystack(path.stem, items, (pairs | asked) - undecided, undecided)
+
+
+def memorycode(path: Path) -> Iterator[Haystack]:
+    """The rules that mentors state."""
+    with lzma.open(path) as file:
+        histories = json.load(file)
+    for number, history in enumerate(histories):
+        items: list[Item] = []
+        stated: defaultdict[str, list[str]] = defaultdict(list)
+        replaced: set[tuple[str, str]] = set()
+        for day, session in enumerate(history["sessions"]):
+            said = _sentences(history["mentor"], session["text"])
+            for sort, topic in zip(session["type"], session["topic"], strict=True):
+                sentence = _stating(topic, said) if sort.startswith("instruction") else None
+                if sentence is None:
+                    continue
+                key = f"{day}: {sentence}"
+                if all(each.key != key for each in items):
+                    items.append(Item(key, sentence, day * DAY_S))
+                slot = stated[re.sub(r"'[^']*'", "", topic)]
+                if slot and slot[-1] != key and "'" in topic and "names" in topic:
+                    replaced.add((slot[-1], key))
+                slot.append(key)
+        older = {(one, other) for slot in stated.values() for place, other in enumerate(slot) for one in slot[:place]}
+        yield Haystack(f"MemoryCode {number % 2}", items, replaced, older - replaced)
+
+
+def days(folder: Path) -> Iterator[Haystack]:
+    """The memories that assistants stored on their days, each version that they wrote replacing the one before it."""
+    items: list[Item] = []
+    versions: defaultdict[str, list[str]] = defaultdict(list)
+    undecided: set[tuple[str, str]] = set()
+    calls = [
+        (day, json.loads(line))
+        for day, path in enumerate(sorted(folder.glob("day*.jsonl")))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if '"store_memory"' in line or '"update_memory"' in line
+    ]
+    for number, (day, call) in enumerate(calls):
+        text = call.get("arguments", {}).get("content")
+        if text is None:
+            continue
+        memory = call["arguments"].get("memory_id") or json.loads(call["answer"])["memory_id"]
+        key = f"{memory} {len(versions[memory])}"
+        undecided.update((old, key) for several in versions.values() for old in several[:-1])
+        versions[memory].append(key)
+        items.append(Item(key, text, day * DAY_S + number))
+    replaced = {pair for several in versions.values() for pair in pairwise(several)}
+    yield Haystack(folder.name, items, replaced, undecided - replaced)
+
+
+def topics(path: Path) -> Iterator[Haystack]:
+    """Memories of forty topics, none of which replaces another."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")]
+    items = [Item(str(number), line[2:], number // 5 * DAY_S) for number, line in enumerate(lines)]
+    yield Haystack(path.name, items, (), ())
+
+
+def _sentences(speaker: str, text: str) -> list[str]:
+    said, who = [], speaker
+    for line in text.splitlines():
+        if turn := re.match(r"([\w\-'’. ]{2,25}):\s*(.*)", line.strip()):
+            who, line = turn[1], turn[2]
+        said += [each for each in re.split(r"(?<=[.!?])\s+", line.strip()) if each and who == speaker]
+    return said
+
+
+def _stating(topic: str, said: Sequence[str]) -> str | None:
+    """The sentence that states a rule."""
+    words = set(re.findall(r"\w+", topic.lower()))
+    value = re.search(r"'@?([^']*)'", topic)
+    about = [each for each in said if value is None or value[1] in each]
+    best = max(about, key=lambda each: len(words & set(re.findall(r"\w+", each.lower()))), default=None)
+    shared = len(words & set(re.findall(r"\w+", (best or "").lower()))) / len(words)
+    return best if value is not None or shared >= 0.45 else None
+
+
+def judged(haystack: Haystack, engine: Engine) -> Judged | None:
+    """The pairs of a haystack, as a store compares them; None where nothing is to be compared."""
+    if len(haystack.items) < 2:
+        return None
+    vectors = engine.embed_passages([each.text[:READ] for each in haystack.items])
+    cosines = vectors @ vectors.T
+    texts = [read(each.text) for each in haystack.items]
+    having: Counter[str] = Counter()
+    rows, replaced, later, missed = [], [], [], 0
+    for place, item in enumerate(haystack.items):
+        having.update(texts[place].keys)
+        for other, earlier in enumerate(haystack.items[:place]):
+            pair, cosine = (earlier.key, item.key), float(cosines[place, other])
+            is_replaced = pair in haystack.replaced
+            if earlier.text == item.text or pair in haystack.undecided:
+                continue
+            if cosine < LEAST_COSINE or same_in_words(earlier.text, item.text, cosine):
+                missed += is_replaced
+                continue
+            compared = Pair(texts[other], texts[place], cosine, item.at - earlier.at, dict(having), place + 1)
+            rows.append(table_of(compared))
+            replaced.append(is_replaced)
+            later.append(place)
+    table = np.array(rows).reshape(-1, len(FEATURES))
+    return Judged(haystack.author, table, np.array(replaced, dtype=bool), later, missed)
+
+
+def alone(path: Path, engine: Engine) -> Judged:
+    """Pairs that stand alone, each three days apart."""
+    if path.suffix == ".json":
+        read_pairs = json.loads(path.read_text(encoding="utf-8"))["pairs"]
+        pairs = [(each["old"], each["new"], bool(each["replaces"])) for each in read_pairs]
+    else:
+        lines = [line.split(" | ") for line in path.read_text(encoding="utf-8").splitlines()]
+        pairs = [(old, new, truth == "replaces") for truth, old, new in lines]
+    older = engine.embed_passages([old for old, _, _ in pairs])
+    newer = engine.embed_passages([new for _, new, _ in pairs])
+    rows = []
+    for (old, new, _), cosine in zip(pairs, (older * newer).sum(axis=1).tolist(), strict=True):
+        one, other = read(old), read(new)
+        having = Counter([*one.keys, *other.keys])
+        rows.append(table_of(Pair(one, other, cosine, 3 * DAY_S, having, 2)))
+    return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)))
+
+
+def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
+    """The intercept and the weights. Pairs that stand alone have an intercept of their own: half of them are replaced,
+    which is no rate of a store."""
+    names = [each.name for each in FEATURES]
+    apart = {path.name for path in ALONE}
+    table = np.vstack([np.c_[each.table, np.full(len(each.table), each.author in apart)] for each in sets])
+    truth = np.concatenate([each.replaced for each in sets]).astype(float)
+    authors = np.concatenate([np.full(len(each.table), each.author.split()[0]) for each in sets])
+    weight = np.ones(len(truth))
+    for author in set(authors) & set(WEIGHTS):
+        weight[authors == author] = WEIGHTS[author] / max(1.0, truth[authors == author].sum())
+    mean, spread = table.mean(axis=0), table.std(axis=0) + 1e-9
+    scaled = (table - mean) / spread
+    bounds: list[tuple[float | None, float | None]] = [(None, None)] * (len(names) + 2)
+    bounds[1 + names.index("same_day")] = (SAME_DAY * float(spread[names.index("same_day")]), 0.0)
+
+    def loss(at: Array) -> tuple[float, Array]:
+        logits = scaled @ at[1:] + at[0]
+        off = weight * (1.0 / (1.0 + np.exp(-np.clip(logits, -30.0, 30.0))) - truth)
+        value = (weight * (np.logaddexp(0.0, logits) - truth * logits)).sum() + PENALTY * (at[1:] ** 2).sum() / 2
+        return float(value), np.r_[off.sum(), scaled.T @ off + PENALTY * at[1:]]
+
+    start = np.r_[-4.0, np.zeros(table.shape[1])]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    weights = found[1:] / spread
+    return float(found[0] - (weights * mean).sum()), weights[:-1]
+
+
+def named(sets: Sequence[Judged], intercept: float, weights: Array, least: float) -> tuple[int, int, int]:
+    """The number of pairs that are named, at most one of each later memory; of those that are replaced among them, and
+    of those among all."""
+    count = right = 0
+    for each in sets:
+        chances = 1.0 / (1.0 + np.exp(-(each.table @ weights + intercept)))
+        for later in dict.fromkeys(each.later):
+            places = [place for place, other in enumerate(each.later) if other == later]
+            best = max(places, key=lambda place: chances[place])
+            if chances[best] >= least:
+                count, right = count + 1, right + bool(each.replaced[best])
+    return count, right, sum(int(each.replaced.sum()) + each.missed for each in sets)
+
+
+def _reader_of(path: Path) -> Callable[[Path], Iterator[Haystack]]:
+    if path.is_dir():
+        return days
+    return {".xz": memorycode, ".txt": topics}.get(path.suffix, weeks)
+
+
+def main() -> None:
+    """Print the weights, and of each author how many are named and right."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    engine = load_engine(Settings(), 2)
+    haystacks = [each for path in (*given.files, TOPICS) for each in _reader_of(path)(path)]
+    sets = [each for haystack in haystacks if (each := judged(haystack, engine)) is not None]
+    sets += [alone(path, engine) for path in ALONE]
+    intercept, weights = fit(sets)
+    figures = [Figure("intercept", round(intercept, 2), "", 2)]
+    figures += [Figure(f"weight of {each.name}", float(weights[place]), "", 2) for place, each in enumerate(FEATURES)]
+    for author in dict.fromkeys(each.author for each in sets):
+        without = fit([each for each in sets if each.author != author])
+        for least in (POSSIBLE, PROBABLE):
+            count, right, there = named([each for each in sets if each.author == author], *without, least)
+            figures += [
+                Figure(f"{author}: named from {least} on", count, "", 0),
+                Figure(f"{author}: of those replaced, of {there}", right, "", 0),
+            ]
+    print_figures(figures, as_json=given.json)
+
+
+if __name__ == "__main__":
+    main()

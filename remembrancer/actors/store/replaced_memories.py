@@ -1,0 +1,132 @@
+"""The memories that a later one probably replaces: judged when its vectors are there, noted as the link `contradicts`,
+and told to the session that stored the later one with the answer to what it stores next.
+
+The link's strength is the probability. From `PROBABLE` on a listed memory has the later one's id among
+`possibly_superseded_by`; below it the pair waits in Review alone.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from remembrancer.actors.store.committer import Appliable
+from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase, Records
+from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Pair, Read, probability, read
+from remembrancer.memory.wording import same_in_words
+from remembrancer.protocol.kinds import SESSION_KINDS, SESSION_RECORD
+from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory
+
+STORED: Final = 1024
+"""Memories of which it is known which session has stored them, and sessions that were not told yet."""
+UNTOLD: Final = 3
+"""Of one session; what comes later waits in Review."""
+
+
+class _Judged(NamedTuple):
+    probability: float
+    earlier: MemoryRecord
+    later: MemoryRecord
+    seen: tuple[int, ...]
+
+
+class ReplacedMemories:
+    """Judges pairs of memories, and keeps the probable ones until their session is told. From any thread."""
+
+    def __init__(self) -> None:
+        self._stored_by: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._untold: OrderedDict[str, list[NearMemory]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def judge(self, records: Records, pairs: Sequence[NearDuplicate]) -> list[NearDuplicate]:
+        """The links from memories to the one that each of them may replace, among pairs that are near each other."""
+        near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
+        loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
+        texts = {number: read(memory.content) for number, memory in loaded.items()}
+        possible: list[tuple[Pair, _Judged]] = []
+        for (one, other), found in near.items():
+            if one not in loaded or other not in loaded or found.cosine < LEAST_COSINE:
+                continue
+            earlier, later = sorted((loaded[one], loaded[other]), key=lambda each: (each.happened_at, each.number))
+            if earlier.scope == "session" or same_in_words(earlier.content, later.content, found.cosine):
+                continue
+            apart_s = later.happened_at - earlier.happened_at
+            compared = Pair(texts[earlier.number], texts[later.number], found.cosine, apart_s)
+            if (at_most := probability(compared)) >= POSSIBLE:
+                possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
+        having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
+        best: dict[int, _Judged] = {}
+        for compared, judged in possible:
+            chance = probability(replace(compared, having=having, memories=memories))
+            known = best.get(judged.later.number)
+            if chance >= POSSIBLE and (known is None or chance > known.probability):
+                best[judged.later.number] = judged._replace(probability=chance)
+        self._keep(records.name, best.values())
+        return [
+            NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
+            for each in best.values()
+        ]
+
+    def untold(self, session_id: str) -> tuple[NearMemory, ...]:
+        """The memories that what a session has stored probably replaces, and that it was not told of; each once."""
+        with self._lock:
+            return tuple(self._untold.pop(session_id, ()))
+
+    def tell(self, target: Appliable, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Outcome]:
+        """The outcomes of operations, those of new memories with what their session was not told of yet."""
+        told = list(outcomes)
+        for place, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
+            if isinstance(operation.change, StoreMemory) and isinstance(outcome.reply, Applied):
+                if near := self.untold(operation.session_id):
+                    told[place] = replace(outcome, reply=msgspec.structs.replace(outcome.reply, near=near))
+                if outcome.to_embed is not None:
+                    with self._lock:
+                        self._stored_by[target.name, outcome.to_embed] = operation.session_id
+                        _keep_last(self._stored_by, STORED)
+        return told
+
+    def _keep(self, name: str, judged: Iterable[_Judged]) -> None:
+        with self._lock:
+            for each in judged:
+                if each.probability < PROBABLE:
+                    continue
+                session_id = self._stored_by.pop((name, each.later.number), None)
+                if session_id is not None:  # else it was told, or nobody is there to be told
+                    near = self._untold.setdefault(session_id, [])
+                    if len(near) < UNTOLD:
+                        near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
+            _keep_last(self._untold, STORED)
+
+
+def _keep_last(kept: OrderedDict[Any, Any], count: int) -> None:
+    while len(kept) > count:
+        kept.popitem(last=False)
+
+
+def _comparable(memories: Iterable[MemoryRecord]) -> dict[int, MemoryRecord]:
+    """Those that something can replace: valid ones, and no records of a session's work."""
+    now = time.time()
+    return {
+        memory.number: memory
+        for memory in memories
+        if not memory.forgotten
+        and memory.status == "active"
+        and memory.kind != SESSION_RECORD
+        and memory.kind not in SESSION_KINDS
+        and (memory.valid_until is None or memory.valid_until > now)
+    }
+
+
+def _frequencies(records: Records, texts: Sequence[Read]) -> tuple[Mapping[str, int], int]:
+    """In how many memories of the file each word stands, and how many memories there are."""
+    written = {word: form for text in texts for word, form in text.written.items()}
+    if not written:
+        return {}, 0
+    survey = records.survey([[Phrase(form)] for form in written.values()], "", 0)
+    return dict(zip(written, survey.frequencies, strict=True)), survey.sizes.memories
