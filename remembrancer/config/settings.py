@@ -207,7 +207,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """After so long without its model an embedder says why there are no vectors, and goes on loading it; 0: never."""
     embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     """Vectors of chunks that are kept for their return; 0: none."""
-    exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 100_000
+    exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 20_000
     """Vectors of one project that are held in memory and compared one by one; with more, Chroma has them, if the extra
     is installed. 0: always."""
     chroma_url: Url | None = None
