@@ -73,7 +73,14 @@ async def review(view: View) -> Response:
 
     def render() -> Response:
         pairs = [(each, word_diff(each.older.content, each.newer.content)) for each in found.pairs]
-        return view.page("review.html", proposals=waiting, pairs=pairs, about_code=about_code, done=done_of(view))
+        return view.page(
+            "review.html",
+            proposals=waiting,
+            pairs=pairs,
+            uncompared=store.embedding.pending,
+            about_code=about_code,
+            done=done_of(view),
+        )
 
     return await anyio.to_thread.run_sync(render)  # long texts take their time
 
@@ -93,6 +100,13 @@ async def replace(view: View) -> Response:
     link = {"relation": "supersedes", "target": gone}
     await view.call("update_memory", memory_id=kept, add_links=[link])
     return view.go("/review", done="replaced", undo=f"{gone}~{before.version}")
+
+
+async def keep_both(view: View) -> Response:
+    """Say that two memories both hold: they are linked, and no longer wait."""
+    one, other = view.said("one"), view.said("other")
+    await view.call("update_memory", memory_id=one, add_links=[{"relation": "related_to", "target": other}])
+    return view.go("/review", done="both hold")
 
 
 async def timeline(view: View) -> Response:
@@ -161,6 +175,7 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/review"): review,
     ("POST", "/review/proposal"): decide,
     ("POST", "/review/replace"): replace,
+    ("POST", "/review/both"): keep_both,
     ("GET", "/timeline"): timeline,
     ("POST", "/timeline/undo"): undo_run,
     ("GET", "/sessions"): sessions,

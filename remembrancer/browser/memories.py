@@ -35,6 +35,7 @@ DONE: Final = {
     **{"done": "Done.", "reopened": "Open again."},
     **{
         "replaced": "Replaced.",
+        "both hold": "Both hold.",
         "erased": "Erased for good.",
         "run": "The run was undone.",
         "refused": "It stays in its project.",

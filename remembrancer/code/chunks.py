@@ -363,7 +363,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
             if not any(map(str.strip, piece)):
                 continue
             found = next((match for match in map(_LINE_DEFINES.match, piece[:30]) if match), None)
-            name = "" if found is None else found["name"]
+            name = "" if found is None else found["name"].rstrip(":.-")
             word = "" if found is None else found["kind"].lower()
             kind = "block" if not word else word if word in _TYPES_IN_LINES else _FUNCTION
             signature = "" if found is None else " ".join(found.string.split())[:SIGNATURE].rstrip(" {:=")

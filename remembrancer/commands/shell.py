@@ -28,7 +28,7 @@ from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
 from remembrancer.commands.projects import known_projects
 from remembrancer.commands.runtime_client import directory_here, paths_here
 from remembrancer.commands.terminal import Terminal, said_when_slow, table
-from remembrancer.memory.short_ids import id_or_part
+from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_RECORD
@@ -581,17 +581,28 @@ def promote(asked: argparse.Namespace) -> int:
         type=_memory_id,
         help="it stays in its project: restore takes that back",
     ),
+    _option("--replaced", action="append", metavar="ID", type=_memory_id, help="the newer of its pair replaces it"),
+    _option("--both", action="append", metavar="ID", type=_memory_id, help="it holds, as the newer of its pair does"),
 )
 def review(asked: argparse.Namespace) -> int:
-    """Show the memories that are proposed to go from a project to the user, and why; accept or refuse one."""
+    """Show what waits for a decision: memories that are proposed to go from a project to the user, and why; and pairs
+    of which the newer may replace the older."""
     for chosen, target in ((asked.accept, "user"), (asked.refuse, "project")):
         for memory_id in chosen or ():
             in_one_of(asked, "promote_memory", memory_id=memory_id, target_scope=target)
     proposals: list[Answer] = []
+    pairs: list[Answer] = []
     for place in places_of(asked):
+        own = {"project": place.name} if place.name else {}
         with connected(place, asked) as client:
-            found = client.call("get_memory_status").get("proposals", ())
-        proposals += [each | ({"project": place.name} if place.name else {}) for each in found]
+            for chosen, relation in ((asked.replaced, "supersedes"), (asked.both, "related_to")):
+                for pair in client.call("get_memory_status").get("contradictions", ()) if chosen else ():
+                    if any(has_part(pair["older_id"], each.removeprefix(MEMORY_PREFIX)) for each in chosen):
+                        link = {"relation": relation, "target": pair["older_id"]}
+                        client.call("update_memory", memory_id=pair["newer_id"], add_links=[link])
+            found = client.call("get_memory_status")
+        proposals += [each | own for each in found.get("proposals", ())]
+        pairs += [each | own for each in found.get("contradictions", ())]
     shown = table("id", "memory", "why", overflow="fold")
     for each in proposals:
         shown.add_row(
@@ -599,8 +610,15 @@ def review(asked: argparse.Namespace) -> int:
             escape(" ".join(each["content"].split())),
             escape(each["reason"]),
         )
-    nothing = "Nothing is proposed to go to the user."
-    return _print_answer(asked, {"proposals": proposals}, shown if proposals else nothing)
+    for each in pairs:
+        shown.add_row(
+            each["older_id"].removeprefix(MEMORY_PREFIX),
+            escape(" ".join(each["older"].split())),
+            escape(f"replaced? {' '.join(each['newer'].split())}"),
+        )
+    nothing = "Nothing is proposed to go to the user, and no two memories wait for a decision."
+    answer = {"proposals": proposals, "contradictions": pairs}
+    return _print_answer(asked, answer, shown if proposals or pairs else nothing)
 
 
 @_command(

@@ -52,6 +52,7 @@ _CERTAIN: Final = re.compile(
     | (?P<function>[A-Za-z_]\w*\(\))
     | (?P<snake>[A-Za-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+)(?![\w<{{*])
     | (?P<dotted>[a-z]\w+(?:\.[a-z][\w-]+){{2,}})(?![\w/])
+    | (?P<member>[A-Z]\w*[a-z]\w*(?:\.(?!(?:ai|app|com|de|dev|eu|io|net|org)\b)[a-z_]\w{{2,}})+)(?![\w/])
     | (?P<camel>[A-Z]*[a-z]+[a-z0-9]*[A-Z][A-Za-z0-9]*|[A-Z][a-z0-9]+[A-Z][A-Za-z0-9]*)(?![\w])
     )""",
     re.VERBOSE,

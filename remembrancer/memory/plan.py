@@ -417,7 +417,7 @@ def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
         present = planner.link(source.id, target.id, link.relation)
         if present is None:
             yield Link(source.id, target.id, link.relation, link.strength, planner.at)
-            if link.relation not in (SIMILAR, CONTRADICTS):  # this says how the two stand to each other
+            if link.relation not in (SIMILAR, CONTRADICTS, SUPERSEDES):  # it says how both hold
                 for one, other in ((source.id, target.id), (target.id, source.id)):
                     if planner.link(one, other, CONTRADICTS) is not None:
                         yield Unlink(one, other, CONTRADICTS)

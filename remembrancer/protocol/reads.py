@@ -326,6 +326,15 @@ class Proposal(msgspec.Struct, frozen=True, omit_defaults=True):
     refused_at: float | None = None
 
 
+class Doubt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Two memories of which the newer probably replaces the older, until somebody decides."""
+
+    older_id: str
+    older: str
+    newer_id: str
+    newer: str
+
+
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     """The store's part of `get_memory_status`. `started_at` is seconds since the epoch, None for an unknown session."""
 
@@ -339,6 +348,8 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
     proposals: tuple[Proposal, ...] = ()
     """The project's memories that are proposed to go to the user."""
+    doubts: tuple[Doubt, ...] = ()
+    """The most probable ones."""
 
 
 class GetMemory(SessionRequest, frozen=True, tag=True):

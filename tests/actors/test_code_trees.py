@@ -18,6 +18,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import psutil
 import pytest
 
@@ -399,6 +400,18 @@ async def test_a_damaged_index_is_made_anew_and_a_missing_root_is_said(tree: Cod
     index = CodeIndex(tmp_path / "gone.db")
     assert index.about()["status"] == "failed"
     index.close()
+
+
+async def test_an_index_says_how_often_its_tree_was_asked_for_when_it_was_read_last(tree: CodeTree) -> None:
+    def asked() -> object:
+        with closing(CodeIndex(Path(tree.database))) as index:
+            return index.about().get("asked")
+
+    work = Work(tree)
+    async with indexing(work):
+        await until(lambda: asked() == 0)
+        work.say(msgspec.structs.replace(tree, asked=1))
+        await until(lambda: asked() == 1)
 
 
 async def test_a_name_that_is_not_utf_8_ends_neither_the_watch_nor_another_tree(

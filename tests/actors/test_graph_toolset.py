@@ -159,7 +159,8 @@ async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Pa
         }
         far = await client.call("get_related", entity_id=ids["Disk: fast"], depth=2, direction="in")
         assert [(each["name"], each["distance"]) for each in far["related"]] == [("Postgres", 1), ("Billing", 2)]
-        assert (await client.call("get_related", entity_id=ids["Disk: fast"], direction="out"))["related"] == []
+        for out in ("out", "outgoing"):
+            assert (await client.call("get_related", entity_id=ids["Disk: fast"], direction=out))["related"] == []
         described = await client.call("create_entity", name="MySQL", entity_type="data:base", description="Old: slow")
         assert described["updated_fields"] == ["description"]
         assert "already_known" not in described

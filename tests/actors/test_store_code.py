@@ -62,6 +62,36 @@ async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_b
         assert (before.status, after.status) == ("queued", "ready")
 
 
+async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
+        assert await rig.gateway.ask(SearchCode(PROJECT, "lantern"), CodeFound) == CodeFound((), ()), (
+            "nothing is read yet"
+        )
+        (database,) = rig.paths.projects.glob("*/code/*.db")
+        (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
+        with contextlib.closing(CodeIndex(database, "write")) as index:
+            index.take(read_segment(str(tmp_path), list(Tree(str(tmp_path)).files())))
+        for query, codes in (("where is light made?", ["no_word"]), ("where is the pool?", [])):
+            found = await rig.gateway.ask(SearchCode(PROJECT, query), CodeFound)
+            assert [each.code for each in found.notices] == codes
+            assert bool(found.chunks) is not bool(codes)
+
+
+async def test_a_tree_that_is_asked_for_again_is_not_ready_before_it_was_read_again(home: Path, tmp_path: Path) -> None:
+    async with store_rig(home) as rig:
+        states = []
+        for asked in (0, 1):
+            (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)).trees
+            states.append(tree.status)
+            (database,) = rig.paths.projects.glob("*/code/*.db")
+            with contextlib.closing(CodeIndex(database, "write")) as index:
+                index.note(status="ready", asked=asked)
+            (tree,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
+            states.append(tree.status)
+        assert states == ["queued", "ready"] * 2
+
+
 SYSTEM = ["/", "/boot", "/etc", "/etc/ssl", "/proc/self", "/root", "/sys"]
 
 

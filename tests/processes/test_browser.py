@@ -356,10 +356,16 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     text = Page(visit.get("/timeline")).text
     assert text.index("port 9090") < text.index("port 8080")
     page = visit.get("/review")
-    assert "contradicts" in Page(page).text
+    assert "may replace" in Page(page).text
     page = visit.do("/review/replace", kept=newer, gone=older)
-    assert "Nothing contradicts anything" in Page(page).text
-    assert "contradicts" in Page(visit.undo(page) and visit.get("/review")).text
+    assert "may replace" not in Page(page).text
+    assert "may replace" in Page(visit.undo(page) and visit.get("/review")).text
+    (waiting,) = visit.call("get_memory_status")["contradictions"]
+    assert (waiting["older"], waiting["newer"]) == ("The API listens on port 8080", "The API listens on port 9090 now")
+    page = visit.do("/review/both", one=newer, other=older)
+    assert "Both hold" in Page(page).text
+    assert "may replace" not in Page(page).text
+    assert "contradictions" not in visit.call("get_memory_status")
     session = next(each.strip() for each in Page(visit.get("/timeline")).texts if each.startswith("session:http"))
     assert "Hand-over" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):

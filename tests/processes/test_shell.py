@@ -135,6 +135,21 @@ def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
     assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
 
 
+def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
+    for older, newer, decision in (
+        ("the lantern service listens on port 8080", "the lantern service listens on port 9090 now", "--both"),
+        ("the harbour gate opens at seven", "the harbour gate opens at nine now", "--replaced"),
+    ):
+        old = shell.json("add", older)["memory_id"]
+        shell("add", newer)
+        while not (waiting := shell.json("review")["contradictions"]):
+            pass
+        assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
+        shell("review", decision, old)
+        assert shell.json("review")["contradictions"] == []
+    assert "Nothing is proposed" in shell("review")
+
+
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
     memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
     shell("add", "the vault is in the cellar")

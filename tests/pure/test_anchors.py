@@ -97,6 +97,7 @@ def code(tmp_path: Path) -> Iterator[Repository]:
         ("`opened_at` retries three times", None, [("pool.py", "opened_at")]),
         ("opened_at() retries three times", None, [("pool.py", "opened_at")]),
         ("`Pool.acquire` waits for the oldest", None, [("pool.py", "Pool.acquire")]),
+        ("The method Pool.acquire waits for the oldest.", None, [("pool.py", "Pool.acquire")]),
         ("`pool.Basin` is not used", None, [("pool.py", "Basin")]),
         ("We pool connections", "pool.py", [("pool.py", "")]),
         ("opened_at() retries three times", "pool.py", [("pool.py", "opened_at")]),

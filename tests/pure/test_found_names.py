@@ -23,6 +23,7 @@ def possible(text: str) -> list[str]:
         ("The fix for DSP-842 is in src/pool/retry.py, see also INC-311.", ["DSP-842", "src/pool/retry.py", "INC-311"]),
         ("AuthService calls refresh_token().", ["AuthService", "refresh_token()"]),
         ("In `app.settings` is the poolSize.", ["app.settings", "poolSize"]),
+        ("It is read by Config.from_prefixed_env at start.", ["Config.from_prefixed_env"]),
         ("`.tool-versions` and ./cmd/replay read DATABASE_URL.", [".tool-versions", "./cmd/replay", "DATABASE_URL"]),
         ("We call the release “Night Owl” from now on.", ["Night Owl"]),
         ("PostgreSQL has session.timeout.ms in db/main.sql", ["PostgreSQL", "session.timeout.ms", "db/main.sql"]),
@@ -37,6 +38,7 @@ def test_names_are_certain_by_their_form(text: str, names: list[str]) -> None:
     [
         "It is UTF-8, hashed by SHA-256, and/or 24/7 at 60 kWh or 3 GHz, e.g. in client/server mode.",
         "See https://example.com/src/app.py or write to ops@example.com.",
+        "Mail goes over Postmark.com and not Example.org.",
         "Use `--no-verify`, `x = 1`, `42` and `a b`; the tables are fct_/dim_ and in snake_case.",
         "We agreed: “Thanks, looks good to me”. On Monday, 3 June, all was well.",
     ],

@@ -175,6 +175,7 @@ class TreeIndexer:
                     changed.append(file)
             return changed, list(known), total
 
+        asked = self.tree.asked
         if not await anyio.to_thread.run_sync(os.path.isdir, self.tree.root):
             await self._note(index, status="failed", error="the directory is not there")
             return
@@ -197,11 +198,12 @@ class TreeIndexer:
                 await anyio.to_thread.run_sync(index.take, Segment(), gone)
             await anyio.to_thread.run_sync(index.compact)
             await anyio.to_thread.run_sync(index.checkpoint)
+            now = time.time()
             await self._note(
-                index, status="ready", total_files=total, completed_at=time.time(), error="", skipped=skipped
+                index, status="ready", asked=asked, total_files=total, completed_at=now, error="", skipped=skipped
             )
-        elif about.get("skipped") != skipped:
-            await self._note(index, skipped=skipped)
+        elif (about.get("skipped"), about.get("asked")) != (skipped, asked):
+            await self._note(index, skipped=skipped, asked=asked)
         self.files = total
 
     async def _take_in(

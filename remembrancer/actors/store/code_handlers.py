@@ -396,6 +396,11 @@ class CodeHandlers:
                     notices.append(Notice("partial_results", text))
         if not trees:
             notices.append(Notice("no_code", "No code is indexed in this project: index_project does it."))
+        elif not (found or notices):
+            described = [await self._describe_one(request.project.id, tree) for tree in trees]
+            if any(each.total_chunks for each in described):
+                text = "No word of the query is in the code: use words or names that the code would have."
+                notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
         with_memories = await self._read(partial(self._beside_memories, request, found))
         return CodeFound(with_memories, tuple(notices))
@@ -489,6 +494,8 @@ class CodeHandlers:
         def describe(index: CodeIndex) -> TreeDescription:
             about, (files, chunks), skipped = index.about(), index.counts(), index.skipped()
             counted: dict[str, int] = msgspec.json.decode(str(about.pop("skipped", "{}")))
+            if about.pop("asked", tree.asked) != tree.asked and about.get("status") == "ready":
+                about["status"] = "queued"  # it is asked for once more, and not read since
             for reason, count in skipped.items():
                 counted[reason] = counted.get(reason, 0) + count
             fields = {**msgspec.structs.asdict(plain), **about, "skipped": counted}

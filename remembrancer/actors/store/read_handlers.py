@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 
+from remembrancer.actors.store.browse_handlers import browse
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
@@ -40,6 +41,7 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, is_given_whole
 from remembrancer.memory.sentences import first_words
 from remembrancer.memory.short_ids import LEAST, NAMED, has_part, keys_of, short_forms
+from remembrancer.protocol.browsing import FindPairs, PairsFound
 from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -58,6 +60,7 @@ from remembrancer.protocol.reads import (
     Counts,
     DescribeSession,
     DescribeStore,
+    Doubt,
     EmbeddingState,
     EmbeddingSummary,
     Filters,
@@ -102,6 +105,10 @@ WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' p
 T = TypeVar("T")
 R = TypeVar("R", Listed, LinksFound, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
 logger = logging.getLogger(__name__)
+
+
+DOUBTS: Final = 20
+"""Pairs of memories that the description of a store names."""
 
 
 class ReadHandlers:
@@ -370,6 +377,7 @@ class ReadHandlers:
                 (start.started_at for start in starts if start.started_at is not None), default=None
             ),
             proposals=tuple(view.proposals()),
+            doubts=_doubts(view, request),
         )
 
     async def _readable(
@@ -602,3 +610,13 @@ def _without_notes(error: RemembrancerError) -> tuple[Notice, ...]:
 def _missing(whose: str, error: RemembrancerError) -> Notice:
     what_to_do = f" ({WHAT_TO_DO})" if isinstance(error, RecordsUnusable) else ""
     return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message}{what_to_do}.")
+
+
+def _doubts(view: View, request: DescribeStore) -> tuple[Doubt, ...]:
+    found = browse(view, FindPairs(request.project, request.session_id, DOUBTS))
+    pairs = found.pairs if isinstance(found, PairsFound) else ()
+    return tuple(
+        Doubt(each.older.id, each.older.content, each.newer.id, each.newer.content)
+        for each in pairs
+        if each.relation == "contradicts"
+    )

@@ -17,13 +17,19 @@ from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 MOST: Final = 100
 """Entities of one answer."""
-_DIRECTIONS: Final[dict[str, Direction]] = {"out": "outgoing", "in": "incoming", "both": "both"}
+_DIRECTIONS: Final[dict[str, Direction]] = {
+    **{"out": "outgoing", "in": "incoming", "both": "both"},
+    **{"outgoing": "outgoing", "incoming": "incoming"},  # as `search_knowledge_graph` has them
+}
 
 
 class EntityToFollow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entity_id: str
     depth: Annotated[int, Meta(ge=1, le=5, extra_json_schema={"default": 1})] | UnsetType = UNSET
-    direction: Annotated[Literal["out", "in", "both"], Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
+    direction: (
+        Annotated[Literal["out", "in", "both", "outgoing", "incoming"], Meta(extra_json_schema={"default": "both"})]
+        | UnsetType
+    ) = UNSET
 
 
 @tool("An entity, those related to it, the nearest first, and the relations.", read_only=True)
@@ -35,12 +41,13 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
         MemoryUnavailable: the store is away.
     """
     name, kind = parse_entity_id(arguments.entity_id, field="entity_id")
+    direction = given(arguments.direction, "both")
     found, asked = await look_up(
         call,
         name,
         kind,
         depth=given(arguments.depth, 1),
-        direction=_DIRECTIONS[given(arguments.direction, "both")],
+        direction=_DIRECTIONS[direction],
         limit=MOST,
     )
     if found is None:

@@ -23,6 +23,9 @@ MODES: Final = {
 
 PROPOSED: Final = 200
 """Characters of a memory that is proposed to go to the user."""
+DECIDED: Final = (
+    "update_memory(newer_id, add_links=[{relation: supersedes, target: older_id}]); if both hold, relation: related_to"
+)
 REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuses it for good (project)"
 
 
@@ -72,6 +75,17 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
             for proposal in found.proposals
         ]
         answer["review"] = REVIEW
+    if found is not None and found.doubts:
+        answer["contradictions"] = [
+            {
+                "newer_id": doubt.newer_id,
+                "newer": cut_at_word(doubt.newer, PROPOSED),
+                "older_id": doubt.older_id,
+                "older": cut_at_word(doubt.older, PROPOSED),
+            }
+            for doubt in found.doubts
+        ]
+        answer["if_replaced"] = DECIDED
     answer["write_queue"] = {"depth": queue.depth, "rejected": queue.rejected}
     notices = list(found.notices) if found else []
     if not is_fresh:

@@ -141,6 +141,8 @@ def _pairs(query: Query, request: FindPairs) -> PairRows:
            WHERE l.relation IN ('contradicts', 'similar_to')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL
+           AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.relation NOT IN ('contradicts', 'similar_to')
+               AND (s.source, s.target) IN ((l.source, l.target), (l.target, l.source)))
            AND (a.scope != 'session' OR a.session_id = ?1) AND (b.scope != 'session' OR b.session_id = ?1)
            GROUP BY 1, 2, 3 ORDER BY l.relation, max(l.strength) DESC, 2 DESC LIMIT ?2""",
         (request.session_id, request.limit),
