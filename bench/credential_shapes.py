@@ -317,7 +317,7 @@ NAMED: Final = (
 
 def named(template: str) -> str:
     """One of `NAMED` with a secret in it."""
-    secrets = {"uuid": uuid(), "digits": some(64, HEX), "token": some(12) + "aB3", "password": chosen()}
+    secrets = {"uuid": uuid(), "digits": some(64, HEX), "token": f"{some(6)}7{some(6)}aB3", "password": chosen()}
     for name, secret in secrets.items():
         template = template.replace(f"{{{name}}}", secret)
     return template

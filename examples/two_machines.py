@@ -106,7 +106,7 @@ class Machine:
 
     async def finds(self, content: str) -> bool:
         """True if a recall answers with it."""
-        answer = await call(self.client, "recall_memories", query=content, limit=5)
+        answer = await call(self.client, "recall_memories", query=content, limit=5, detail=True)
         return content in [each["content"] for each in answer.get("memories", ())]
 
     def rows(self, lane: str) -> list[tuple[Any, ...]]:

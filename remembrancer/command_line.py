@@ -25,6 +25,7 @@ COMMANDS = {
         "remembrancer.commands.shell:restore",
         "undo a forgetting or a change (restore ID), or put back a backup (restore FILE)",
     ),
+    "log": (SHELL, "what was stored, changed and closed on a day"),
     "history": (SHELL, "what was done to a memory, and when"),
     "graph": (SHELL, "how an entity is related with others"),
     "stale": ("remembrancer.commands.stale", "the memories about code that has changed, moved or gone since"),
@@ -76,7 +77,7 @@ MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
     **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget"},
     "delete": "forget, or erase for good",
-    **{"undo": "restore", "log": "history", "stop": "down", "start": "up", "settings": "config", "install": "setup"},
+    **{"undo": "restore", "stop": "down", "start": "up", "settings": "config", "install": "setup"},
 }
 """The words for commands in other programs, and our tools."""
 

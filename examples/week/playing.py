@@ -62,8 +62,8 @@ class Journal:
     trouble: list[str] = field(default_factory=list)
 
     def named(self, memory_id: str) -> str:
-        """The story's name for a memory; its id where it is none of the story's."""
-        return next((name for name, known in self.ids.items() if known == memory_id), memory_id)
+        """The story's name for a memory, by its id or the end of it; its id where it is none of the story's."""
+        return next((name for name, known in self.ids.items() if known.endswith(memory_id)), memory_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +219,13 @@ class _Player:
         if "memory_id" not in answer:
             self._journal.trouble.append(f"{step.name!r} was not stored: {answer}")
             return
-        self._journal.ids[step.name] = answer["memory_id"]
+        self._journal.ids[step.name] = self._whole(answer["memory_id"])
         self.kept += 1
+
+    def _whole(self, short_id: str) -> str:
+        """The id of which an answer has shown the end."""
+        held = {*read_project(self._home, self._directory).memories, *read_user(self._home).memories}
+        return next((each for each in held if each.endswith(short_id)), short_id)
 
     async def _ask(self, client: Client, step: Ask) -> None:
         await self._embedded(client)
@@ -231,7 +236,9 @@ class _Player:
         for each in found:
             for newer in each.get("possibly_superseded_by", ()):
                 self._journal.doubted.add((self._journal.named(each["id"]), self._journal.named(newer)))
-        self._shown.update(name for name in named if name in self._journal.ids)
+        # A line of what hardly answers counts as no access.
+        whole = {self._journal.named(each["id"]) for each in found if each.get("answers") != "hardly"}
+        self._shown.update(whole & self._journal.ids.keys())
         self.asked += 1
 
     async def _seek(self, client: Client, name: str) -> None:
@@ -247,7 +254,7 @@ class _Player:
         shown = await call(client, "get_memory", memory_id=memory_id)
         self._journal.sought.append((self._session, name))
         seen = json.dumps([recalled, shown], ensure_ascii=False)
-        if content in seen or any(each["id"] == memory_id for each in recalled.get("memories", ())):
+        if content in seen or any(memory_id.endswith(each["id"]) for each in recalled.get("memories", ())):
             self._journal.leaks.append((self._session, name))
 
     async def _await_promotion(self, name: str) -> None:

@@ -238,7 +238,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer backup",
         description="Write all memories, their history and vectors, and the write queue into one file, also while the "
-        "runtime works. Keys (keys/, sharing/), logs and the vector index, which is made again, are not in it.",
+        "runtime works. Keys (keys/, sharing/) and logs are not in it.",
         epilog="exit status: 0 written and checked, 2 the file is there already, "
         "10 there are no memories, or a file cannot be read or written",
     )
@@ -270,11 +270,11 @@ def main(argv: list[str]) -> int:
     projects = sum(project_of_file(file.name) is not None for file in manifest.files)
     lanes = sum(lane_of_file(file.name) is not None for file in manifest.files)
     shared = f" (what {lanes} share with other machines among them)" if lanes else ""
-    not_in_it = "keys/, sharing/, logs," if lanes else "keys/, logs,"
+    not_in_it = "keys/, sharing/" if lanes else "keys/"
     print(
         f"{target}: {memories:,} memories of {projects} projects{shared} and the user{waiting}, "
         f"{size / 2**20:.1f} MiB, read back and checked.\n"
-        f"Not in it: {not_in_it} and the vector index, which is made again from the records.\n"
+        f"Not in it: {not_in_it} and logs.\n"
         "It is readable by you alone, and not encrypted: keep it as private as the memories."
     )
     return exit_codes.OK
@@ -313,7 +313,7 @@ def restore_main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer restore",
         description="Put a backup in the place of what the home has. Nothing is deleted: what was there is moved into "
-        "before-restore-<time> in the home. The vector index is made again at the next start.",
+        "before-restore-<time> in the home.",
         epilog="exit status: 0 restored, 1 not confirmed, 2 --yes is missing, 5 a runtime is up, "
         "6 the home cannot be used, 10 the backup is damaged or of a newer release",
     )
@@ -342,10 +342,7 @@ def restore_main(argv: list[str]) -> int:
         )
         return exit_codes.OK
     kept = "" if aside is None else f"\nWhat was there before is in {aside}: delete it when you do not need it."
-    print(
-        f"{paths.home} has the {memories:,} memories of the backup of {manifest.made_at}. "
-        f"The vector index is made again at the next start.{kept}"
-    )
+    print(f"{paths.home} has the {memories:,} memories of the backup of {manifest.made_at}.{kept}")
     return exit_codes.OK
 
 

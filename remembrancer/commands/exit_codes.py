@@ -45,6 +45,7 @@ OF_ERRORS: Final = {
     "storage_full": REFUSED,
     "disk_unavailable": REFUSED,
     "file_locked": REFUSED,
+    "too_many_files": REFUSED,
     "journal_refused": REFUSED,
     "journal_changed": REFUSED,
     "entry_damaged": REFUSED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.commands.gateway_client import GatewayClient, reach
+from remembrancer.commands.gateway_client import GatewayClient, pause, reach
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def ask(
             gateway = GatewayClient(link, places, session, directory, {}, CLIENT)
             said = gateway.call("get_memory_context", arguments, until)
             while said.get("degraded") and not said["memory_ids"] and time.monotonic() + AGAIN_S < until:
-                time.sleep(AGAIN_S)  # the gateway is up before the store is
+                pause(AGAIN_S)  # the gateway is up before the store is
                 said = gateway.call("get_memory_context", arguments, until)
         except OSError:  # it went away, or is too slow
             return None

@@ -405,6 +405,23 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
     return exit_codes.OK
 
 
+@_command("log", _option("day", nargs="*", metavar="DAY", help="today, Tuesday, yesterday, 2026-02-20"))
+def log(asked: argparse.Namespace) -> int:
+    """Show what was stored, changed, decided and closed on a day, in order."""
+    answer: Answer = {"changes": []}
+    for place in places_of(asked):
+        with connected(place, asked) as client:
+            found = client.call("read_log", day=" ".join(asked.day) or None)
+        known = {(each["at"], each["id"]) for each in answer["changes"]}
+        changes = [each for each in found["changes"] if (each["at"], each["id"]) not in known]
+        answer = found | {"changes": sorted([*answer["changes"], *changes], key=lambda each: each["at"])}
+    shown = table("when", "what", "id", "memory", overflow="fold")
+    for each in answer["changes"]:
+        at = datetime.fromisoformat(each["at"]).astimezone()
+        shown.add_row(f"{at:%a %H:%M}", each["did"], each["id"], escape(" ".join(each["text"].split())))
+    return _print_answer(asked, answer, shown if answer["changes"] else "Nothing was stored or changed.")
+
+
 @_command("show", _ID, _option("--version", type=int, metavar="N", help="as it was then"))
 def show(asked: argparse.Namespace) -> int:
     """Show a memory whole."""
@@ -457,7 +474,7 @@ def add(asked: argparse.Namespace) -> int:
             allow_secrets=asked.allow_secrets or None,
         )
     known = "It was known already" if answer.get("already_known") else "Remembered"
-    ids = ", ".join(answer.get("memory_ids", [answer["memory_id"]]))
+    ids = ", ".join(answer.get("ids", [answer["memory_id"]]))
     return _print_answer(asked, answer, f"{known}: {escape(ids)}")
 
 

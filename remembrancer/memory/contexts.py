@@ -10,11 +10,8 @@ from typing import Final
 import msgspec
 
 from remembrancer.memory.tokens import estimate_tokens, truncate
-from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
-STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
-"""The kinds of what holds whatever the task is."""
 STANDING_SHARE: Final = 0.5
 ENDS_SHARE: Final = 0.2
 """The shares of the budget that standing memories and open ends have at most, where not all memories fit."""

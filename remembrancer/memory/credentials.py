@@ -26,6 +26,7 @@ from remembrancer.protocol.writes import Change, ImportMemory, RecordedFields, S
 
 NOT_LOOKED_AT: Final = frozenset(
     {
+        "related",
         *("memory_id", "session_id", "run_id", "place", "type", "kind", "scope", "target_scope"),
         *("remove", "remove_tags", "remove_entities", "add_links", "remove_links", "root", "mode", "ignore", "places"),
     }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import Scope, Status
+from remembrancer.protocol.kinds import STANDING, Scope, Status
 
 DAY_S: Final = 86_400.0
 PROJECT_HALF_LIFE_S: Final = 7 * DAY_S
@@ -103,7 +103,7 @@ def is_stale(status: Status, last_accessed_at: float, access_count: int, now: fl
 
 def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
     """True if an active memory of a project or of the user is too weak to be kept in sight."""
-    if memory.scope == "session" or memory.status != "active":
+    if memory.scope == "session" or memory.status != "active" or memory.kind in STANDING:
         return False
     rule = rules.user if memory.scope == "user" else rules.project
     return (

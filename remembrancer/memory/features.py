@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.memory.decay import DAY_S, RECENCY_HALF_LIFE_S, has_ended
-from remembrancer.protocol.kinds import Status
+from remembrancer.protocol.kinds import Kind, Status
 
 Column = NDArray[np.float64]
 """A number for each candidate."""
@@ -33,6 +33,10 @@ COMMON: Final = 2_000
 STANDINGS: Final[Mapping[Status, float]] = {"active": 0.0, "consolidated": 0.1, "promoted": 0.4, "archived": 0.5}
 EXPIRED: Final = 1.0
 """The standing of a fact that is not valid any more, or that another one superseded."""
+RULES: Final[frozenset[Kind]] = frozenset({"convention", "preference", "procedure"})
+"""The kinds of what holds for many tasks, whose words it need not have."""
+OF_A_RULE: Final = -0.25
+"""The standing of a rule that holds."""
 
 UNKNOWN: Final = frozenset({"cosine", "opening", "context_cosine", "context_coverage"})
 """Columns in which a number may not be known."""
@@ -61,7 +65,7 @@ class Candidates:
     happened_at: Column
     importance: Column
     standing: Column
-    """0 for what holds, up to `EXPIRED` for what does not."""
+    """0 for what holds, less for rules, up to `EXPIRED` for what does not."""
     is_fact: Column
     """1 for what holds until a later one replaces it: a fact or a decision, and not something that happened."""
     by_assistant: Column
@@ -103,9 +107,11 @@ class Feature(NamedTuple):
     why: str
 
 
-def standing(status: Status, valid_until: float | None, now: float) -> float:
-    """0 for a memory that holds, up to `EXPIRED` for one that does not."""
-    return EXPIRED if has_ended(valid_until, now) else STANDINGS[status]
+def standing(status: Status, valid_until: float | None, now: float, kind: Kind | None = None) -> float:
+    """0 for a memory that holds, less for a rule, up to `EXPIRED` for one that does not."""
+    if has_ended(valid_until, now):
+        return EXPIRED
+    return STANDINGS[status] + (OF_A_RULE if kind in RULES else 0.0)
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
+from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, Notice, SessionRequest
 from remembrancer.protocol.session_life import SessionEntry, ToolCall, Turn
 
@@ -14,10 +15,13 @@ class ReadActivity(SessionRequest, frozen=True, tag=True):
 
     before: float | None = None
     limit: int = 100
+    after: float = 0.0
 
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of a memory, by a session (an empty id: by the background). `begins` is how the memory begins now."""
+    """A change of a memory, by a session (an empty id: by the background). `begins` is how the memory begins now.
+    `fields` are those that it changed, and `done` is the state of an open end since. `is_forgotten`: the memory is
+    forgotten now."""
 
     memory_id: str
     change: str
@@ -25,6 +29,10 @@ class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     session_id: str = ""
     version: int = 0
     begins: str = ""
+    kind: Kind = "fact"
+    fields: tuple[str, ...] = ()
+    done: bool = False
+    is_forgotten: bool = False
 
 
 class RunDone(msgspec.Struct, frozen=True, omit_defaults=True):

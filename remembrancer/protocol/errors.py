@@ -8,6 +8,9 @@ model) what to do, `retry_possible` says whether the same call can succeed later
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -173,6 +176,21 @@ class FileLocked(RemembrancerError):
     retry_possible = True
 
 
+class TooManyFiles(FileLocked):
+    """This process may open no more files. The one that was to be opened is whole; a write waits in the queue."""
+
+    code = "too_many_files"
+
+    @classmethod
+    def at(cls, path: Path) -> TooManyFiles:
+        """The error for a file that was to be opened."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return cls(
+            f"{path} cannot be opened now: this process may have {limit:,} files open, and has as many. The file is "
+            "whole; raise the limit (ulimit -n) and start the runtime anew"
+        )
+
+
 UNREADABLE: Final = (SchemaTooNew.code, SchemaTooOld.code, RecordsUnusable.code)
 """Codes of what keeps a file from being read."""
 
@@ -334,6 +352,19 @@ def is_disk_full(path: Path) -> bool:
         return shutil.disk_usage(path.parent).free < FULL_BELOW_BYTES
     except OSError:
         return False
+
+
+SPARE_DESCRIPTORS: Final = 16
+"""With fewer left, a file that cannot be opened is more likely whole than damaged: others are closed meanwhile."""
+
+
+def are_files_used_up() -> bool:
+    """True if this process may open no more files, or only a few."""
+    try:
+        used = len(os.listdir("/dev/fd"))  # noqa: PTH208 - the fewest steps
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return used + SPARE_DESCRIPTORS > resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def disk_full(message: str, path: Path) -> StorageFull:

@@ -56,13 +56,15 @@ SESSION_RECORD: Final = "session_record"
 OPEN_END: Final = "open_end"
 """The kind of what is still to be done, until it is done."""
 RELATIONS: Final[tuple[Relation, ...]] = get_args(Relation)
+STANDING: Final[tuple[Kind, ...]] = ("convention", "preference", "decision")
+"""The kinds of what holds whatever the task is, until something replaces it: it does not fade."""
 SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """The kinds that belong to their session alone."""
 ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
 
 _OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
-    "episodic": ("observation", "decision", "error_fix", "scratchpad", "tool_outcome", OPEN_END, SESSION_RECORD),
-    "semantic": ("fact", "preference", "architecture", "entity", "pattern", "convention"),
+    "episodic": ("observation", "error_fix", "scratchpad", "tool_outcome", OPEN_END, SESSION_RECORD),
+    "semantic": ("fact", "preference", "architecture", "entity", "pattern", "convention", "decision"),
     "procedural": ("procedure",),
 }
 """The kinds of each type; the first is what can be said at the least of a memory of that type."""

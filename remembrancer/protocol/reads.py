@@ -143,7 +143,8 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     superseded_by: tuple[str, ...] = ()
     """Ids of the memories that a link says replace it."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that contradict it, or say another value of the same thing."""
+    """Ids of newer memories that probably replace it (`PROBABLE` in `memory/replacement.py`), as links say that are
+    made when vectors are: a context leaves it out where one of these is given, and judges nothing anew."""
     origin: FileSource | None = None
     """The sort of the file that it is a part of, in `source` with these `lines`. None: it is a memory."""
     lines: tuple[int, int] | None = None

@@ -25,6 +25,7 @@ from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.projects import ProjectRecognised, RecogniseProject
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
@@ -241,10 +242,14 @@ class PlayedStore:
                 return LinksFound(tuple(linked.values()))
             case NoteAccess():
                 return Noted()
+            case RecogniseProject():
+                return ProjectRecognised()
             case FindIds():
                 return find_ids(message, self._view) if self.knows_short_ids else IdsFound({}, {})
             case SearchGraph():
                 return GraphFound(())
+            case RecogniseProject():
+                return ProjectRecognised()
         return Refused("memory_unavailable", f"this store does not play {type(message).__name__}")
 
     def _apply(self, operation: Operation) -> Applied | Refused:

@@ -446,7 +446,7 @@ async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(ho
 async def test_a_reflection_while_the_session_runs_keeps_nothing_out_of_the_project(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
-        strong = {"kind": "decision", "importance": 0.85, "confidence": 0.9}
+        strong = {"kind": "error_fix", "importance": 0.85, "confidence": 0.9}
         notes = [await place.note(text, **strong) for text in OBSERVATIONS]
         done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
         (made,) = done.memories
@@ -608,7 +608,9 @@ async def test_maintenance_archives_the_weak_and_can_be_undone(home: Path) -> No
     entities = (EntityRef("api", "service", "about"),)
     # So short that no maintenance is due because of the time, which would be done before it is asked for.
     async with workplace(home, Settings(archive_project_after_s=60.0)) as place:
-        weak = await place.note("a detail", scope="project", importance=0.05, requested_at=time.time() - 3600)
+        weak = await place.note(
+            "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
+        )
         fields = {"scope": "project", "kind": "fact", "importance": 0.9, "confidence": 0.9}
         older = await place.note("the api listens on port 8080", related_entities=entities, **fields)
         newer = await place.note("the api listens on port 8443", related_entities=entities, **fields)

@@ -17,13 +17,13 @@ from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Refused
 from remembrancer.protocol.store_client import PAUSES_S
-from remembrancer.protocol.writes import EraseMemory, ForgetMemory
+from remembrancer.protocol.writes import EraseMemory, ForgetMemory, UpdateMemory
 from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN, STARTING
 from tests.actors.gateway_rig import AWAY, PATIENT, QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
 from tests.actors.test_write_queue import damage_rows
 from tests.operations import change_operation
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -184,6 +184,28 @@ async def test_what_is_queued_to_be_forgotten_or_changed_is_shown_so_while_the_s
         answer = await client.call("recall_memories", query="harbour")
         assert [memory["content"] for memory in answer["memories"]] == ["The harbour is new"]
         assert warned(answer) == ["partial_results"]
+
+
+async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queued_meanwhile(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+        memory_id = (await client.store("first"))["memory_id"]
+        connection, queue = gateway.access._store, gateway.access._queue
+        wait_usable = connection.wait_usable
+
+        async def while_another_is_queued(timeout_s: float) -> bool:
+            await queue.append(change_operation("older", UpdateMemory(memory_id, content="second"), project=here))
+            return await wait_usable(PATIENCE_S)
+
+        here = project_of(rig.paths.home)
+        monkeypatch.setattr(connection, "wait_usable", while_another_is_queued)
+        connection.health.note_connection()  # it broke a moment ago
+        connection._announce()
+        assert warned(await client.call("update_memory", memory_id=memory_id, content="third")) == ["queued"]
+        monkeypatch.undo()
+        await until(lambda: gateway.health().queue_depth == 0)
+        assert store.memories[memory_id].content == "third"
 
 
 async def test_a_store_that_is_stopping_loses_no_write(rig: Rig) -> None:

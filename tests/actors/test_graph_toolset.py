@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import until
@@ -45,6 +46,7 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
         ended = await client.call("invalidate", id=old["memory_id"], **reason)
         assert {**ended, "valid_until": ""} == {
             **{"id": old["memory_id"], "valid_until": "", "reason": "we moved", "version": 2},
+            "note": DATA,
             "replaced_by": new["memory_id"],
         }
         assert (await client.call("invalidate", id=old["memory_id"], **reason))["already_invalid"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -141,11 +142,11 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) 
         content = "Next (RB-412): ask Jonas; run the backfill; write to Ilse"
         listed: dict[str, Any] = {"content": content, "due": "2030-05-02", "tags": ["rb"]}
         stored = await client.call("store_memory", "first", **listed)
-        ids = stored["memory_ids"]
+        ids = stored["ids"]
         assert len(set(ids)) == 3
         assert (stored["kind"], stored["scope"]) == ("open_end", "project")
-        assert (await client.call("store_memory", "first", **listed))["memory_ids"] == ids
-        assert (await client.call("store_memory", **listed))["memory_ids"] == ids, "the same texts"
+        assert (await client.call("store_memory", "first", **listed))["ids"] == ids
+        assert (await client.call("store_memory", **listed))["ids"] == ids, "the same texts"
         whole = [await client.call("get_memory", memory_id=each) for each in ids]
         assert [each["content"] for each in whole] == [
             *("ask Jonas (RB-412)", "run the backfill (RB-412)", "write to Ilse (RB-412)"),
@@ -155,7 +156,7 @@ async def test_a_list_of_open_ends_is_stored_as_so_many_memories_once(rig: Rig) 
         await client.call("update_memory", memory_id=ids[1], done=True)
         assert [(await client.call("get_memory", memory_id=each))["done"] for each in ids] == [False, True, False]
         one = await client.call("store_memory", content="Next: a; b", kind="decision")
-        assert "memory_ids" not in one, "it was said to be no open end"
+        assert "ids" not in one, "it was said to be no open end"
 
 
 async def test_of_a_list_with_a_secret_nothing_is_stored(rig: Rig) -> None:
@@ -184,3 +185,41 @@ async def test_a_small_change_is_small_to_ask_for_and_to_answer(rig: Rig) -> Non
         ):
             refused = await client.call("update_memory", memory_id=stored["memory_id"], **arguments)
             assert (refused["error"], refused["field"]) == ("invalid_input", field), arguments
+
+
+async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_and_closed(rig: Rig) -> None:
+    async with session(rig) as client:
+        fact = (await client.store("The lantern is red", kind="fact"))["memory_id"]
+        oil = (await client.store("We burn oil in it", kind="decision"))["memory_id"]
+        wick = (await client.store("Cut the wick", kind="open_end"))["memory_id"]
+        gone = (await client.store("The lantern is lost"))["memory_id"]
+        await client.call("update_memory", memory_id=fact, old="red", new="green")
+        await client.call("update_memory", memory_id=wick, done=True)
+        await client.call("forget_memory", memory_id=gone)
+        block = (await client.call("get_memory_context", sections=["day"]))["context_block"]
+        heading, *lines = block.splitlines()
+        assert re.fullmatch(r"## \w+day \d{4}-\d\d-\d\d", heading)
+        told = [line[len("- 12:00 ") :] for line in lines if line.startswith("- ")]
+        assert told == [
+            f"stored {fact}: The lantern is green",
+            f"decided {oil}: We burn oil in it",
+            f"opened {wick}: Cut the wick",
+            f"changed (content) {fact}: The lantern is green",
+            f"closed {wick}: Cut the wick",
+            f"forgotten {gone}",
+        ]
+        day = (await client.call("get_memory_context", day="yesterday"))["context_block"]
+        assert day.endswith("Nothing was stored or changed.")
+        cut = await client.call("get_memory_context", day="today", max_tokens=100)
+        assert "answer_cut" in [warning["code"] for warning in cut["warnings"]]
+        refused = await client.call("get_memory_context", day="someday")
+        assert (refused["error"], refused["field"]) == ("invalid_input", "day")
+
+
+async def test_the_log_of_a_day_has_nothing_of_what_another_session_keeps_to_itself(rig: Rig) -> None:
+    async with store_rig(rig.paths.home), rig.running():
+        async with rig.session() as client:
+            await client.store("The lantern is hidden", scope="session")
+            assert "hidden" in (await client.call("get_memory_context", day="today"))["context_block"]
+        async with rig.session(session="session:other") as client:
+            assert "hidden" not in (await client.call("get_memory_context", day="today"))["context_block"]

@@ -316,6 +316,26 @@ async def test_a_recall_changes_the_summary(rig: Rig) -> None:
         assert heard.updated == [SUMMARY]
 
 
+async def test_a_session_whose_roots_come_late_hears_of_its_project_and_no_more_of_the_other(
+    rig: Rig, tmp_path: Path
+) -> None:
+    entity = {"name": "Gateway", "type": "component", "relationship": "is"}
+    async with (
+        ResourceStore(rig.paths).open(),
+        rig.running(),
+        rig.client() as client,
+        sdk_client(rig, "legacy", bridge="11" * 16, session="session:two", directory=str(tmp_path)) as writer,
+    ):
+        await client.initialize(roots={"listChanged": True})
+        assert "result" in await client.request("resources/subscribe", uri=GRAPH)
+        (asked,) = client.requests
+        await client.send(id=asked["id"], result={"roots": [{"uri": tmp_path.as_uri()}]})
+        assert "error" not in await client.call("get_memory_status")
+        await store(writer, "the gateway owns the queue", related_entities=[entity])
+        with anyio.fail_after(PATIENCE_S):
+            assert (await client.hear())["params"]["uri"] == GRAPH
+
+
 async def test_what_is_unsubscribed_is_not_told_any_more(rig: Rig) -> None:
     async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, PREFERENCES, SUMMARY) as (client, heard):
         with pytest.warns(MCPDeprecationWarning):
@@ -399,6 +419,16 @@ async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) ->
 
 
 # --- the streams of 2026-07-28 ---
+
+
+async def test_lists_that_never_change_in_a_session_may_be_kept_for_a_day_and_a_resource_not(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
+        lists: list[mcp.CacheableResult] = [
+            *(await client.list_tools(), await client.list_prompts()),
+            *(await client.list_resources(), await client.list_resource_templates()),
+        ]
+        assert [each.ttl_ms for each in lists] == [86_400_000] * 4
+        assert (await client.read_resource(STATUS)).ttl_ms == 0
 
 
 async def test_a_stream_acknowledges_what_is_there_and_tells_of_it(rig: Rig) -> None:

@@ -35,7 +35,7 @@ from remembrancer.protocol.reads import (
     SearchGraph,
     SessionDescription,
 )
-from remembrancer.protocol.writes import Applied, ForgetMemory, ProjectRef, Submit, TaggedResult, TagMemory
+from remembrancer.protocol.writes import Applied, ProjectRef, Submit, TaggedResult, TagMemory
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import (
     OTHER_PROJECT,
@@ -87,19 +87,6 @@ async def test_copies_of_a_text_in_other_scopes_are_known(rig: StoreRig) -> None
     assert shown.copies == (MemoryCopy(memory_id_of(second), "user"),)
     theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)), MemoryShown)
     assert {copy.memory_id for copy in theirs.copies} == {memory_id_of(first), memory_id_of(own)}
-
-
-async def test_a_store_is_answered_with_what_is_near_it_and_the_session_may_see(rig: StoreRig) -> None:
-    text = "The ferry to Kronborg leaves pier seven at noon"
-    old, gone = store_operation("old", text), store_operation("gone", f"{text}, it was said")
-    hidden = store_operation("hidden", f"{text}, not a word", scope="session", session_id=OTHER_SESSION)
-    for each in (old, gone, hidden, store_operation("far", "Bread is baked at four")):
-        await rig.gateway.submit(each)
-    await rig.gateway.submit(change_operation("forget", ForgetMemory(memory_id_of(gone))))
-    asked = store_operation("new", "The ferry to Kronborg leaves pier nine at noon")
-    assert [each.memory_id for each in (await rig.gateway.submit(asked)).near] == [memory_id_of(old)]
-    replacing = store_operation("third", "The ferry to Kronborg leaves at one", supersedes=memory_id_of(asked))
-    assert [each.memory_id for each in (await rig.gateway.submit(replacing)).near] == [memory_id_of(old)]
 
 
 async def test_a_batch_is_applied_in_order_and_names_what_can_never_be_applied(rig: StoreRig) -> None:

@@ -57,7 +57,9 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home
 
 async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path) -> None:
     async with workplace(home, Settings(archive_project_after_s=60.0)) as place:
-        weak = await place.note("a detail", scope="project", importance=0.05, requested_at=time.time() - 3600)
+        weak = await place.note(
+            "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
+        )
         assert (await maintained(place)).archived == 1
         for _ in range(2):  # so often used, nothing is archived, however weak
             await place.rig.gateway.ask(NoteAccess(PROJECT, SESSION, (weak,)), Noted)

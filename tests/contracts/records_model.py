@@ -45,7 +45,7 @@ WORDS = ("lantern", "candle", "torch", "bottle")
 TAGS = ("red", "blue", "green")
 BREADTH = ("session", "project", "user")
 KINDS: dict[str, Kind] = {"episodic": "observation", "semantic": "fact", "procedural": "procedure"}
-TYPES: dict[Kind, MemoryType] = {"decision": "episodic", "preference": "semantic", "procedure": "procedural"}
+TYPES: dict[Kind, MemoryType] = {"decision": "semantic", "preference": "semantic", "procedure": "procedural"}
 SESSIONS = (SESSION, OTHER_SESSION)
 Refusal = type[InvalidInput] | type[NotFound]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import sqlite3
 import subprocess
@@ -12,20 +13,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.snapshots import take_snapshot
+from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import SCHEMA, Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
 from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.protocol.errors import FileLocked, MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.errors import (
+    FileLocked,
+    MemoryUnavailable,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    TooManyFiles,
+)
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.contracts.records_factories import SqliteFactory, leave_half_made, near_duplicates
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -209,6 +219,70 @@ def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_wo
         met.append("applied" if isinstance(reply, Applied) else reply.code)
         records.close()
     assert "records_unusable" in met
+
+
+@contextmanager
+def files_left(number: int) -> Iterator[None]:
+    """For the block this process may open so many more files, and no more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 16, hard)
+    )
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(number):
+            os.close(held.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in held:
+            os.close(each)
+
+
+def opened_records(path: Path) -> None:
+    with closing(SqliteRecords(path / "memory.db", "p_0", time.time)) as records:
+        assert records.portable(memory_id_of(store_operation("op", "lantern")), SESSION) is not None
+
+
+def opened_index(path: Path) -> None:
+    FileIndex(path / "index.db", "p_0.files", cached=2).close()
+
+
+def opened_catalog(path: Path) -> None:
+    with closing(Catalog(path / "catalog.db", time.time)) as catalog:
+        catalog.register(PROJECT)
+        if catalog.problem is not None:
+            raise TooManyFiles(catalog.problem)
+
+
+def opened_snapshot(path: Path) -> None:
+    take_snapshot(path / "memory.db", RECORDS).connection.close()
+
+
+@pytest.mark.parametrize("open_", [opened_records, opened_index, opened_catalog, opened_snapshot])
+def test_a_file_for_which_no_descriptor_is_left_is_whole_and_said_to_be_so(
+    tmp_path: Path, open_: Callable[[Path], None]
+) -> None:
+    with closing(SqliteRecords(tmp_path / "memory.db", "p_0", time.time)) as records:
+        records.apply([store_operation("op", "lantern")])
+    opened_index(tmp_path)
+    opened_catalog(tmp_path)
+    before = sorted(path.name for path in tmp_path.glob("*.db*") if not path.name.endswith(("-wal", "-shm")))
+    met = []
+    for number in range(12):
+        with files_left(number):
+            try:
+                open_(tmp_path)
+            except TooManyFiles as error:
+                met.append(error.message)
+    assert met
+    assert "whole" in met[0]
+    assert "move it away" not in "".join(met)
+    assert sorted(path.name for path in tmp_path.glob("*.db*") if not path.name.endswith(("-wal", "-shm"))) == before
+    open_(tmp_path)
 
 
 # Durability

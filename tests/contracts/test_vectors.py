@@ -72,6 +72,8 @@ class Library:
         self.vectors = vectors
         self.tend = tend
         self.count = 0
+        self.ids: dict[int, str] = {}
+        """By the number that a memory has now: an erased one's may be given again."""
 
     def add(self, vectors: Vectors) -> int:
         """Store a memory with one passage for each row; its number."""
@@ -84,6 +86,7 @@ class Library:
         self.count += len(vectors)
         operations = [store_operation(f"op{n}", f"memory {n}") for n in range(first, self.count + 1)]
         numbers = [outcome.to_embed or 0 for outcome in self.records.apply(operations)]
+        self.ids.update(zip(numbers, map(memory_id_of, operations), strict=True))
         self.save(numbers, vectors)
         return numbers
 
@@ -98,14 +101,14 @@ class Library:
 
     def change(self, number: int, vectors: Vectors, text: str = "anew") -> None:
         """Give a memory another text, and that its vectors."""
-        update = UpdateMemory(memory_id_of(store_operation(f"op{number}", "")), content=f"memory {number}: {text}")
-        self.records.apply([change_operation(f"change{number} {text}", update)])
+        update = UpdateMemory(self.ids[number], content=f"memory {number}: {text}")
+        self.records.apply([change_operation(f"change{self.ids[number]} {text}", update)])
         self.save([number], [vectors])
 
     def erase(self, number: int) -> None:
         """Delete a memory for good."""
-        gone = EraseMemory(memory_id_of(store_operation(f"op{number}", "")))
-        self.records.apply([change_operation(f"erase{number}", gone)])
+        gone = EraseMemory(self.ids.pop(number))
+        self.records.apply([change_operation(f"erase{gone.memory_id}", gone)])
 
     def rows(self) -> PassageVectors:
         """All passages."""

@@ -67,7 +67,8 @@ async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, N
     records, aliases = runtime.contents(), runtime.aliases()
     for text, memory_id in account.acknowledged.items():
         # A call that was refused may have been carried out: then the next one, if it was queued, has another id for it.
-        known = aliases.get(memory_id, memory_id) if text in account.refused else memory_id
+        (whole,) = (each for each in {**records, **aliases} if each.endswith(memory_id))
+        known = aliases.get(whole, whole) if text in account.refused else whole
         assert records.get(known) == text, f"acknowledged and missing: {text}"
     copies = [text for text in texts if list(records.values()).count(text) > 1]
     assert not set(copies) - set(account.refused), f"there twice: {copies}"

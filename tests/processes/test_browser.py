@@ -367,7 +367,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "may replace" not in Page(page).text
     assert "contradictions" not in visit.call("get_memory_status")
     session = next(each.strip() for each in Page(visit.get("/timeline")).texts if each.startswith("session:http"))
-    assert "Hand-over" not in Page(visit.get(f"/sessions/{session}")).text
+    assert "Record" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):
         visit.get(path)
     assert "gateway" in Page(visit.get("/health")).text

@@ -127,7 +127,8 @@ async def maintained(home: Path, *arguments: str) -> subprocess.CompletedProcess
 @pytest.mark.anyio
 async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, project: Path) -> None:
     listed = json.loads(done("list", "--project", str(project), "--json", home=home))["memories"]
-    ids = (listed[-1]["id"], "memory:2")
+    whole = json.loads(done("show", listed[-1]["id"], "--project", str(project), "--json", home=home))
+    ids = (whole["id"], "memory:2")
     done("down", home=home)
     report = Maintained("project", 12, archived=2, duplicates=1, run_ids=("run:1",), archived_ids=ids)
     async with played_store(home, report) as asked:

@@ -120,12 +120,12 @@ def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shel
 
 
 def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
-    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["memory_ids"]
+    mail, docs = shell.json("add", "Next: mail to Ilse; write the docs")["ids"]
     paint = shell.json("add", "paint the boat", "--due", "2030-05-02", "--user")["memory_id"]
     shell("edit", docs, "--due", "2030-04-01")
     fact = shell.json("add", "the boat is red", "--kind", "fact")["memory_id"]
     listed = [line.split("\t")[0] for line in shell("list", "--open").splitlines()]
-    assert listed == [each.removeprefix("memory:") for each in (docs, paint, mail)]
+    assert listed == [docs, paint, mail]
     assert "due 2030-05-02" in shell("list", "--open", "--user")
     shell("edit", docs, "--done")
     assert "write the docs" not in shell("list", "--open")
@@ -133,6 +133,16 @@ def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
     shell("edit", docs, "--reopen", "--due", "")
     assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
     assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
+
+
+def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays", "--kind", "decision")["memory_id"]
+    shell("edit", memory_id, "--content", "We deploy on Wednesdays")
+    changes = shell.json("log")["changes"]
+    assert [(each["did"], each["id"]) for each in changes] == [("decided", memory_id), ("changed (content)", memory_id)]
+    assert "We deploy on Wednesdays" in shell("log", "today")
+    assert shell.json("log", "yesterday")["changes"] == []
+    assert "must be a day" in shell("log", "someday", status=exit_codes.USAGE)
 
 
 def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:

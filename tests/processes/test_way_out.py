@@ -6,7 +6,7 @@ Every tool of every toolset, every resource and every prompt is asked for a text
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,21 +45,22 @@ def texts_in(value: Any) -> Iterator[str]:
             yield from texts_in(each)
 
 
-def assert_harmless(answer: Any, what: str) -> str:
-    """Nothing in it is seen by a machine alone, and what was stored is marked. What it says."""
+def assert_harmless(answer: Any, what: str, earlier: Sequence[str] = ()) -> str:
+    """Nothing in it is seen by a machine alone, and what was stored is marked, in it or in an `earlier` answer to the
+    same client. What it says."""
     said = "\n".join(texts_in(answer))
     assert not [each for each in FORBIDDEN if each in said], (what, ascii(said))
     assert not [each for each in TAGS if each in said], (what, said)
     assert SECRET not in said, (what, said)
-    assert MARK not in said or any(each in said for each in LABELS), (what, said)
+    assert MARK not in said or any(each in text for text in (said, *earlier) for each in LABELS), (what, said)
     return said
 
 
-async def ask(client: StdioClient, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+async def ask(client: StdioClient, tool: str, arguments: dict[str, Any], earlier: Sequence[str] = ()) -> dict[str, Any]:
     result = await client.request("tools/call", {"name": tool, "arguments": arguments})
     structured: dict[str, Any] = result["structuredContent"]
     assert json.loads(result["content"][0]["text"]) == structured
-    assert_harmless(structured, tool)
+    assert_harmless(structured, tool, earlier)
     return structured
 
 
@@ -82,7 +83,12 @@ def calls(toolset: str, memory: str, other: str) -> dict[str, dict[str, Any]]:
             "restore_memory": {"memory_id": memory},
             "reflect_and_consolidate": {},
         },
-        "admin": {"list_memories": {"limit": 100}, "erase_memory": {"memory_id": other}, "open_browser": {}},
+        "admin": {
+            "list_memories": {"limit": 100},
+            "erase_memory": {"memory_id": other},
+            "open_browser": {},
+            "read_log": {},
+        },
         "graph": {
             "create_entity": {"name": NAME, "entity_type": "system", "description": TEXT},
             "create_relation": {"from_id": entity, "to_id": "entity:system:Depot", "relation_type": f"uses {MARK}"},
@@ -148,13 +154,15 @@ async def test_no_tool_lets_a_text_out_that_is_more_than_data(home: Path, worksp
                 else await client.call("store_memory", content=f"{TEXT} {ALLOWED} ({number})")
             )
             assert "error" not in stored, stored
+            said.append(json.dumps(stored, ensure_ascii=False))
             ids.append(stored["memory_id" if "memory_id" in stored else "id"])
         if toolset == "graph":
-            await client.call("create_entity", name="Depot", entity_type="system")
+            made = await client.call("create_entity", name="Depot", entity_type="system")
+            said.append(json.dumps(made, ensure_ascii=False))
         asked = calls(toolset, *ids)
         assert set(asked) == {each.name for each in load_tools() if each.toolset == toolset}
         for tool, arguments in asked.items():
-            answer = await ask(client, tool, arguments)
+            answer = await ask(client, tool, arguments, said)
             assert "error" not in answer, (tool, answer)
             said.append(json.dumps(answer, ensure_ascii=False))
         assert_harmless(await client.request("tools/call", {"name": "nothing", "arguments": {TEXT: TEXT}}), "an error")

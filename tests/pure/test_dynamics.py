@@ -20,7 +20,7 @@ from remembrancer.memory.decay import (
     should_delete,
 )
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
+from remembrancer.protocol.kinds import SCOPES, STANDING, STATUSES, Kind, Scope, Status
 from tests.pure.reflection_world import memory as made
 
 NOW = 1_800_000_000.0
@@ -183,6 +183,12 @@ def test_a_project_archives_what_is_weak_old_and_unused() -> None:
     assert not should_archive(weak(importance=0.05), NOW)
     assert not should_archive(weak(created_at=NOW - 14 * DAY_S), NOW)
     assert not should_archive(weak(access_count=2), NOW)
+
+
+@pytest.mark.parametrize("kind", STANDING)
+@pytest.mark.parametrize("scope", ["project", "user"])
+def test_what_stands_does_not_fade(kind: Kind, scope: Scope) -> None:
+    assert not should_archive(weak(scope, kind=kind), NOW)
 
 
 def test_the_user_archives_more_slowly() -> None:

@@ -24,8 +24,8 @@ from remembrancer.protocol.kinds import (
 )
 
 TYPES: dict[MemoryType, set[Kind]] = {
-    "episodic": {"observation", "decision", "error_fix", "scratchpad", "tool_outcome", "open_end"},
-    "semantic": {"fact", "preference", "architecture", "entity", "pattern", "convention"},
+    "episodic": {"observation", "error_fix", "scratchpad", "tool_outcome", "open_end"},
+    "semantic": {"fact", "preference", "architecture", "entity", "pattern", "convention", "decision"},
     "procedural": {"procedure"},
 }
 

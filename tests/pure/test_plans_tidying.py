@@ -17,7 +17,7 @@ from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, mat
 
 
 def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
-    weak = material(1, importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
+    weak = material(1, kind="fact", importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
     old = material(2, scope="project", status="archived", archived_at=1.0, created_at=2.0)
     assert [len(changes) for changes in plan_archiving([weak, old], NOW, DEFAULT_MAINTENANCE)] == [1, 1]
     pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
@@ -25,7 +25,7 @@ def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
 
 
 def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
-    weak = material(1, scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
+    weak = material(1, kind="fact", scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
     fresh = material(2, scope="project", importance=0.1)
     old = material(3, scope="project", status="archived", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S)
     archived, deleted = plan_archiving([weak, fresh, old], NOW, DEFAULT_MAINTENANCE)

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.consolidator import promoting
 from remembrancer.actors.consolidator.maintenance import plan_copies
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink
-from tests.pure.reflection_world import memory
+from tests.pure.reflection_world import memory, rows, with_vectors
 
 NOW = 1_000.0
 
@@ -79,3 +80,28 @@ def test_each_text_is_kept_once(world: list[tuple[str, float]]) -> None:
     assert sorted(left) == sorted({normalised(text) for text, _ in world})
     assert copies([each for each in memories if each.id not in gone]) == {}
     assert copies(memories[::-1]) == copies(memories)
+
+
+def test_what_two_projects_say_is_found_by_a_look_at_each_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def counted(text: str) -> str:
+        looked_at.append(text)
+        return normalised(text)
+
+    monkeypatch.setattr(promoting, "normalised", counted)
+    mine = [memory(number, f"Ilse wants feature {number}") for number in range(1000)]
+    theirs = [
+        memory(5000, "Ilse wants feature 7!"),
+        memory(5001, "ilse wants  feature 8", valid_until=1.0),
+        *(memory(6000 + number, f"Ilse wants menu {number}") for number in range(1000)),
+    ]
+    found = promoting.said_in_both(mine, theirs, 1e9)
+    assert [(one.id, other.id, cosine) for one, other, cosine in found] == [(mine[7].id, theirs[0].id, 1.0)]
+    assert len(looked_at) <= len(mine) + len(theirs)
+
+
+def test_what_two_projects_say_in_nearly_the_same_words_is_found_by_their_vectors() -> None:
+    texts = ("Ilse wants short commits with a reason", "Ilse wants short commits, with a reason given", "Ada is away")
+    one, near, far = with_vectors([memory(place, text) for place, text in enumerate(texts)], rows([0, 0, 1], 0.97))
+    assert [other.id for _, other, _ in promoting.said_in_both([one], [far, near], 1e9)] == [near.id]

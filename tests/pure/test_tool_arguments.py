@@ -87,7 +87,7 @@ def test_everything_that_is_given_arrives() -> None:
     assert change == StoreMemory(
         memory_id="",
         content="The build needs Java 21",
-        type="episodic",
+        type="semantic",
         scope="project",
         importance=0.9,
         tags=("build", "java", "Café"),

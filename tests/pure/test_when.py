@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,6 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, zone_of
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.toolsets.memory.day_log import day_of
 
 NOW = datetime(2023, 5, 30, 17, 0, tzinfo=UTC)  # a Tuesday
 DAY_S = 86_400.0
@@ -432,3 +434,29 @@ def test_a_long_document_is_read_at_its_beginning_only() -> None:
 
 def test_many_times_are_bounded() -> None:
     assert len(windows(" and ".join(f"on 2023-01-{day:02d}" for day in range(1, 31)))) == 8
+
+
+@pytest.mark.parametrize(
+    ("text", "begins"),
+    [
+        *(
+            (text, date(2026, 11, 17))
+            for text in ("Tuesday", "on Tuesday", "dienstag", "mardi", "martes", "2026-11-17")
+        ),
+        *((text, date(2026, 11, 22)) for text in ("yesterday", "gestern", "hier", "ayer")),
+        *((text, date(2026, 11, 23)) for text in ("today", "heute", "aujourd'hui", "hoy")),
+        ("Monday", date(2026, 11, 16)),
+        ("17 November", date(2026, 11, 17)),
+    ],
+)
+def test_a_day_in_words_is_the_last_one_of_this_machine_s_calendar(text: str, begins: date) -> None:
+    monday_afternoon = datetime(2026, 11, 23, 15).timestamp()
+    day = day_of(text, monday_afternoon)
+    midnights = [datetime.combine(begins + timedelta(days=days), datetime.min.time()) for days in (0, 1)]
+    assert [datetime.fromtimestamp(each) for each in (day.start, day.end)] == midnights
+
+
+@pytest.mark.parametrize("text", ["", "lantern", "2027-01-01", "before 2020"])
+def test_what_is_no_day_that_has_begun_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="must be a day that has begun"):
+        day_of(text, datetime(2026, 11, 23, 15, tzinfo=UTC).timestamp())

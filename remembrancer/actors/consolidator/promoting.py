@@ -7,6 +7,7 @@ A memory that says what one in the target scope says already is merged into that
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -314,10 +315,7 @@ async def _said_twice(
     others = (await store.ask(ReadProjects(project), ProjectsRead)).projects if mine else ()
     for other in others:
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
-        for memory in mine:
-            same = said_as_well(memory, theirs, clock())
-            if same is None:
-                continue
+        for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):
             score = to_user(memory, rules, project_name=name_of(project)).score
             if memory.id not in promoted:
                 why = f"the project {name_of(other)} says the same, and it speaks of the user"
@@ -327,22 +325,38 @@ async def _said_twice(
                 promoted.append(memory.id)
             why = f"the project {name_of(project)} says the same"
             merging = _ToUser(store, other, rules, clock, None)
-            await merging.merge(same[0], Verdict(True, score, why), memory.id, same[1])
+            await merging.merge(same, Verdict(True, score, why), memory.id, cosine)
     return promoted
 
 
-def said_as_well(memory: Material, others: Sequence[Material], now: float) -> tuple[Material, float] | None:
-    """The one of these that says what a memory says, in the same text or as near as near-duplicates are; its cosine."""
-    text = normalised(memory.content)
-    found = [(other, 1.0) for other in others if normalised(other.content) == text and still_holds(other, now)]
-    if found or not memory.vector:
-        return found[0] if found else None
-    embedded = [other for other in others if len(other.vector) == len(memory.vector)]
-    if not embedded:
-        return None
-    cosines = vectors_of(embedded) @ vectors_of([memory])[0]
-    near = sorted(zip(embedded, map(float, cosines), strict=True), key=lambda pair: (-pair[1], pair[0].id))
-    return says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
+def said_in_both(
+    memories: Sequence[Material], others: Sequence[Material], now: float
+) -> list[tuple[Material, Material, float]]:
+    """The memories that one of the others says as well, in the same text or as near as near-duplicates are; the other
+    one, and the cosine of the two."""
+    by_text: dict[str, Material] = {}
+    for other in others:
+        if still_holds(other, now):
+            by_text.setdefault(normalised(other.content), other)
+    by_length: defaultdict[int, list[Material]] = defaultdict(list)
+    for other in others:
+        by_length[len(other.vector)].append(other)
+    vectors = {length: vectors_of(embedded) for length, embedded in by_length.items() if length}
+    found = []
+    for memory in memories:
+        same = by_text.get(normalised(memory.content))
+        nearest = (same, 1.0) if same is not None else None
+        embedded = by_length[len(memory.vector)] if memory.vector else []
+        if nearest is None and embedded:
+            cosines = vectors[len(memory.vector)] @ vectors_of([memory])[0]
+            near = [
+                (embedded[place], float(cosines[place])) for place in (cosines > NEAR_DUPLICATE_COSINE).nonzero()[0]
+            ]
+            near.sort(key=lambda pair: (-pair[1], pair[0].id))
+            nearest = says_the_same(memory, near, now, NEAR_DUPLICATE_COSINE)
+        if nearest is not None:
+            found.append((memory, *nearest))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

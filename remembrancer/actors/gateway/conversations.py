@@ -143,6 +143,8 @@ class Session:
         self._awaits_roots = False
         """True if the client has been asked for its roots and has not answered yet."""
         self._roots: list[str] = []
+        self._directory_thread = anyio.CapacityLimiter(1)
+        """The session's own: a directory that hangs takes none of the threads of all."""
         self._caller: Caller | None = None
         self._found_out = anyio.Event()
         self._found_out.set()
@@ -233,8 +235,8 @@ class Session:
         """Find out which project the session works on, from what is known of its directory by now."""
         roots = self._roots
         directory = directory_of(self.hello, roots)
-        project = await anyio.to_thread.run_sync(project_of, directory)
-        tree = await anyio.to_thread.run_sync(working_tree_of, directory)
+        project = await anyio.to_thread.run_sync(project_of, directory, limiter=self._directory_thread)
+        tree = await anyio.to_thread.run_sync(working_tree_of, directory, limiter=self._directory_thread)
         before = self._caller
         known = ProjectRef(project.id, _as_text(project.path))
         caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))

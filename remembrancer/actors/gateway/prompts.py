@@ -206,8 +206,9 @@ def remember_text(what: str, scope: str | None, *, for_all: bool = False) -> str
     return (
         "Remember this with store_memory, as one or more self-contained statements that will make sense without this "
         f"conversation. {where} Choose the type (semantic: a fact, procedural: a way of doing something, episodic: "
-        "something that happened), say the importance, and name the entities that it is about in related_entities, "
-        "the subject first. If it corrects something that is remembered already, find that with recall_memories and "
+        "something that happened), say the importance, and name the entities that it is about in related_entities "
+        "(each a name, a type and a relationship), the subject first. If it corrects something that is remembered "
+        "already, find that with recall_memories and "
         f"change it with update_memory instead.\n\n{_data([render(what, SourceRef())])}"
     )
 

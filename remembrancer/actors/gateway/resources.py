@@ -36,7 +36,7 @@ from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef, PortableMemory, SourceRef
 from remembrancer.toolsets.memory.context_block import INDENT, MARK, render
 from remembrancer.toolsets.service import Asked, Caller
-from remembrancer.toolsets.tools import Answer, Call, Tool
+from remembrancer.toolsets.tools import DATA, Answer, Call, Tool
 
 STATUS: Final = "memory://status"
 SUMMARY: Final = "memory://session/summary"
@@ -431,10 +431,11 @@ class Resources:
         return _json(STATUS, answer, lasting_status(answer))
 
     async def _call(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Answer:
+        """The answer of a tool; one with memories is always marked as data, since a person puts it anywhere."""
         tool = self._tools[name]
-        return await tool.answer(
-            Call(name, caller, name, received_at, arguments, self._access), tool.decoder.decode(arguments)
-        )
+        call = Call(name, caller, name, received_at, arguments, self._access)
+        answer = await tool.answer(call, tool.decoder.decode(arguments))
+        return {"note": DATA, **answer} if tool.marks_data else answer
 
     async def _summary(self, caller: Caller, received_at: float) -> Content:
         question = DescribeSession(caller.project, caller.session_id)

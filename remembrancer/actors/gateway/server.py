@@ -58,6 +58,8 @@ MAX_STREAMS: Final = 16
 UNCACHED: Final[dict[str, Any]] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 """The fields that a result which can be cached has in the 2026-07-28 protocol; the SDK takes them out for older
 clients."""
+CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
+"""The same fields of a list that never changes within a session: a day."""
 
 P = TypeVar("P")
 Context = ServerRequestContext[Any, Any]
@@ -82,7 +84,7 @@ class Handlers:
 
     async def list_tools(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`tools/list`."""
-        return {"tools": [tool.described() for tool in request_context(ctx).session.tools.values()], **UNCACHED}
+        return {"tools": [tool.described() for tool in request_context(ctx).session.tools.values()], **CONSTANT}
 
     async def call_tool(self, ctx: Context, params: mcp.CallToolRequestParams) -> Any:
         """`tools/call`."""
@@ -144,7 +146,7 @@ class Handlers:
             {"uri": uri, "name": name, "description": description, "mimeType": mime_type}
             for uri, name, description, mime_type in RESOURCES
         ]
-        return {"resources": resources, **UNCACHED}
+        return {"resources": resources, **CONSTANT}
 
     async def list_templates(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
         """`resources/templates/list`."""
@@ -152,7 +154,7 @@ class Handlers:
             {"uriTemplate": uri, "name": name, "description": description, "mimeType": mime_type}
             for uri, name, description, mime_type in TEMPLATES
         ]
-        return {"resourceTemplates": templates, **UNCACHED}
+        return {"resourceTemplates": templates, **CONSTANT}
 
     async def read_resource(self, ctx: Context, params: mcp.ReadResourceRequestParams) -> Any:
         """`resources/read`."""
@@ -213,12 +215,12 @@ class Handlers:
     async def _watcher(self, context: RequestContext) -> SessionWatcher:
         session = context.session
         caller = await session.caller()
-        return self._subscriptions.watcher(session.key, caller, session.at_end)
+        return self._subscriptions.watcher(session, caller)
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""
         prompts = prompts_for(request_context(ctx).session.tools)
-        return {"prompts": [prompt.described() for prompt in prompts.values()], **UNCACHED}
+        return {"prompts": [prompt.described() for prompt in prompts.values()], **CONSTANT}
 
     async def get_prompt(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
         """`prompts/get`."""

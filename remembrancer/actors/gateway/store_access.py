@@ -202,7 +202,7 @@ class StoreAccess:
             or (self.store_health.away_s < MOMENT_S and await self._store.wait_usable(MOMENT_S))
         )
         lane = self._queue.lane_of(operation)
-        if is_there:
+        if is_there and self._queue.is_next(operation):  # still, after the wait
             try:
                 reply = await self._store.request(Submit(operation), budget_s)
             except StorageFull as error:

@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
+from remembrancer.actors.gateway.attendance import Conversation
 from remembrancer.actors.gateway.recent_writes import RecentWrites, Write
 from remembrancer.actors.gateway.resources import GRAPH, PREFERENCES, STATUS, SUMMARY, Content, memory_id_of
 from remembrancer.memory.short_ids import has_part
@@ -240,6 +241,12 @@ class SessionWatcher:
                     self._watches.mark(uri, now)
         self._wake()
 
+    def move(self, caller: Caller) -> None:
+        """The session works in another project from now on: everything that is watched may be another."""
+        self.caller = caller
+        self._watches.mark_all(time.monotonic())
+        self._wake()
+
     def heard_recall(self, caller: Caller) -> None:
         """A session was shown memories."""
         if (caller.project.id, caller.session_id) == (self.caller.project.id, self.caller.session_id):
@@ -338,16 +345,18 @@ class Subscriptions:
         """The number of sessions that have a watcher."""
         return len(self._watchers)
 
-    def watcher(self, session: str, caller: Caller, at_end: Callable[[Callable[[], None]], None]) -> SessionWatcher:
-        """A session's watcher, made when it has none. What `at_end` is given is to be called when the session ends."""
-        watcher = self._watchers.get(session)
+    def watcher(self, session: Conversation, caller: Caller) -> SessionWatcher:
+        """A session's watcher, made when it has none."""
+        watcher = self._watchers.get(session.key)
         if watcher is None:
             if not self._watchers:
                 self._seen = self._writes.next_number
                 self._wanted.set()
-            watcher = self._watchers[session] = SessionWatcher(caller, self._read, self._readers, self._is_store_there)
-            self._tasks.start_soon(self._run, session, watcher)
-            at_end(lambda: self.close(session))
+            watcher = SessionWatcher(caller, self._read, self._readers, self._is_store_there)
+            self._watchers[session.key] = watcher
+            self._tasks.start_soon(self._run, session.key, watcher)
+            session.when_known(watcher.move)
+            session.at_end(lambda: self.close(session.key))
         return watcher
 
     def close(self, session: str) -> None:

@@ -202,7 +202,7 @@ class TreeIndexer:
             await self._note(
                 index, status="ready", asked=asked, total_files=total, completed_at=now, error="", skipped=skipped
             )
-        elif (about.get("skipped"), about.get("asked")) != (skipped, asked):
+        elif (about.get("skipped"), about.get("asked", 0)) != (skipped, asked):
             await self._note(index, skipped=skipped, asked=asked)
         self.files = total
 

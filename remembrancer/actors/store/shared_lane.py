@@ -86,9 +86,10 @@ from remembrancer.protocol.writes import (
     needs_room,
 )
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The form of entries, and the rules by which they are applied: a release that changes either counts on. Entries of
-format 1 were applied at the time that their own host gave them; those of format 2 do not say what they stand behind."""
+format 1 were applied at the time that their own host gave them; those of format 2 do not say what they stand behind;
+before format 4 a text that was promoted twice was there twice."""
 PAGE: Final = 1000
 AWAY_S: Final = 1.0
 """For so long after the journal did not answer it is not asked for a write: nobody waits for it again and again."""

@@ -32,7 +32,7 @@ class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     include_forgotten: bool | UnsetType = UNSET
 
 
-@tool("List memories, newest or most important first.", read_only=True)
+@tool("List memories.", read_only=True)
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
     """List memories, without a question. Counts as no access. Raises `MemoryUnavailable`: the store is away."""
     request = ListMemories(

@@ -11,7 +11,7 @@ class OpenBrowserArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     pass
 
 
-@tool("Open the memory browser on this machine; its address.", marks_data=False)
+@tool("Open the memory browser; its address.", marks_data=False)
 async def open_browser(call: Call, arguments: OpenBrowserArguments) -> Answer:
     """The address of the memory browser. Raises `MemoryUnavailable`: HTTP cannot be served."""
     return {"url": await call.service.browser_url()}

@@ -35,9 +35,9 @@ Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
-    type: Annotated[str, Meta(description="component, file, person …")]
-    relationship: Annotated[str, Meta(description="uses, depends_on …")]
-    subject: Annotated[str, Meta(description="Entity it starts at")] | UnsetType = UNSET
+    type: str
+    relationship: str
+    subject: str | UnsetType = UNSET
 
 
 def given(value: T | UnsetType, default: D) -> T | D:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.ids import parse_memory_id
@@ -19,10 +17,10 @@ from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     reason: str | UnsetType = UNSET
-    copies: Annotated[bool, Meta(description="Same text elsewhere too")] | UnsetType = UNSET
+    copies: bool | UnsetType = UNSET
 
 
-@tool("Hide a memory from recall.", destructive=True)
+@tool("Hide a memory from recall.", destructive=True, unlisted=("copies",))
 async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     """Hide a memory; nothing is deleted. Its text may be in other scopes: that is said, or hidden as well."""
     change = ForgetMemory(parse_memory_id(arguments.memory_id), clean_reason(arguments.reason))

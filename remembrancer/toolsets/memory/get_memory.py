@@ -29,7 +29,13 @@ class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     version: Version | UnsetType = UNSET
 
 
-@tool("One memory with its history.", read_only=True, shows_whole_ids=True, aliases={"id": "memory_id"})
+@tool(
+    "One memory with its history.",
+    read_only=True,
+    shows_whole_ids=True,
+    aliases={"id": "memory_id"},
+    unlisted=("version",),
+)
 async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     """Show one memory with its history. Without the store: what is known here, with a warning and `degraded`.
 

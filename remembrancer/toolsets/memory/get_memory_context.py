@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import anyio.to_thread
 import msgspec
@@ -17,6 +17,7 @@ from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ContextGathered, GatherContext, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.context_block import Away, build_block
+from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import WHOLE, Answer, Call, answer_text, short_forms_of, tool, with_caveats
 
@@ -32,15 +33,24 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     task_description: str | UnsetType = UNSET
     files_in_context: list[str] | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
-    sections: list[Section] | UnsetType = UNSET
+    sections: list[Literal[Section, "day"]] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
+    day: Annotated[str, Meta(description="Its log instead")] | UnsetType = UNSET
     unseen: bool | UnsetType = UNSET
 
 
-@tool("What to know for a task, as Markdown.", read_only=True, marks_data=False, unlisted=("detail", "unseen"))
+@tool(
+    "What to know for a task, as Markdown.",
+    read_only=True,
+    marks_data=False,
+    always_loaded=True,
+    unlisted=("files_in_context", "sections", "detail", "unseen"),
+)
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service
+    if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
+        return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, DEFAULT_TOKENS))
     request = to_gather(arguments, caller.project, caller.session_id)
     asked = await service.ask(request, call.received_at)
     reply, notices = asked.reply, asked.notices

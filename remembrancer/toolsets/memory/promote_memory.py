@@ -20,7 +20,7 @@ class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
     reason: str | UnsetType = UNSET
 
 
-@tool("Move a memory to a broader scope, or back.")
+@tool("Move a memory to a broader scope, or back.", unlisted=("reason",))
 async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answer:
     """Have more sessions or projects see a memory; or (`project`) refuse that it goes to the user, or take it back."""
     memory_id = parse_memory_id(arguments.memory_id)

@@ -58,7 +58,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     strategy: (
         Annotated[
             Literal["vector", "keyword", "hybrid", "graph"],
-            Meta(description="graph: around entities", extra_json_schema={"default": "hybrid"}),
+            Meta(extra_json_schema={"default": "hybrid"}),
         ]
         | UnsetType
     ) = UNSET
@@ -68,7 +68,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     time_range: TimeRange | UnsetType = UNSET
     include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
-    reference_time: Annotated[str, Meta(description="default now")] | UnsetType = UNSET
+    reference_time: str | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
     sources: list[Source] | UnsetType = UNSET
@@ -78,7 +78,8 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     "Find memories and notes by meaning and words.",
     read_only=True,
     marks_data=False,
-    unlisted=("domain", "profile", "reference_time", "detail"),
+    always_loaded=True,
+    unlisted=("type", "domain", "strategy", "min_importance", "profile", "reference_time", "detail", "sources"),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
     """Those that answer likely or perhaps whole, a line of each other one; says what was not searched.

@@ -24,10 +24,10 @@ class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown
     session_id: str | UnsetType = UNSET
     strategy: Annotated[ReflectStrategy, Meta(extra_json_schema={"default": "full"})] | UnsetType = UNSET
     dry_run: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
-    undo: Annotated[str, Meta(description="run_id to undo")] | UnsetType = UNSET
+    undo: str | UnsetType = UNSET
 
 
-@tool("Sum up a session and find patterns.", unlisted=("undo",))
+@tool("Sum up a session and find patterns.", unlisted=("session_id", "strategy", "undo"))
 async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
     """Consolidate, or in a dry run say what would be; or undo a run and say what that came to."""
     run_id = run_to_undo(arguments)

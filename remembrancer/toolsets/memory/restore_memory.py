@@ -18,7 +18,7 @@ class RestoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
     reason: str | UnsetType = UNSET
 
 
-@tool("Undo a forget, or return to a version.", destructive=True, marks_data=False)
+@tool("Undo a forget, or return to a version.", destructive=True, marks_data=False, unlisted=("reason",))
 async def restore_memory(call: Call, arguments: RestoreMemoryArguments) -> Answer:
     """Undo a forgetting, or return to an earlier version."""
     memory_id = parse_memory_id(arguments.memory_id)

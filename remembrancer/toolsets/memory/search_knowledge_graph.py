@@ -20,7 +20,7 @@ KNOWN: Final = "The graph was not searched: these are the memories known without
 
 
 class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    entity: Annotated[str, Meta(description="Omit for an overview")] | UnsetType = UNSET
+    entity: str | UnsetType = UNSET
     relationship_type: str | UnsetType = UNSET
     direction: Annotated[Direction, Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
     depth: Annotated[int, Meta(ge=1, le=3, extra_json_schema={"default": 1})] | UnsetType = UNSET
@@ -28,7 +28,11 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
     limit: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 20})] | UnsetType = UNSET
 
 
-@tool("How entities relate, with memories about them.", read_only=True)
+@tool(
+    "How entities relate, with memories about them.",
+    read_only=True,
+    unlisted=("relationship_type", "direction", "include_memories"),
+)
 async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
     """Find what is related with an entity, or the graph at a glance. An unknown entity is no error."""
     direction: Direction = given(arguments.direction, "both")

@@ -54,12 +54,12 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    content: Annotated[str, Meta(description="One fact, event or how-to that makes sense alone")]
+    content: str
     scope: (
         Annotated[
             Scope,
             Meta(
-                description="session: this conversation; project: this codebase; user: everywhere",
+                description="user: in every project",
                 extra_json_schema={"default": "project"},
             ),
         ]
@@ -79,11 +79,11 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     domain: str | UnsetType = UNSET
     structured: dict[str, Any] | UnsetType = UNSET
     metadata: dict[str, Any] | UnsetType = UNSET
-    occurred_at: Annotated[str, Meta(description="default now")] | UnsetType = UNSET
+    occurred_at: str | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
     due: Annotated[str, Meta(description="Of an open_end")] | UnsetType = UNSET
-    supersedes: Annotated[str, Meta(description="Id this replaces (see near)")] | UnsetType = UNSET
+    supersedes: Annotated[str, Meta(description="Id this replaces")] | UnsetType = UNSET
 
 
 @tool(
@@ -91,8 +91,8 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     aliases={"memory_type": "type"},
     marks_data=False,
     unlisted=(
-        *("confidence", "wait_for_embedding", "allow_secrets", "summary", "domain", "structured", "metadata"),
-        *("occurred_at", "valid_from", "valid_until"),
+        *("type", "source", "related_entities", "session_id", "confidence", "wait_for_embedding", "allow_secrets"),
+        *("summary", "domain", "structured", "metadata", "occurred_at", "valid_from"),
     ),
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
@@ -113,7 +113,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     told = {name: value for name, value in answers[0].items() if name in ("scope", "type", "kind", "embedding")}
     ids = [answer["memory_id"] for answer in answers]
     degraded = any(answer.get("degraded", False) for answer in answers)
-    return {"memory_id": ids[0], "memory_ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
+    return {"memory_id": ids[0], "ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
 
 
 async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemory, part: str) -> Answer:

@@ -43,15 +43,8 @@ class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove: list[str] | UnsetType = UNSET
 
 
-class AddedEntity(RelatedEntity, frozen=True, forbid_unknown_fields=True):
-    # A docstring would be sent as a description, and what `store_memory` says of these fields stands for both.
-    type: str
-    relationship: str
-    subject: str | UnsetType = UNSET
-
-
 class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    add: list[AddedEntity] | UnsetType = UNSET
+    add: list[RelatedEntity] | UnsetType = UNSET
     remove: list[str] | UnsetType = UNSET
 
 
@@ -62,7 +55,7 @@ class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    relation: str  # as `add_links` has them: said once, to save tokens
+    relation: str
     target: str
 
 
@@ -73,7 +66,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     new: str | UnsetType = UNSET
     importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     tags: TagChanges | UnsetType = UNSET
-    metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET
     kind: str | UnsetType = UNSET
     summary: str | UnsetType = UNSET
@@ -83,7 +76,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
     due: str | UnsetType = UNSET
-    done: Annotated[bool, Meta(description="Closes an open_end")] | UnsetType = UNSET
+    done: bool | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
     remove_links: list[RemovedLink] | UnsetType = UNSET
     allow_secrets: bool | UnsetType = UNSET
@@ -94,7 +87,10 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     destructive=True,
     aliases={"id": "memory_id"},
     marks_data=False,
-    unlisted=("summary", "confidence", "domain", "structured", "valid_from", "remove_links", "allow_secrets"),
+    unlisted=(
+        *("tags", "metadata", "related_entities", "kind", "summary", "confidence", "domain", "structured"),
+        *("valid_from", "add_links", "remove_links", "allow_secrets"),
+    ),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change what is given, and leave the rest. Of a text in which a passage is replaced the changed line is

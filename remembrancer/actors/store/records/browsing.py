@@ -37,6 +37,7 @@ LINKS: Final = 2
 """Relations for each entity that is asked for, on average."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART} WHERE (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR a.session_id != ?1)"""  # noqa: S608 - fixed
+_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -62,21 +63,27 @@ def browse(query: Query, request: BrowserRequest, now: float) -> BrowsedRows:
 def _activity(query: Query, request: ReadActivity) -> ActivityRead:
     before, limit = LAST if request.before is None else request.before, request.limit
     changed = query(
-        """SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version, substr(m.content, 1, 200)
+        """SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version, substr(m.content, 1, 200), m.kind,
+               coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
+               m.forgotten_at IS NOT NULL
            FROM history AS h JOIN memories AS m ON m.id = h.memory_id
-           WHERE h.begins IS NOT NULL AND h.changed_at < ?1 AND (m.scope != 'session' OR m.session_id = ?2)
-           AND (h.owner IS NULL OR h.owner = ?2) ORDER BY h.changed_at DESC LIMIT ?3""",
-        (before, request.session_id, limit + 1),
+           WHERE h.begins IS NOT NULL AND h.changed_at < ?1 AND h.changed_at >= ?4
+           AND (m.scope != 'session' OR m.session_id = ?2) AND (h.owner IS NULL OR h.owner = ?2)
+           ORDER BY h.changed_at DESC LIMIT ?3""",
+        (before, request.session_id, limit + 1, request.after),
     )
     forgotten = query(
-        """SELECT id, 'forgotten', forgotten_at, '', version, substr(content, 1, 200) FROM memories
-           WHERE forgotten_at IS NOT NULL AND forgotten_at < ? AND (scope != 'session' OR session_id = ?)
-           ORDER BY forgotten_at DESC LIMIT ?""",
-        (before, request.session_id, limit + 1),
+        """SELECT id, 'forgotten', forgotten_at, '', version, substr(content, 1, 200), kind, '[]', done, 1
+           FROM memories
+           WHERE forgotten_at IS NOT NULL AND forgotten_at < ? AND forgotten_at >= ?
+           AND (scope != 'session' OR session_id = ?) ORDER BY forgotten_at DESC LIMIT ?""",
+        (before, request.after, request.session_id, limit + 1),
     )
     rows = sorted([*changed, *forgotten], key=lambda row: -row[2])
-    changes = tuple(MemoryChanged(*row) for row in rows[:limit])
-    since = changes[-1].at if len(rows) > limit else 0.0
+    changes = tuple(
+        MemoryChanged(*(*row[:7], _decode_names(row[7]), bool(row[8]), bool(row[9]))) for row in rows[:limit]
+    )
+    since = changes[-1].at if len(rows) > limit else request.after
     runs = query(
         """SELECT run_id, kind, began_at, session_id,
            (SELECT count(DISTINCT memory_id) FROM run_changes AS c WHERE c.run_id = r.run_id), undone_at

@@ -26,6 +26,8 @@ from remembrancer.protocol.errors import (
     MemoryUnavailable,
     RecordsUnusable,
     RemembrancerError,
+    TooManyFiles,
+    are_files_used_up,
     disk_full,
     is_disk_full,
     size_on_disk,
@@ -365,8 +367,11 @@ def _connect(path: Path, wait_s: float) -> sqlite3.Connection:
 
 
 def not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
-    """The error for a file that cannot be opened: it is damaged, unless it is locked or the disk is full."""
-    if isinstance(error, sqlite3.Error) and (is_locked(error) or _is_for_want_of_room(path, error)):
+    """The error for a file that cannot be opened: it is damaged, unless it is locked, the disk is full, or too many
+    files are open."""
+    if isinstance(error, sqlite3.Error) and (
+        is_locked(error) or _is_for_want_of_room(path, error) or _is_for_want_of_files(error)
+    ):
         return as_error(path, error)
     return unusable(path, error)
 
@@ -384,6 +389,12 @@ def _is_for_want_of_room(path: Path, error: sqlite3.Error) -> bool:
     return code in NO_SPACE or (code & PRIMARY_CODE in unclear and is_disk_full(path))
 
 
+def _is_for_want_of_files(error: sqlite3.Error) -> bool:
+    """True if too many open files are the reason."""
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    return code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR) and are_files_used_up()
+
+
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
     """The error for a file that is damaged, or that cannot be opened."""
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away to begin anew")
@@ -398,5 +409,7 @@ def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
         return FileLocked(f"another program has locked {path}: end what it does there")
     if _is_for_want_of_room(path, error):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
+    if _is_for_want_of_files(error):
+        return TooManyFiles.at(path)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")

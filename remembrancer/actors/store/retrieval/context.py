@@ -19,12 +19,12 @@ from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Ve
 from remembrancer.actors.store.retrieval.once import as_recalled
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.view import View
-from remembrancer.memory.contexts import STANDING, Choice, choose, section_of
+from remembrancer.memory.contexts import Choice, choose, section_of
 from remembrancer.memory.decay import has_ended, recency
 from remembrancer.memory.names import name_key
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.kinds import SESSION_RECORD, Kind
+from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,

@@ -230,7 +230,7 @@ class RunningRecall:
             ),
             happened_at=column(each.happened_at for each in facts),
             importance=column(each.importance for each in facts),
-            standing=column(standing(each.status, each.valid_until, asked_at) for each in facts),
+            standing=column(standing(each.status, each.valid_until, asked_at, each.kind) for each in facts),
             is_fact=column(_may_be_replaced(each) for each in facts),
             by_assistant=column(each.by_assistant for each in facts),
             **near,

@@ -1,0 +1,25 @@
+"""The tool `read_log`."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from remembrancer.toolsets.memory.answers import iso
+from remembrancer.toolsets.memory.day_log import read_day, verb_of
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+
+class ReadLogArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    day: str | UnsetType = UNSET
+
+
+@tool("What was done on a day.", read_only=True)
+async def read_log(call: Call, arguments: ReadLogArguments) -> Answer:
+    """The log of a day (today, if none is given). Raises `MemoryUnavailable`: the store is away."""
+    day, changes, notices = await read_day(call, given(arguments.day, "today"))
+    entries = [
+        {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins} for each in changes
+    ]
+    return with_caveats({"begins": iso(day.start), "ends": iso(day.end), "changes": entries}, notices)

@@ -1,0 +1,103 @@
+"""The log of a day: what was stored, changed, decided and closed, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from remembrancer.memory.text import shown
+from remembrancer.memory.times.windows import TimeWindow, time_windows
+from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
+from remembrancer.protocol.reads import Notice
+from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of, with_caveats
+
+MOST: Final = 1000
+"""Changes of a day that are read, the last ones."""
+TEXT: Final = 160
+"""Characters of a memory in its line."""
+_FIRST: Final = {"decision": "decided", OPEN_END: "opened", SESSION_RECORD: "worked"}
+"""The words for a new memory of a kind; of others it was stored."""
+FORGOTTEN: Final = "forgotten"
+_LATER: Final = {"superseded": "replaced", "invalidated": "ended", "superseding_undone": "restored"}
+
+
+def day_of(text: str, now: float) -> TimeWindow:
+    """The day that a word or a date means: "yesterday", "Tuesday" (the last one), "2026-11-17", in each language that
+    questions are understood in, on this machine's calendar.
+
+    Raises:
+        InvalidInput: it names no day that has begun.
+    """
+    for phrase in (text, f"on {text}", f"el {text}"):
+        for window in time_windows(phrase, now, None):
+            if window.start > 0:
+                return window
+    message = f"day must be a day that has begun, as Tuesday, yesterday or 2026-11-17, not {shown(text)}"
+    raise InvalidInput(message, field="day")
+
+
+async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryChanged], tuple[Notice, ...]]:
+    """The day, what sessions and people changed on it, in order, and what is to be said of that. Of a memory that is
+    forgotten now only that is told, without its words.
+
+    Raises:
+        InvalidInput: it is no day.
+        MemoryUnavailable: the store is away.
+    """
+    day = day_of(text, call.received_at)
+    request = ReadActivity(call.caller.project, call.caller.session_id, before=day.end, limit=MOST, after=day.start)
+    asked = await call.service.ask(request, call.received_at)
+    if not isinstance(asked.reply, ActivityRead):
+        raise MemoryUnavailable("the store is away: try again in a moment")
+    changes = [
+        msgspec.structs.replace(each, begins="") if each.is_forgotten else each
+        for each in reversed(asked.reply.changes)
+        if each.change == FORGOTTEN or (each.session_id and not each.is_forgotten)
+    ]
+    notices = (*asked.reply.notices, *asked.notices)
+    if asked.reply.more:
+        notices = (*notices, Notice("answer_cut", f"These are the last of more than {MOST} changes."))
+    return day, changes, notices
+
+
+def verb_of(change: MemoryChanged) -> str:
+    """The word for a change."""
+    if change.change == "stored":
+        return _FIRST.get(change.kind, "stored")
+    if "done" in change.fields:
+        return "closed" if change.done else "reopened"
+    if change.change in ("updated", "tagged", "stored again"):
+        return f"changed ({', '.join(change.fields)})"
+    return _LATER.get(change.change, change.change)
+
+
+def clock_of(at: float, *, with_day: bool) -> str:
+    """A time on this machine's clock."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M" if with_day else "%H:%M")
+
+
+async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
+    """The log of a day as one block of Markdown within a budget of tokens; what does not fit is left out at its end."""
+    day, changes, notices = await read_day(call, text)
+    ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
+    is_long = day.end - day.start > 90_000
+    lines = [f"## {datetime.fromtimestamp(day.start).astimezone():%A %Y-%m-%d}", DATA, ""]
+    used = estimate_tokens("\n".join(lines))
+    for place, each in enumerate(changes):
+        at, memory_id = clock_of(each.at, with_day=is_long), ids.get(each.memory_id, each.memory_id)
+        text = f": {' '.join(each.begins.split())[:TEXT]}" if each.begins else ""
+        line = f"- {at} {verb_of(each)} {memory_id}{text}"
+        used += estimate_tokens(line) + 1
+        if used > max_tokens:
+            notices = (*notices, cut_notice(place, None))
+            break
+        lines.append(line)
+    else:
+        lines += [] if changes else ["Nothing was stored or changed."]
+    return with_caveats({"context_block": "\n".join(lines)}, notices)
