@@ -346,7 +346,9 @@ def test_texts_without_vectors_are_asked_for_newest_first_within_bounds(exact: L
 @pytest.mark.parametrize("died", [False, True])
 def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Library, *, died: bool) -> None:
     records = exact.records
-    records.apply([store_operation("op1", "memory 1"), store_operation("op2", "memory 2")])
+    first, second = store_operation("op1", "memory 1"), store_operation("op2", "memory 2")
+    records.apply([first, second])
+    exact.ids[1] = memory_id_of(first)
     for attempt in range(1, MAX_ATTEMPTS + 1):
         dead = records.note_attempts(MODEL, [1, 999], f"reason {attempt}", 100.0, died=died)
         assert dead == ([1] if attempt == MAX_ATTEMPTS else [])
@@ -365,6 +367,9 @@ def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Librar
     assert again == ([1] if died else []), "a deadly one has one chance"
     exact.change(1, unit(1))
     assert (asked(records), records.dead_letters(MODEL)) == ([2], {})
+    for _ in range(MAX_ATTEMPTS):
+        assert records.note_attempts(MODEL, [1], "late", 100.0, died=died) == [], "it has its vectors"
+    assert records.missing(MODEL) == 1
 
 
 # In Chroma

@@ -1,4 +1,4 @@
-"""Who embeds what: a machine that plays workers which take, answer, fail, fall silent, leave and die in any order.
+"""Embedding leases: a machine that plays workers which take, answer, fail, fall silent, leave and die in any order.
 
 The records are a set of texts that have no vectors, with their attempts, as the store asks them.
 """

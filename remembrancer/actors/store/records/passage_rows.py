@@ -71,6 +71,7 @@ class SqlitePassages:
                 connection.execute(
                     f"""INSERT INTO embedding_attempts
                         SELECT number, ?1, 1, ?2, ?3, ?4 FROM {self._table} WHERE number = ?5
+                        AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = ?5 AND model = ?1)
                         ON CONFLICT DO UPDATE SET attempts = attempts + 1, reason = excluded.reason,
                         until = excluded.until, died = max(died, excluded.died)""",  # noqa: S608 - our name
                     (model, reason, until, died, number),

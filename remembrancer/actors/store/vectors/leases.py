@@ -1,5 +1,4 @@
-"""Who embeds what: the credit of a model's workers, and leases of texts. A pure state machine; the actor does what it
-says.
+"""The credit of a model's embedders, and leases of texts. A pure state machine; the actor does what it says.
 
 What has no vectors is asked of the records. A lease keeps a text from being handed out twice, from when it goes to a
 worker until its vectors are kept. When the worker leaves, its texts may go to others; when it keeps silent for too
