@@ -43,9 +43,8 @@ class Home:
             target.execute("PRAGMA journal_mode = DELETE")
         records.apply(stored[BEFORE:])
         changed = [memory_id_of(each) for each in stored[:BEFORE:30]]
-        records.apply(
-            change_operation(f"change{each}", UpdateMemory(each, content=f"a newer text of {each}")) for each in changed
-        )
+        newer = [(each, UpdateMemory(each, content=f"a newer text of {each}")) for each in changed]
+        records.apply([change_operation(f"change{each}", change) for each, change in newer])
         records.apply([change_operation("forget", ForgetMemory(memory_id_of(stored[1])))])
         self._embed(BEFORE)
         self.before, self.now = rows(self.copy), rows(self.path)
