@@ -30,7 +30,7 @@ document.addEventListener("keydown", (event) => {
 
 function toSearch() {
   const field = document.getElementById("q");
-  if (field) { field.focus(); field.select(); } else document.querySelector(".brand").click();
+  if (field) { field.focus(); field.select(); } else location.href = document.querySelector(".brand").dataset.search;
 }
 
 // Live: what is being written or read by hand is left alone.
