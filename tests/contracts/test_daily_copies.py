@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pytest
 
-from remembrancer.actors import migrations
 from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.repair import is_damaged
 from remembrancer.actors.store.daily_copies import DAY_S, STAMP, DailyCopies
@@ -107,7 +106,7 @@ def test_a_copy_that_cannot_be_made_leaves_the_earlier_ones(rig: Rig, monkeypatc
     before = daily_copies(rig.path)
     with monkeypatch.context() as patch:
         full = shutil.disk_usage(rig.path)._replace(free=1000)
-        patch.setattr(migrations.shutil, "disk_usage", lambda _: full)
+        patch.setattr("remembrancer.actors.migrations.shutil.disk_usage", lambda _: full)
         with pytest.raises(StorageFull, match="daily copy"):
             rig.copy()
     rig.records.close()
