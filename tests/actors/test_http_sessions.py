@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from remembrancer.actors.gateway import http_sessions
-from remembrancer.actors.gateway.http_sessions import EndedSessions
+from remembrancer.actors.gateway.http_sessions import EndedSessions, EndsToTell
 from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LaneSessions, Tokens, new_shared, shared_grant
 from remembrancer.protocol.errors import JournalAway
@@ -226,3 +226,21 @@ async def test_of_sessions_that_were_ended_none_comes_back_however_many_there_ar
         assert all(name in known for name in names)
         assert f"{60:08x}{'0' * 32}" not in known
     assert len((tmp_path / "ended").read_text().split()) <= 11
+
+
+@pytest.mark.anyio
+async def test_ends_that_are_noted_and_told_at_once_are_all_kept_or_all_told(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def tell(_: str, name: str) -> None:
+        told.append(name)
+
+    names = {f"{number:08x}" for number in range(20)}
+    ends = EndsToTell(tmp_path / "ends", tell)
+    async with anyio.create_task_group() as noting:
+        for name in names:
+            noting.start_soon(ends.add, "lane", name)
+    async with anyio.create_task_group() as telling:
+        telling.start_soon(EndsToTell(tmp_path / "ends", tell).run)
+        await until(lambda: set(told) == names)
+        telling.cancel_scope.cancel()

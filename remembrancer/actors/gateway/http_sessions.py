@@ -240,7 +240,7 @@ class EndsToTell:
 
     async def add(self, lane: str, name: str) -> None:
         """Note one durably. Raises `OSError`."""
-        await self._keep([*(each for each in self._waiting if each != (lane, name)), (lane, name)])
+        await self._keep(lane, name, is_told=False)
         self._is_new.set()
 
     async def run(self) -> None:
@@ -254,7 +254,7 @@ class EndsToTell:
                     if error.retry_possible:
                         break
                 try:
-                    await self._keep([each for each in self._waiting if each != (lane, name)])
+                    await self._keep(lane, name, is_told=True)
                 except OSError as error:  # then they are told again
                     logger.warning("an end of a session was told, and is kept", extra={"reason": str(error)})
                     break
@@ -262,8 +262,10 @@ class EndsToTell:
                 await self._is_new.wait()
             self._is_new = anyio.Event()
 
-    async def _keep(self, waiting: list[tuple[str, str]]) -> None:
+    async def _keep(self, lane: str, name: str, *, is_told: bool) -> None:
         async with self._changing:
+            others = [each for each in self._waiting if each != (lane, name)]
+            waiting = others if is_told else [*others, (lane, name)]
             await anyio.to_thread.run_sync(write_whole, self._path, msgspec.json.encode(waiting))
             self._waiting = waiting
 
