@@ -46,7 +46,6 @@ from remembrancer.config.settings import (
     Settings,
     model_choices,
 )
-from remembrancer.config.tokens import Tokens
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.memory.stop_words import ENGLISH
 from remembrancer.protocol.control import RuntimeStatus
@@ -126,8 +125,6 @@ JOIN: Final = "'remembrancer share invite' on the machine that began it, and 're
 LEAVE: Final = (
     "have the server restored, or 'remembrancer share leave' in the project's directory, and join and share anew"
 )
-READ_S: Final = 90.0
-"""The journal of a lane is read every 30 s at least: what was read longer ago may be old."""
 WHEN_STOPPED: Final = {
     "journal_away": "nothing to do if the server is meant to be away: writes wait, and reads go on; else start it",
     "journal_refused": JOIN,
@@ -713,32 +710,6 @@ def check_sharing(at: Examination) -> Finding:
     return Finding(status, f"{sharing} with other machines", "; ".join(advice), few(details))
 
 
-def check_shared_tokens(at: Examination) -> Finding:
-    """Check whether this host takes the tokens that come with what is shared, and how new its list of them is."""
-    shared = lanes_of_projects(at.paths.home / SHARED)
-    grants = Tokens(at.paths.home).shared() if shared else ()
-    if not grants:
-        return Finding("ok", "none has been made for what is shared here" if shared else "none: nothing is shared")
-    count = "1 token" if len(grants) == 1 else f"{len(grants)} tokens"
-    if at.settings is None or not at.settings.http_shared_tokens:
-        advice = "if clients are to come to this machine with them, set http_shared_tokens (docs/sharing.md)"
-        return Finding("ok", f"{count} made for what is shared, none is taken here", advice)
-    read = {each.lane: each.read_at for each in at.lanes}
-    details, is_old = list[str](), False
-    for lane, of_lane in sorted(Counter(grant.lane for grant in grants).items()):
-        read_at = read.get(lane)
-        age_s = None if read_at is None else max(0.0, time.time() - read_at)
-        is_old |= age_s is None or age_s > READ_S
-        when = "not read since the runtime was started" if age_s is None else f"read {age_s:.0f} s ago"
-        details.append(f"{lane}: {of_lane}, {when}")
-    if not is_old:
-        return Finding("ok", f"{count} taken here", "", tuple(details))
-    advice = "one that was revoked since is still taken here: see 'sharing' for what keeps this machine from reading it"
-    if at.runtime is None:
-        return Finding("ok", f"{count} taken here when a runtime is up", "", tuple(details))
-    return Finding("warning", f"{count} taken here, and the list may be old", advice, tuple(details))
-
-
 def check_queue(at: Examination) -> Finding:
     """Check whether acknowledged writes wait for the store, or could not be applied. The operations are not read."""
     path = at.paths.write_queue
@@ -851,7 +822,6 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "records": check_records,
     "index": check_index,
     "sharing": check_sharing,
-    "shared tokens": check_shared_tokens,
     "write queue": check_queue,
     "clients": check_clients,
 }
