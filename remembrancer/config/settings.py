@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """UTF-8 bytes of one memory's content."""
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
     """The size at which a database refuses new writes; None: only the disk limits it."""
+    backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
+    """Daily copies that are kept of each file of memories; 0: none is made."""
     relevance_weight: Weight = 0.6
     importance_weight: Weight = 0.2
     recency_weight: Weight = 0.2

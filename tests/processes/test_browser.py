@@ -521,7 +521,7 @@ def test_the_graph_of_more_entities_than_one_statement_takes_is_drawn(come: Come
     hidden = {"name": "Hidden", "type": "service", "relationship": "about"}
     visit.stored("My own service", scope="session", related_entities=[hidden])
     drawn = json.loads(visit.get("/graph.json"))
-    assert len(drawn["nodes"]) == 1000
+    assert len(drawn["nodes"]) == 300
     assert {"Service 950", "Service 951"} <= {each["id"] for each in drawn["nodes"][:3]}
     assert drawn["links"]
     assert "Service 950" in (page := visit.get("/graph"))
@@ -530,6 +530,23 @@ def test_the_graph_of_more_entities_than_one_statement_takes_is_drawn(come: Come
     assert {each["memories"] for each in json.loads(visit.get("/graph.json"))["nodes"]} == {1}
     around = json.loads(visit.get("/graph.json", entity="Service 950"))
     assert len(around["nodes"]) > 40
+
+
+def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_are_asked_for(come: Come) -> None:
+    visit = come()
+    names = [{"name": each, "type": "custom", "relationship": "about"} for each in ("Valkey", "legacy_id", "SHOP-12")]
+    visit.stored("Valkey has legacy_id since SHOP-12", related_entities=names)
+    for source, relation in (("Anna Lindqvist", "owns"), ("Checkout", "depends_on")):
+        subject = {"name": source, "type": "person", "relationship": "about"}
+        thing = {"name": "Valkey", "type": "custom", "relationship": relation, "subject": source}
+        visit.stored(f"{source} {relation} Valkey", related_entities=[subject, thing])
+    drawn = json.loads(visit.get("/graph.json"))
+    assert {each["id"] for each in drawn["nodes"]} == {"Valkey", "Anna Lindqvist", "Checkout"}
+    assert "and 2 identifiers" in Page(visit.get("/graph")).text
+    everything = json.loads(visit.get("/graph.json", all=1))
+    assert {"legacy_id", "SHOP-12"} <= {each["id"] for each in everything["nodes"]}
+    links = {(each["source"], each["type"], each["target"]) for each in drawn["links"]}
+    assert links == {("Anna Lindqvist", "owns", "Valkey"), ("Checkout", "depends_on", "Valkey")}
 
 
 def test_a_memory_is_shown_although_the_record_of_what_was_shown_is_damaged(come: Come) -> None:
