@@ -29,6 +29,7 @@ from remembrancer.actors.gateway.recent_writes import RecentWrites
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.config.settings import Settings
+from remembrancer.memory.actions import PastActions
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.plan import texts_of
 from remembrancer.memory.sentences import quotable
@@ -136,6 +137,7 @@ class StoreAccess:
         self._store = store
         self.store_health = store.health
         self.short_ids: dict[tuple[str, str], str] = {}
+        self.past_actions: dict[str, PastActions] = {}
         self._told_of_data: set[str] = set()
         self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._queue = queue
