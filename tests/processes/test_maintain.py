@@ -1,4 +1,4 @@
-"""`remembrancer maintain` on real homes: what it says, and where."""
+"""`remembrancer admin maintain` on real homes: what it says, and where."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_where_nothing_is_remembered_nothing_is_started(home: Path, tmp_path: Pa
     for arguments in (["--project", str(tmp_path)], ["--project", str(tmp_path / "nowhere")], ["--user"], ["--all"]):
         finished = command("maintain", *arguments, home=home)
         assert finished.returncode == exit_codes.USAGE
-        assert finished.stderr.startswith(b"remembrancer maintain: ")
+        assert finished.stderr.startswith(b"remembrancer admin maintain: ")
     assert not is_up(RuntimePaths(home))
 
 
@@ -138,7 +138,7 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
     assert shown.stdout.decode().splitlines() == [
         f"{project}: 12 examined, 2 archived, 1 duplicates",
         *(f"  archived: {memory_id}  {words}" for memory_id, words in zip(ids, (CONTENT, GONE), strict=True)),
-        f"  to undo: remembrancer maintain --undo run:1 --project {project}",
+        f"  to undo: remembrancer admin maintain --undo run:1 --project {project}",
     ]
     assert [place["archived_ids"] for place in said["places"]] == [[*ids]] * 2
     assert said["places"][1]["project"] is None
@@ -160,4 +160,4 @@ async def test_a_refusal_is_said_with_its_reason(home: Path, project: Path) -> N
     async with played_store(home, Refused("consolidator_unavailable", "there is no consolidator", False)):
         finished = await maintained(home, "--project", str(project))
     assert finished.returncode == exit_codes.REFUSED
-    assert finished.stderr == b"remembrancer maintain: there is no consolidator\n"
+    assert finished.stderr == b"remembrancer admin maintain: there is no consolidator\n"

@@ -110,7 +110,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
             stored = await client.store("The lantern hangs at the gate")
             (offer,) = offers(stored) or await offers_of(client)
-            assert f"remembrancer projects move '{old}' '{new}' (" in offer
+            assert f"remembrancer admin projects move '{old}' '{new}' (" in offer
             assert not offers(await client.call("get_memory_status")), "once is enough"
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, "--dry-run", "--json", home=home)

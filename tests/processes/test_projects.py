@@ -1,4 +1,4 @@
-"""`remembrancer projects`, and the catalogue that it reads, with a real gateway and a real store."""
+"""`remembrancer admin projects`, and the catalogue that it reads, with a real gateway and a real store."""
 
 from __future__ import annotations
 

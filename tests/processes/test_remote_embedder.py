@@ -1,4 +1,4 @@
-"""`remembrancer embedder`: a real worker with the real model, over TCP, that is killed, paused, and not let in."""
+"""`remembrancer admin embedder`: a real worker with the real model, over TCP, that is killed, paused, and not let in."""
 
 from __future__ import annotations
 
@@ -106,6 +106,6 @@ def test_a_key_file_is_never_written_over_and_nothing_else_is_taken_for_one(home
     (tmp_path / "no.key").write_bytes(msgspec.json.encode({"name": "x"}))
     refused = command("embedder", "--connect", "tcp://h:1", "--key-file", str(tmp_path / "no.key"), home=home)
     assert refused.returncode == 10
-    assert "make one with remembrancer embedder --invite" in refused.stderr
+    assert "make one with remembrancer admin embedder --invite" in refused.stderr
     assert command("embedder", "--connect", "h:1", "--key-file", str(file), home=home).returncode == 2
     assert "gpu: since" in command("embedder", "--list", home=home).stdout

@@ -314,7 +314,7 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     damaged = doctor.check_queue(at)
     assert damaged.status == "warning"
     assert "delete it" in damaged.advice
-    assert "remembrancer queue" not in damaged.advice
+    assert "remembrancer admin queue" not in damaged.advice
     queue, operation = QueueFile(at.paths.write_queue), store_operation("one", "x")
     queue.append([queued_row(operation, "p_0", 1.0)])
     queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
@@ -323,7 +323,7 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     assert finding.found == "1 were rejected"
     assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
     assert "queue.damaged-1" in finding.details[1]
-    assert "remembrancer queue" in finding.advice
+    assert "remembrancer admin queue" in finding.advice
 
 
 @pytest.mark.parametrize(

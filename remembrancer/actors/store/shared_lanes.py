@@ -704,7 +704,7 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
     try:
         membership = sharing.membership(lane)
     except InvalidInput as error:
-        raise KeyMissing(f"{error.message}: 'remembrancer join' with an invitation, and it goes on") from error
+        raise KeyMissing(f"{error.message}: 'remembrancer share join' with an invitation, and it goes on") from error
     return Connection(sharing.open(membership), membership.member, membership.read_only, membership.is_users)
 
 
