@@ -40,8 +40,6 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.bench $(VENV)/.dev
 	$(BIN)/python -m bench.speed
-	$(BIN)/python -m bench.scopes
-	$(BIN)/python -m bench.consolidation
 ifdef DATA
 	$(foreach file,$(DATA),$(BIN)/python -m bench.retrieval --data $(file) &&) true
 else

@@ -10,8 +10,8 @@ exit status is 1 when anything of that is not so.
 
 What a session does and when something is killed follows from the seed; how that falls together does not.
 
-`python -m bench.soak --journal [postgresql] [--operations N]` is the soak of what several machines share: see
-`bench/shared_soak.py`, and `bench/shared_runtimes.py` for `--runtimes`.
+`python -m bench.soak --journal [--operations N]` is the soak of what several machines share: see
+`bench/shared_soak.py`.
 """
 
 from __future__ import annotations
@@ -669,28 +669,19 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=1.0, metavar="S", help="seconds between two faults, on average")
     parser.add_argument(
         "--journal",
-        nargs="?",
-        const="nats",
-        choices=("nats", "postgresql"),
-        help="four machines that share a project, by three NATS servers or by a database",
+        action="store_true",
+        help="four machines that share a project by three NATS servers",
     )
     parser.add_argument("--operations", type=int, default=2000, help="with --journal: of each machine")
-    parser.add_argument("--runtimes", action="store_true", help="with --journal: two machines with all their processes")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
     soak: Soak | SharedSoak
-    if options.journal and options.runtimes:
-        from bench import shared_runtimes
-
-        soak = asyncio.run(shared_runtimes.run(options.kills, options.sessions, options.seed, options.pace))
-    elif options.journal:
+    if options.journal:
         from bench.shared_soak import run_long
 
-        by_database = options.journal == "postgresql"
-        ran = run_long(options.seed, options.operations, options.sessions, options.pace, by_database=by_database)
-        soak = asyncio.run(ran)
+        soak = asyncio.run(run_long(options.seed, options.operations, options.sessions, options.pace))
     else:
         soak = asyncio.run(run(options.kills, options.sessions, options.seed, options.pace))
     if options.json:

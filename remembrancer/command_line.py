@@ -3,6 +3,7 @@ imports those alone: a session waits for them, and often."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
@@ -58,6 +59,8 @@ MEANT = {
     **{"stop": "down", "start": "up", "settings": "config", "install": "setup", "upgrade": "doctor"},
 }
 """The words for commands in other programs, and our tools."""
+COMPLETE = "_REMEMBRANCER_COMPLETE"
+"""The variable by which a shell asks for completions, as `click` has it."""
 HIDDEN = {"delete": "shell"}
 """Commands for who types a word that could mean two of the others."""
 
@@ -94,7 +97,7 @@ def main(argv: list[str] | None = None) -> int:
         arguments = [*arguments[1:2], "--help"]
     if arguments[:1] and (arguments[0] in FORMER or _is_backup(arguments)):
         arguments = _renamed(arguments)
-    if not arguments:
+    if not arguments and COMPLETE not in os.environ:
         print(group().get_help(_context()), file=sys.stderr)
         return exit_codes.USAGE
     return report.run(group(), arguments)
@@ -102,33 +105,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def group() -> click.Group:
     """All commands, each imported when it is run or asked for its help."""
-    import importlib
-
     import click
 
     from remembrancer.commands import exit_codes
-    from remembrancer.commands.report import nearest
+    from remembrancer.commands.report import LazyGroup, nearest
 
-    class Commands(click.Group):
-        def list_commands(self, ctx: click.Context) -> list[str]:
-            return list(COMMANDS)
-
-        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-            module = COMMANDS[cmd_name][1] if cmd_name in COMMANDS else HIDDEN.get(cmd_name)
-            if module is None:
-                return None
-            if not module:
-                return click.Command(cmd_name, help=COMMANDS[cmd_name][2])
-            commands: dict[str, click.Command] = importlib.import_module(f"remembrancer.commands.{module}").COMMANDS
-            return commands[cmd_name]
-
-        def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
-            return [
-                click.shell_completion.CompletionItem(name, help=text)
-                for name, (_, _, text) in COMMANDS.items()
-                if name.startswith(incomplete)
-            ]
-
+    class Commands(LazyGroup):
         def resolve_command(
             self, ctx: click.Context, args: list[str]
         ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -139,18 +121,14 @@ def group() -> click.Group:
                 ctx.fail(f"unknown command {args[0][:60]!a}: {hint}")
             return super().resolve_command(ctx, args)
 
-        def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-            for section in (MEMORIES, SETUP, MORE):
-                with formatter.section(section.capitalize()):
-                    rows = [(name, text) for name, (of, _, text) in COMMANDS.items() if of == section]
-                    formatter.write_dl(rows, col_max=8)
-
         def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
             with formatter.section("Exit status"):
                 formatter.write_dl([(str(code), text) for code, text in exit_codes.MEANINGS.items()])
 
     return Commands(
         "remembrancer",
+        COMMANDS,
+        hidden=HIDDEN,
         params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
         help="Long-term memory for AI assistants, served over MCP from this machine. Each command has its own --help.",
         no_args_is_help=True,

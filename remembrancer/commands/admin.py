@@ -1,15 +1,10 @@
-"""`remembrancer admin`: what is rarely wanted by hand."""
+"""`remembrancer admin`: the commands that are rarely wanted by hand, and the completion of all."""
 
 from __future__ import annotations
 
 import click
 
-from remembrancer.commands.embedder import embedder
-from remembrancer.commands.maintain import maintain
-from remembrancer.commands.projects import projects
-from remembrancer.commands.queue import queue
-from remembrancer.commands.report import Group, Report, argument, command
-from remembrancer.commands.runtime_commands import scale
+from remembrancer.commands.report import LazyGroup, Report, argument, command
 
 
 @command(argument("shell", type=click.Choice(("bash", "zsh", "fish"))))
@@ -18,21 +13,24 @@ def completion(shell: str) -> Report:
     same in ~/.zshrc, after compinit; fish: remembrancer admin completion fish | source, in config.fish."""
     from click.shell_completion import get_completion_class
 
-    from remembrancer.command_line import group
+    from remembrancer.command_line import COMPLETE, group
 
     made = get_completion_class(shell)
     assert made is not None
-    script = made(group(), {}, "remembrancer", "_REMEMBRANCER_COMPLETE").source()
-    return Report({"script": script}, script)
+    script = made(group(), {}, "remembrancer", COMPLETE).source()
+    return Report({"script": script}, script, piped=[script])
 
 
-hook = click.Command(
-    "hook",
-    help="Record an event of an assistant's session: what its client's hooks run (see 'remembrancer hook --help').",
-)
-
+TABLE = {
+    "queue": ("commands", "queue", "the writes that wait or were refused: list, retry, export, drop"),
+    "maintain": ("commands", "maintain", "archive, merge and sweep out now, and undo that"),
+    "scale": ("commands", "runtime_commands", "run another number of embedders: scale embedder=2"),
+    "embedder": ("commands", "embedder", "make vectors for another host's memory, or invite one"),
+    "projects": ("commands", "projects", "which projects are remembered; move OLD NEW"),
+    "hook": ("commands", "", "record an event of an assistant's session: what its client's hooks run"),
+    "completion": ("commands", "admin", "print what completes these commands in bash, zsh or fish"),
+}
 COMMANDS = {
-    "admin": Group(
-        "admin", *(queue, maintain, scale, embedder, projects, hook, completion), help="Rarely wanted by hand."
-    )
+    "admin": LazyGroup("admin", TABLE, help="What is rarely wanted by hand."),
+    "completion": completion,
 }

@@ -157,3 +157,6 @@ async def _stop_on_signal(worker: RemoteEmbedder) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             worker.stop()
+
+
+COMMANDS = {"embedder": embedder}

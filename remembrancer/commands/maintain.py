@@ -18,7 +18,6 @@ from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.home import DescribeProjects, FindMemories, MemoriesFound, ProjectsDescribed
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import Place as RunPlace
 from remembrancer.protocol.runs import UndoneResult, UndoRun
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
@@ -58,16 +57,14 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
     takes back for 90 days; what was swept out or removed is gone. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
         raise InvalidInput("only one of --project, --user and --all can be meant, and one of --dry-run and --undo")
-    places = _places(project, paths_here(), user=user, everywhere=everywhere)
+    places = places_of(project, user=user, everywhere=everywhere)
     if undo:
-        return _undone(undo, anyio.run(_undo, places, undo))
+        return undo_run(places, undo)
     visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     try:
         anyio.run(_maintain, places, dry_run, visits, refusals)
     except RemembrancerError as error:
-        if not visits:
-            raise
         refusals.append(error)
     lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
     status = max((exit_codes.OF_ERRORS.get(each.code, exit_codes.REFUSED) for each in refusals), default=exit_codes.OK)
@@ -75,8 +72,9 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
     return Report({"dry_run": dry_run, "places": [_facts(*each) for each in visits]}, lines, status, notes)
 
 
-def _places(named: str | None, paths: RuntimePaths, *, user: bool, everywhere: bool) -> list[Place]:
+def places_of(named: str | None, *, user: bool, everywhere: bool) -> list[Place]:
     """The places where there is something to do. Raises `InvalidInput`: nothing is remembered there."""
+    paths = paths_here()
     described = ask_home(paths, DescribeProjects(), ProjectsDescribed)
     by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
     known = [ProjectRef(project_id, path) for path, project_id in by_path]
@@ -139,8 +137,9 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
     return found
 
 
-def _undone(run_id: str, undone: list[tuple[Place, UndoneResult]]) -> Report:
-    """The memories that are as they were, and those that were left alone."""
+def undo_run(places: list[Place], run_id: str) -> Report:
+    """Undo a run: the memories that are as they were, and those that were left alone."""
+    undone = anyio.run(_undo, places, run_id)
     facts = [
         {"project": place, "memories": result.memories, "skipped": result.skipped, "already": result.already}
         for place, result in undone
@@ -186,7 +185,7 @@ def _named(place: Place, report: Maintained) -> Iterator[str]:
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
     found = ask_home(paths_here(), request, MemoriesFound).words if named else {}
     for what, memory_id in named:
-        yield f"{what}: {memory_id}  {found.get(memory_id, 'not here any more')}"
+        yield f"{what}: {found.get(memory_id, 'not here any more')}  {memory_id}"
 
 
 def _name(place: Place) -> str:
@@ -194,3 +193,6 @@ def _name(place: Place) -> str:
         return USER
     path = Path(place.path)
     return str(path.parent if path.name == ".git" else path)
+
+
+COMMANDS = {"maintain": maintain}

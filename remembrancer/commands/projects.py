@@ -130,3 +130,6 @@ projects = Group(
     default="list",
     help="The projects of this home; 'move OLD NEW' gives the memories of a project that was moved to its new place.",
 )
+
+
+COMMANDS = {"projects": projects}

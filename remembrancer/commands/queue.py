@@ -132,3 +132,6 @@ def _exported(write: QueuedWrite) -> str:
     operation = _decoded(write)
     whole = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
     return _json.encode({"code": write.code, "message": write.message, "operation": whole}).decode()
+
+
+COMMANDS = {"queue": queue}

@@ -1,16 +1,19 @@
-"""How a command is declared, and the one place where its report is printed: for a person, or with `--json` for a
-program. `click` parses, groups and completes."""
+"""The declaration of commands, and the one place where their reports are printed: for a person, or with `--json` for
+a program. `click` parses, groups and completes."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from remembrancer.commands import exit_codes
 
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
     Line = str | RenderableType
     """A line of plain text, or a table or a styled text of Rich's."""
 
-Facts = Mapping[str, Any]
+Facts = Mapping[str, Any] | Sequence[Any]
+Table = Mapping[str, tuple[str, str, str]]
 
 
 class Report(NamedTuple):
@@ -81,14 +85,58 @@ class Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments, with the name of the default command in front where no command is named."""
-        if self.default is not None and args[:1] != ["--help"] and not (args and args[0] in self.commands):
+        if (
+            self.default is not None
+            and not ctx.resilient_parsing
+            and args[:1] != ["--help"]
+            and not (args and args[0] in self.commands)
+        ):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
 
 
+class LazyGroup(click.Group):
+    """Commands of which each is imported when it is run or asked for its help.
+
+    `table` has for each name the section of the help, the module of `remembrancer.commands` whose `COMMANDS` has it (or
+    none, where it is run without `click`), and a line of help; `hidden`: the modules of those that no help names.
+    """
+
+    def __init__(
+        self, name: str, table: Table, *, hidden: Mapping[str, str] = MappingProxyType({}), **settings: Any
+    ) -> None:
+        super().__init__(name, **settings)
+        self.table, self.modules = table, {**hidden, **{name: module for name, (_, module, _) in table.items()}}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if cmd_name not in self.modules:
+            return None
+        if not (module := self.modules[cmd_name]):
+            return click.Command(cmd_name, help=self.table[cmd_name][2])
+        commands: Mapping[str, click.Command]
+        commands = importlib.import_module(f"remembrancer.commands.{module}").COMMANDS
+        return commands[cmd_name]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so, of which none is imported."""
+        return [CompletionItem(name, help=row[2]) for name, row in self.table.items() if name.startswith(incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The names in their sections."""
+        for section in dict.fromkeys(section for section, *_ in self.table.values()):
+            with formatter.section(section.capitalize()):
+                rows = [(name, text) for name, (of, _, text) in self.table.items() if of == section]
+                formatter.write_dl(rows, col_max=10)
+
+
 def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
     """Carry out the command that the arguments name; returns its exit status. Errors become a line on stderr."""
-    label = f"{name} {arguments[0]}" if arguments else name
+    label = " ".join([name, *arguments[: 2 if arguments[:1] == ["admin"] else 1]])
     try:
         return int(group.main(arguments, prog_name=name, standalone_mode=False) or exit_codes.OK)
     except click.UsageError as error:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
+ACTOR: Final[Command] = actor_command
+"""The command line of an actor's process."""
 STATE_COLOURS: Final = {"ready": "green", "failed": "red", "restarting": "yellow", "unresponsive": "yellow"}
 
 
@@ -53,7 +55,6 @@ def up(
     no_token: bool,
     for_sessions: bool,
     secrets_on_stdin: bool,
-    actor: Command = actor_command,
 ) -> int:
     """Run the runtime in the foreground until Ctrl-C. Sessions that start share it."""
     when_started = _detach() if for_sessions else None
@@ -66,7 +67,7 @@ def up(
         lambda: _load_configuration(embedders, address),
         environ=os.environ,
         secrets=json.load(sys.stdin.buffer) if secrets_on_stdin else None,
-        command=actor,
+        command=ACTOR,
         for_sessions=for_sessions,
         in_memory=home.in_memory,
         no_token=no_token,
@@ -268,4 +269,4 @@ def scale(wanted: str) -> Report:
     return Report({"embedders": answer.embedders}, line)
 
 
-COMMANDS = {"up": up, "down": down}
+COMMANDS = {"up": up, "down": down, "scale": scale}

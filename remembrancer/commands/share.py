@@ -73,13 +73,11 @@ class Consent(NamedTuple):
         help="The name or address by which the machines reach the server; three times for three (default: this machine "
         "alone, to try it).",
     ),
-    flag("--postgresql", help="Print the SQL by which an administrator prepares a database instead."),
     option("--out", default="remembrancer-server", metavar="DIR", help="A new directory for it."),
 )
-def server_config(host: Sequence[str], postgresql: bool, out: str) -> Report:
+def server_config(host: Sequence[str], out: str) -> Report:
     """Write a ready configuration for one server, or for three."""
-    sharing = _sharing()
-    return _sql() if postgresql else _configure(sharing, host, out)
+    return _configure(_sharing(), host, out)
 
 
 @command(
@@ -87,7 +85,7 @@ def server_config(host: Sequence[str], postgresql: bool, out: str) -> Report:
         "--server",
         multiple=True,
         metavar="URL",
-        help="tls://HOST:4222; three of a cluster; or postgresql://USER:PASSWORD@HOST/DATABASE.",
+        help="tls://HOST:4222; three times for a cluster.",
     )
 )
 def start(server: Sequence[str]) -> Report:
@@ -192,8 +190,7 @@ COMMANDS = {
         "share",
         *(server_config, start, project, user, invite, join, remove, leave, status),
         help="Memories that several machines share: each has them whole, works without a network, and passes on by a "
-        "NATS server or a PostgreSQL database what changes. The server sees sizes and times, and nothing of what is "
-        "said.",
+        "NATS server what changes. The server sees sizes and times, and nothing of what is said.",
     )
 }
 
@@ -207,18 +204,6 @@ def _sharing() -> Sharing:
             raise ConfigurationError(INSTALL) from error
         raise
     return Sharing(paths_here().home)
-
-
-def _sql() -> Report:
-    """The SQL that makes a role and all that it decides over, in a database of one's choice."""
-    from remembrancer.journal.server_config import sql_of_database
-
-    sql, url = sql_of_database()
-    how = (
-        "Have psql run this, as somebody who may make roles, in the database that you choose. It has a password.\n"
-        f"Then: remembrancer share start --server '{url}'"
-    )
-    return Report({"sql": sql, "server": url}, sql.rstrip("\n"), notes=(how,))
 
 
 def _configure(sharing: Sharing, hosts: Sequence[str], out: str) -> Report:

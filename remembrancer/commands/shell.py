@@ -46,6 +46,8 @@ SHORT: Final = 8
 BEST: Final = 5
 """Results of a search that a person is shown at first."""
 SCOPES: Final = ("session", "project", "user")
+RUN: Final = "run:"
+"""The beginning of a run's id."""
 NEVER: Final = "9999-12-31"
 COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 Answer = dict[str, Any]
@@ -590,12 +592,12 @@ def log(where: Where, day: Sequence[str]) -> Report:
 
 def _log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
     answer: Answer = {}
-    changes: dict[tuple[str, str], Answer] = {}
+    changes: dict[tuple[str, str, str], Answer] = {}
     warnings: dict[str, str] = {}
     for place in where.places():
         with where.connected(place) as client:
             answer = client.call("read_log", day=day)
-        changes |= {(each["at"], each["id"]): each for each in answer["changes"]}
+        changes |= {(each["at"], each["id"], each["did"]): each for each in answer["changes"]}
         warnings |= _warnings(answer)
     return answer | {"changes": sorted(changes.values(), key=lambda each: str(each["at"]))}, warnings
 
@@ -821,8 +823,11 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     try:
         memory = id_or_part(change)
     except InvalidInput:
-        answer = where.ask("reflect_and_consolidate", undo=change)
-        return _done(answer, "The run is undone.")
+        if not change.startswith(RUN):
+            raise
+        from remembrancer.commands.maintain import places_of, undo_run
+
+        return undo_run(places_of(where.project, user=where.user, everywhere=where.all_projects), change)
     found = where.ask("get_memory", memory_id=memory)
     text, version, bare = _one_line(found["content"]), found.get("version", 1), _bare(memory)
     if found["status"] == "forgotten":

@@ -91,7 +91,9 @@ RECENT: Final = "recent"
     )
 )
 def status(trace: str | None) -> Report:
-    """How the runtime of this home is. Exit status 0: all is well, 3: degraded, 4: nothing runs."""
+    """Show the processes of the runtime of this home, their work, and what is wrong.
+
+    Exit status 0: all is well, 3: degraded, 4: nothing runs."""
     paths = paths_here()
     try:
         if is_up(paths):
@@ -448,7 +450,7 @@ def _trace(paths: RuntimePaths, wanted: str) -> Report:
     notes = [f"remembrancer status: {process} did not answer in time: its part is missing" for process in answer.silent]
     calls = join(answer.processes)
     if wanted == RECENT:
-        return Report({"calls": calls[::-1]}, table_of_calls(calls), notes=notes)
+        return Report(calls[::-1], table_of_calls(calls), notes=notes)
     call = choose(calls, wanted)
     if call is None:
         unknown = f"remembrancer status: no call {wanted!r} is kept: see `remembrancer status --trace recent`"

@@ -17,10 +17,10 @@ from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, token
 from remembrancer.config.tokens import ENDED_FILE, SHARED_FILE, SharedGrant, Tokens, new_shared, shared_grant
 from remembrancer.journal.contract import START
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, JournalAway, StorageFull
 from remembrancer.protocol.sharing import EndHttpSession, GrantToken, LeaveLane, RevokeToken
 from tests.actors.test_shared_lanes import LANE, Host
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT
 from tests.patience import until
 

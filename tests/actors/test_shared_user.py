@@ -11,7 +11,6 @@ import pytest
 
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.memory_files import find_target
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.errors import InvalidInput, JournalAway, NotFound
 from remembrancer.protocol.home import ExportWritten, FindMemories, MemoriesFound, WriteExport
 from remembrancer.protocol.kinds import SCOPES
@@ -35,6 +34,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.actors.test_shared_lanes import LANE, Host
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
 from tests.patience import until

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.shared_lane import FORMAT, REFUSED_S, SharedLane, check_snapshot
 from remembrancer.journal.contract import MAX_ENTRY_BYTES, START, NewEntry, Trimmed
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.errors import (
     EntryTooLarge,
     InvalidInput,
@@ -41,6 +40,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.runs_rig import run_operation
 from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 

@@ -52,7 +52,7 @@ def repository(directory: Path) -> Path:
 
 
 async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[bytes]:
-    return await anyio.to_thread.run_sync(lambda: command("projects", "move", *map(str, arguments), home=home))
+    return await anyio.to_thread.run_sync(lambda: command("admin", "projects", "move", *map(str, arguments), home=home))
 
 
 async def found(client: RawClient, query: str) -> set[str]:
@@ -134,7 +134,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         async with rig.session(directory=str(tree), bridge="22" * 16, session="session:three") as client:
             assert everything < await found(client, "lantern")
             assert not offers(await client.call("get_memory_status"))
-        listed = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
+        listed = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
         (project,) = json.loads(listed.stdout)["projects"]
         assert (project["id"], project["path"]) == (project_of(new).id, str(new / ".git"))
         assert project["sessions"] >= 2

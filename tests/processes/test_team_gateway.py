@@ -93,7 +93,7 @@ async def two_hosts(
     await done("share", "project", "--yes", home=homes[0], directory=directories[0])
     invitation = tmp_path / "invitation"
     await asyncio.to_thread(patiently, "share", "invite", "second", *invited, "--out", str(invitation), home=homes[0])
-    await done("join", str(invitation), home=homes[1])
+    await done("share", "join", str(invitation), home=homes[1])
     await done("share", "project", "--yes", home=homes[1], directory=directories[1])
     yield homes, directories, ports
 

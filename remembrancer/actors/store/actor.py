@@ -346,11 +346,11 @@ class StoreActor(Actor):
             model=identity.model if identity else work.choice.model,
             dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(work.choice.model, 0),
             pending=self._scheduler.pending,
-            workers=len(work.queue.workers),
+            workers=len(work.leases.workers),
             vectors_ready=self._vectors.is_whole(work.key),
             error=self._scheduler.error or self._vectors.error,
             dead_letters=len(self._scheduler.dead_letters),
-            dead_letter_error=self._scheduler.dead_letters.last_reason,
+            dead_letter_error=next(reversed(self._scheduler.dead_letters.values()), None),
             models=self._scheduler.models(),
         )
 

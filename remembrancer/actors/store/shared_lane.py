@@ -796,6 +796,7 @@ def drop_local(edits: SqliteEdits) -> None:
     """Take out of a copy of a lane what its host has made of it by itself: vectors, and names found in texts."""
     edits.execute("DELETE FROM passages")
     edits.execute("DELETE FROM embedded")
+    edits.execute("DELETE FROM embedding_attempts")
     edits.execute("DELETE FROM sqlite_sequence WHERE name = 'passages'")
     found = edits.execute("DELETE FROM memory_entities WHERE found RETURNING entity").fetchall()
     edits.remove_unlinked(entity for (entity,) in found)

@@ -37,6 +37,26 @@ _PASSAGES: Final = """
 """
 
 
+_ATTEMPTS: Final = """
+    -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
+    -- from when on a dead letter may be tried again.
+    CREATE TABLE IF NOT EXISTS embedding_attempts (
+        memory INTEGER NOT NULL REFERENCES TEXTS ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        attempts INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        until REAL NOT NULL,
+        died INTEGER NOT NULL,
+        PRIMARY KEY (memory, model)
+    ) WITHOUT ROWID;
+"""
+
+
+def attempts_of(table: str) -> str:
+    """The table of the texts in a table that could not be embedded."""
+    return _ATTEMPTS.replace("TEXTS", table)
+
+
 def passages_of(table: str) -> str:
     """The tables of passages with their vectors, of the texts in a table."""
     return _PASSAGES.replace("TEXTS", table)
@@ -488,4 +508,5 @@ RECORDS: Final = Schema(
     ) WHERE kind = 'open_end' AND done = 0 AND forgotten_at IS NULL AND scope != 'session';
     """,
     ),
+    Step("0.2.0", attempts_of("memories")),
 )
