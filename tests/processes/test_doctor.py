@@ -48,7 +48,7 @@ CHECKS = {
     "records",
     "copies",
     "index",
-    "shared tokens",
+   
     "write queue",
     "sharing",
     "clients",
