@@ -10,7 +10,7 @@ exit status is 1 when anything of that is not so.
 
 What a session does and when something is killed follows from the seed; how that falls together does not.
 
-`python -m bench.soak --journal [postgresql] [--operations N]` is the soak of what several machines share: see
+`python -m bench.soak --journal [--operations N]` is the soak of what several machines share: see
 `bench/shared_soak.py`.
 """
 
@@ -669,10 +669,8 @@ def main() -> int:
     parser.add_argument("--pace", type=float, default=1.0, metavar="S", help="seconds between two faults, on average")
     parser.add_argument(
         "--journal",
-        nargs="?",
-        const="nats",
-        choices=("nats", "postgresql"),
-        help="four machines that share a project, by three NATS servers or by a database",
+        action="store_true",
+        help="four machines that share a project by three NATS servers",
     )
     parser.add_argument("--operations", type=int, default=2000, help="with --journal: of each machine")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
@@ -683,9 +681,7 @@ def main() -> int:
     if options.journal:
         from bench.shared_soak import run_long
 
-        by_database = options.journal == "postgresql"
-        ran = run_long(options.seed, options.operations, options.sessions, options.pace, by_database=by_database)
-        soak = asyncio.run(ran)
+        soak = asyncio.run(run_long(options.seed, options.operations, options.sessions, options.pace))
     else:
         soak = asyncio.run(run(options.kills, options.sessions, options.seed, options.pace))
     if options.json:
