@@ -48,7 +48,6 @@ CHECKS = {
     "records",
     "copies",
     "index",
-   
     "write queue",
     "sharing",
     "clients",
