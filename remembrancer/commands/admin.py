@@ -13,11 +13,11 @@ def completion(shell: str) -> Report:
     same in ~/.zshrc, after compinit; fish: remembrancer admin completion fish | source, in config.fish."""
     from click.shell_completion import get_completion_class
 
-    from remembrancer.command_line import COMPLETE, group
-
     made = get_completion_class(shell)
     assert made is not None
-    script = made(group(), {}, "remembrancer", COMPLETE).source()
+    script = made(
+        click.get_current_context().find_root().command, {}, "remembrancer", "_REMEMBRANCER_COMPLETE"
+    ).source()
     return Report({"script": script}, script, piped=[script])
 
 
