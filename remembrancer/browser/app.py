@@ -134,7 +134,7 @@ class Browser:
 
     async def _first(self, request: Request) -> Response:
         project, _ = await self._places("", self._door.grant(request))
-        return RedirectResponse(f"{PREFIX}/p/{project.id}/", 303)
+        return RedirectResponse(f"{PREFIX}/p/{project.id}/today", 303)
 
     async def _enter(self, request: Request) -> Response:
         """By a link, which a person has from the command line; or by a token in a form."""
@@ -149,7 +149,7 @@ class Browser:
         link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD is nobody who comes in
         if link and self._door.enter(request, welcome, link=link):
             return welcome
-        said = "This link has been used, or is too old: 'remembrancer browse' makes another." if link else ""
+        said = "This link has been used, or is too old: 'remembrancer ui' makes another." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=said), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:

@@ -42,6 +42,7 @@ from remembrancer.protocol.errors import (
     PeerLost,
     PeerUnavailable,
     QueueFull,
+    RecordsUnusable,
     RemembrancerError,
     StorageFull,
 )
@@ -179,7 +180,7 @@ class StoreAccess:
         key = (operation.project.id, operation.session_id)
         notices = self._refused.setdefault(key, [])
         if len(notices) < MAX_REFUSED:
-            notices.append(Notice("queued_rejected", f"{text} (`remembrancer queue` lists what is set aside)"))
+            notices.append(Notice("queued_rejected", f"{text} (`remembrancer admin queue` lists what is set aside)"))
         while len(self._refused) > MAX_REFUSED_SESSIONS:
             self._refused.popitem(last=False)
 
@@ -210,8 +211,8 @@ class StoreAccess:
             except StorageFull as error:
                 self._queue.full[lane] = error
                 raise
-            except (*AWAY, QueueFull, FileLocked, JournalAway) as error:  # its id is known when it comes again
-                why = error.message if isinstance(error, FileLocked | JournalAway) else None
+            except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # its id is known afterwards
+                why = error.message if isinstance(error, FileLocked | JournalAway | RecordsUnusable) else None
             else:
                 assert isinstance(reply, Applied)
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))

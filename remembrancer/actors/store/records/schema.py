@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Final
 
 from remembrancer.actors.migrations import Schema, Step
@@ -35,6 +36,26 @@ _PASSAGES: Final = """
         UPDATE embedded SET memories = memories - 1 WHERE model = old.model;
     END;
 """
+
+
+_ATTEMPTS: Final = """
+    -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
+    -- from when on a dead letter may be tried again.
+    CREATE TABLE IF NOT EXISTS embedding_attempts (
+        memory INTEGER NOT NULL REFERENCES TEXTS ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        attempts INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        until REAL NOT NULL,
+        died INTEGER NOT NULL,
+        PRIMARY KEY (memory, model)
+    ) WITHOUT ROWID;
+"""
+
+
+def attempts_of(table: str) -> str:
+    """The table of the texts in a table that could not be embedded."""
+    return _ATTEMPTS.replace("TEXTS", table)
 
 
 def passages_of(table: str) -> str:
@@ -488,4 +509,18 @@ RECORDS: Final = Schema(
     ) WHERE kind = 'open_end' AND done = 0 AND forgotten_at IS NULL AND scope != 'session';
     """,
     ),
+    Step("0.2.0", attempts_of("memories")),
 )
+
+
+def recount(connection: sqlite3.Connection) -> None:
+    """Count anew what triggers keep: for a file whose rows were put together without them."""
+    connection.execute("DELETE FROM tallies")
+    connection.execute(
+        "INSERT INTO tallies SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3"
+    )
+    connection.execute("UPDATE embedded SET memories = 0")
+    connection.execute(
+        "INSERT INTO embedded (model, memories) SELECT model, count(*) FROM passages WHERE ordinal = 0 GROUP BY 1 "
+        "ON CONFLICT DO UPDATE SET memories = excluded.memories"
+    )
