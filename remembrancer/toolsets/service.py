@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.memory.actions import PastActions
 from remembrancer.protocol.reads import (
     EmbeddingState,
     GetMemory,

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.commands.hook_context import action_of, only_looks
-from remembrancer.memory.actions import (
+from remembrancer.code.actions import (
     TOKENS_OF_FACT,
     Action,
     PastActions,
@@ -17,6 +16,7 @@ from remembrancer.memory.actions import (
     forms_of,
     says_never,
 )
+from remembrancer.commands.hook_context import action_of, only_looks
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import RecalledMemory, Scores

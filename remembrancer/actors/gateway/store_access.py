@@ -28,8 +28,8 @@ from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
 from remembrancer.actors.gateway.recent_writes import RecentWrites
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.memory.actions import PastActions
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.plan import texts_of
 from remembrancer.memory.sentences import quotable

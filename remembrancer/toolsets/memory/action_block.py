@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from remembrancer.memory.actions import Action, PastActions, bearing_on, fact_of, says_never
+from remembrancer.code.actions import Action, PastActions, bearing_on, fact_of, says_never
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Recall, RecalledMemory

@@ -10,7 +10,7 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.actions import Action
+from remembrancer.code.actions import Action
 from remembrancer.memory.contexts import section_of
 from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
