@@ -41,7 +41,7 @@ PASTE: Final = (
     "It is a secret, for one machine. There, in the project's directory: remembrancer join --here - , and paste it."
 )
 PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer join - , and paste it."
-INSTALL: Final = "sharing needs two more packages: pip install 'remembrancer[sharing]'"
+INSTALL: Final = "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
 
 
 def main(argv: list[str]) -> int:
