@@ -46,6 +46,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin remembrancer
 	$(BIN)/lint-imports --no-logo --no-cache
 
 bench: $(VENV)/.bench $(VENV)/.dev

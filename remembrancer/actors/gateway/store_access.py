@@ -178,7 +178,7 @@ class StoreAccess:
         key = (operation.project.id, operation.session_id)
         notices = self._refused.setdefault(key, [])
         if len(notices) < MAX_REFUSED:
-            notices.append(Notice("queued_rejected", f"{text} (`remembrancer queue` lists what is set aside)"))
+            notices.append(Notice("queued_rejected", f"{text} (`remembrancer admin queue` lists what is set aside)"))
         while len(self._refused) > MAX_REFUSED_SESSIONS:
             self._refused.popitem(last=False)
 
