@@ -151,7 +151,7 @@ class Browser:
         link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD is nobody who comes in
         if link and self._door.enter(request, welcome, link=link):
             return welcome
-        said = "This link has been used, or is too old: 'remembrancer browse' makes another." if link else ""
+        said = "This link has been used, or is too old: 'remembrancer ui' makes another." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=said), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:

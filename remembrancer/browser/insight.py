@@ -54,7 +54,7 @@ async def health(view: View) -> Response:
         problems += [f"The {each.name or each.role} is {each.state}. {each.error or ''}" for each in away]
         if (gateway := status.gateway) is not None and (gateway.queue_depth or gateway.queue_rejected):
             waiting = f"{count(gateway.queue_depth, 'write')} in the queue, {gateway.queue_rejected} refused"
-            problems.append(f"The store is {gateway.store}: {waiting} (remembrancer queue).")
+            problems.append(f"The store is {gateway.store}: {waiting} (remembrancer admin queue).")
     if error := store.embedding.error:
         problems.append(f"Nothing new is found by meaning: {error}")
     if letters := store.embedding.dead_letters:

@@ -241,6 +241,8 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     valid_until: float | None = None
     pinned: bool = False
     """True also of an open end that is not done."""
+    is_replaced: bool = False
+    """True if a later memory more probably than not says what holds in its place."""
     vector: bytes = b""
     undone: str = ""
     """The work of a run on it (as the history calls it), if undoing that was the last change to it."""

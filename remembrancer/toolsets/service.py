@@ -8,6 +8,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.store_client import StoreHealth
@@ -91,6 +92,8 @@ class MemoryService(Protocol):
     short_ids: dict[tuple[str, str, str], str]
     """Short forms of ids that were shown, by the project, the session and the whole id: what is short for one session
     may stand for another one's memory."""
+    past_actions: dict[str, PastActions]
+    """The words of the commands and edits of this runtime's sessions, by the project's id."""
 
     async def ask(self, question: GatewayRequest, kind: type[T], received_at: float) -> Asked[T]:
         """The store's answer, of that type. A store that restarts is waited for as long as the call may take; after

@@ -16,7 +16,7 @@ import pytest
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.gateway.write_queue import SCHEMA, QueueFile, WriteQueue, queued_row
-from remembrancer.commands import queue as queue_command
+from remembrancer.command_line import main
 from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, StorageFull
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
 from tests.patience import until
@@ -317,15 +317,15 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
             await queue.append(operation(number, f"content {number}"))
         refused = [Rejected(operation(number).operation_id, "not_found", "gone") for number in (0, 1)]
         await queue.settle([], refused)
-        assert queue_command.main(["list", "--json"]) == 0
+        assert main(["admin", "queue", "list", "--json"]) == 0
         listed = json.loads(capsys.readouterr().out)
         assert [each["about"] for each in listed["queued"]] == ["StoreMemory content 2"]
         assert [each["message"] for each in listed["set_aside"]] == ["gone", "gone"]
-        assert queue_command.main(["export", operation(1).operation_id]) == 0
+        assert main(["admin", "queue", "export", operation(1).operation_id]) == 0
         assert json.loads(capsys.readouterr().out)["operation"]["change"]["content"] == "content 1"
-    assert queue_command.main(["retry", operation(0).operation_id]) == 0
-    assert queue_command.main(["drop", "nothing"]) == 2
-    assert queue_command.main(["drop", "--all"]) == 0
+    assert main(["admin", "queue", "retry", operation(0).operation_id]) == 0
+    assert main(["admin", "queue", "drop", "nothing"]) == 2
+    assert main(["admin", "queue", "drop", "--all"]) == 0
     async with opened(path) as queue:
         assert (queue.depth, queue.rejected) == (2, 0)
 

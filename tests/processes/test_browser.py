@@ -308,13 +308,13 @@ def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published
 def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(
     home: Path, tmp_path: Path
 ) -> None:
-    link = done("browse", "--print", "--project", str(home), home=home).decode().strip()
+    link = done("ui", "--print", "--project", str(home), home=home).decode().strip()
     httpx.head(link, timeout=PATIENCE_S)
     assert get(link).status_code == 200, "who asks for the head alone has not come in"
     browser, arguments = tmp_path / "browser", tmp_path / "arguments"
     browser.write_text(f"#!/bin/sh\nprintf '%s' \"$@\" > {arguments}\n")
     browser.chmod(0o700)
-    done("browse", "--project", str(home), home=home, BROWSER=f"{browser} %s")
+    done("ui", "--project", str(home), home=home, BROWSER=f"{browser} %s")
     page = Path(arguments.read_text().removeprefix("file://"))
     assert stat.S_IMODE(page.stat().st_mode) == 0o600
     (link,) = set(re.findall(r'http://[^"]+/enter\?link=[\w-]+', page.read_text()))

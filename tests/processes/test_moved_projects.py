@@ -52,7 +52,7 @@ def repository(directory: Path) -> Path:
 
 
 async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[bytes]:
-    return await anyio.to_thread.run_sync(lambda: command("projects", "move", *map(str, arguments), home=home))
+    return await anyio.to_thread.run_sync(lambda: command("admin", "projects", "move", *map(str, arguments), home=home))
 
 
 async def found(client: RawClient, query: str) -> set[str]:
@@ -129,7 +129,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
             stored = await client.store("The lantern hangs at the gate")
             (offer,) = offers(stored) or await offers_of(client)
-            assert f"remembrancer projects move '{old}' '{new}' (" in offer
+            assert f"remembrancer admin projects move '{old}' '{new}' (" in offer
             assert not offers(await client.call("get_memory_status")), "once is enough"
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, "--dry-run", "--json", home=home)
@@ -153,7 +153,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         async with rig.session(directory=str(tree), bridge="22" * 16, session="session:three") as client:
             assert everything < await found(client, "lantern")
             assert not offers(await client.call("get_memory_status"))
-        listed = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
+        listed = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
         (project,) = json.loads(listed.stdout)["projects"]
         assert (project["id"], project["path"]) == (project_of(new).id, str(new / ".git"))
         assert project["sessions"] >= 2

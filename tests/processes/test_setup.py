@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
+from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
 from remembrancer.commands import setup as setup_command
 from remembrancer.commands.clients import clients, is_temporary
@@ -97,7 +98,7 @@ def test_a_program_is_told_what_was_done_and_how_the_check_went(
 ) -> None:
     probed = setup_command.Probed(ok=True, tools_ms=31.5, ready_ms=1100.0, tools=10)
     monkeypatch.setattr(setup_command, "probe", lambda *_: probed)
-    assert setup_command.main(["cursor", "--command", COMMAND, "--json"]) == exit_codes.OK
+    assert main(["setup", "cursor", "--command", COMMAND, "--json"]) == exit_codes.OK
     said = json.loads(capsys.readouterr().out)
     assert said["command"] == [COMMAND, "mcp"]
     (client,) = said["clients"]
@@ -215,7 +216,7 @@ def test_a_command_that_will_not_last_is_printed_with_a_warning(
 ) -> None:
     passing = "/tmp/clone/.venv/bin/remembrancer"
     monkeypatch.setattr(setup_command, "own_command", lambda *_: (passing, "mcp"))
-    assert setup_command.main(["cursor", "--print"]) == exit_codes.OK
+    assert main(["setup", "cursor", "--print"]) == exit_codes.OK
     printed, complained = capsys.readouterr()
     assert json.loads(printed)["mcpServers"]["remembrancer"]["command"] == passing
     assert f"{passing}: that will not last" in complained
@@ -259,7 +260,7 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
         (["cursor", "--env", "=x"], "KEY=VALUE"),
         (["cursor", "--name", "a b"], "letters"),
         (["all-found"], "no client was found"),
-        (["emacs"], "invalid choice"),
+        (["emacs"], "Invalid value"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, arguments: list[str], word: str) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import time
+from contextlib import redirect_stdout
 
 import pytest
-from rich.console import Console
 
 from remembrancer.actors.launcher.process_control import Answers
-from remembrancer.commands.status import CallTrace, choose, join, print_call, print_calls
+from remembrancer.commands.status import CallTrace, choose, join, lines_of_call, table_of_calls
+from remembrancer.commands.terminal import print_lines
 from remembrancer.protocol.control import CommandRefused, Pong, ProcessTraces, QueueChanged, TracesGathered, TracesTold
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
@@ -156,11 +157,8 @@ def test_a_call_is_chosen_by_its_id_its_age_or_its_length() -> None:
 
 def printed(calls: list[CallTrace], *, one: bool) -> str:
     out = io.StringIO()
-    console = Console(file=out, width=120)
-    if one:
-        print_call(calls[0], console)
-    else:
-        print_calls(calls, console)
+    with redirect_stdout(out):
+        print_lines(lines_of_call(calls[0]) if one else [table_of_calls(calls)])
     return out.getvalue()
 
 

@@ -61,7 +61,7 @@ class Recognition:
         if not answer.former:
             return None
         commands = [
-            f"remembrancer projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
+            f"remembrancer admin projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
             f"({each.memories} memories)"
             for each in answer.former
         ]

@@ -24,6 +24,7 @@ from remembrancer.actors.gateway.erasing import Erasing, Erasings
 from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers, PreparedAnswers
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.memory.contexts import section_of
 from remembrancer.memory.plan import texts_of
@@ -108,6 +109,7 @@ class StoreAccess:
         self._store = store
         self.store_health = store.health
         self.short_ids: dict[tuple[str, str, str], str] = {}
+        self.past_actions: dict[str, PastActions] = {}
         self._told_of_data: set[str] = set()
         self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._queue = queue
@@ -150,7 +152,7 @@ class StoreAccess:
         key = (operation.project.id, operation.session_id)
         notices = self._refused.setdefault(key, [])
         if len(notices) < MAX_REFUSED:
-            notices.append(Notice("queued_rejected", f"{text} (`remembrancer queue` lists what is set aside)"))
+            notices.append(Notice("queued_rejected", f"{text} (`remembrancer admin queue` lists what is set aside)"))
         while len(self._refused) > MAX_REFUSED_SESSIONS:
             self._refused.popitem(last=False)
 

@@ -100,7 +100,7 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
         notices.append(Notice("queue_damaged", queue.damage))
     if queue.rejected:
         text = f"{queue.rejected} queued writes could not be applied and are kept aside"
-        notices.append(Notice("queued_rejected", f"{text}: see `remembrancer queue`"))
+        notices.append(Notice("queued_rejected", f"{text}: see `remembrancer admin queue`"))
     if not is_fresh or notices:
         answer["degraded"] = not is_fresh
     return with_caveats(answer, notices)
