@@ -87,7 +87,7 @@ and operations that were removed."""
 
 
 class Done(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How many of a sort there were, and the ids of the first of them, where they are memories."""
+    """The number of a sort, and the ids of the first of them, where they are memories."""
 
     count: int
     ids: tuple[str, ...] = ()
