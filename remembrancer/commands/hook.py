@@ -469,7 +469,7 @@ def _started() -> float:
 
 
 def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> Callable[[], None] | None:
-    """Record the event; returns what gives the assistant its memories, where that is due."""
+    """Record the event; returns what then gives the assistant the memories that are due."""
     said = _parsed(_read_input(began + INPUT_WAIT_S))
     given = in_our_words(said)
     name = argv[0] if argv[0] in EVENTS_BY_NAME else given.get("hook_event_name")
@@ -488,19 +488,18 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> C
     except (NoEvent, OSError) as error:
         _complain(f"{event} is not recorded: {error}")
         kept = None
-    if event != SESSION_START and (event != PROMPT or kept is None):
-        return None
-    text = str(kept["text"]) if kept is not None and event == PROMPT else ""
-    is_due = event == PROMPT or begins_anew(client, given)
 
     def give() -> None:
-        told = _told(event, text, is_due, session, directory, places, environ, began)
-        if told is not None:
-            _write(1, json.dumps(_as_output(client, str(name), told)) + "\n")
-    if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
-        about = _before_action(given["tool_input"], client, session, directory, places, environ, began)
-        if about is not None:
-            _write(1, json.dumps({"hookSpecificOutput": {"hookEventName": str(name), **about}}) + "\n")
+        if event == SESSION_START or (event == PROMPT and kept is not None):
+            text = str(kept["text"]) if kept is not None and event == PROMPT else ""
+            is_due = event == PROMPT or begins_anew(client, given)
+            told = _told(event, text, is_due, session, directory, places, environ, began)
+            if told is not None:
+                _write(1, json.dumps(_as_output(client, str(name), told)) + "\n")
+        if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
+            about = _before_action(given["tool_input"], client, session, directory, places, environ, began)
+            if about is not None:
+                _write(1, json.dumps({"hookSpecificOutput": {"hookEventName": str(name), **about}}) + "\n")
 
     return give
 
