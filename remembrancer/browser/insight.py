@@ -26,6 +26,7 @@ from remembrancer.protocol.control import AskStatus, AskTraces, RuntimeStatus, T
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, FilesDescription, FilesListed, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph, StoreDescription
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.wire import to_command
@@ -55,17 +56,11 @@ async def health(view: View) -> Response:
     (status, latency, why), store = await asyncio.gather(_running(view), asked_of_store)
     problems = [why] if why else []
     if status is not None:
-        problems += status.warnings
-        away = [each for each in status.processes if each.state != "ready"]
-        problems += [f"The {each.name or each.role} is {each.state}. {each.error or ''}" for each in away]
-        if (gateway := status.gateway) is not None and (gateway.queue_depth or gateway.queue_rejected):
-            waiting = f"{count(gateway.queue_depth, 'write')} in the queue, {gateway.queue_rejected} refused"
-            problems.append(f"The store is {gateway.store}: {waiting} (remembrancer admin queue).")
-    if error := store.embedding.error:
-        problems.append(f"Nothing new is found by meaning: {error}")
+        problems += [*status.warnings, *map(str, find_problems(status))]
+    elif error := store.embedding.error:
+        problems.append(f"no vectors are made: {error}")
     if letters := store.embedding.dead_letters:
         problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
-    problems = list(dict.fromkeys(problems))
     latencies = json.dumps(latency)
     return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import (
     EmbeddingState,
@@ -101,6 +102,8 @@ class MemoryService(Protocol):
     store_health: StoreHealth
     short_ids: dict[tuple[str, str], str]
     """Short forms of ids that were shown, by the project's id and the whole one."""
+    past_actions: dict[str, PastActions]
+    """The words of the commands and edits of this runtime's sessions, by the project's id."""
 
     async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
         """The store's answer, or its last one to this question with all changes that are known since, or none."""

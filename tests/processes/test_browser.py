@@ -333,11 +333,11 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     visit.call("recall_memories", query="zebra quagga okapi")
     text = Page(visit.get(f"/memory/{memory}")).text
     assert "for when do we deploy , at place 1 recall memories" in text
-    printed = done("shown", memory, "--json", home=visit.door.home)
+    printed = done("show", "--shown", memory, "--json", home=visit.door.home)
     (shown,) = json.loads(printed)["shown"]
     assert (shown["place"], shown["question"]) == (1, "when do we deploy")
-    told = f"{shown['session_id']}, recall_memories: when do we deploy\n  1  {memory.removeprefix('memory:')}\n"
-    assert done("shown", memory, home=visit.door.home).decode().endswith(told)
+    told = f"{shown['session_id']}, recall_memories: when do we deploy\n  1  We deploy on Tuesdays  {memory[-8:]}\n"
+    assert done("show", "--shown", memory, home=visit.door.home).decode().endswith(told)
     assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
     usage = Page(visit.get("/usage")).text
     assert re.search(r"recalls in 90 days 2, 50 % answered with nothing tokens given out [1-9]\d+ ", usage), usage
@@ -345,7 +345,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     limited = Tokens(visit.door.home).create("limited", (str(visit.directory),), time.time())
     assert "when do we deploy" not in Page(come(token=limited).get(f"/memory/{memory}")).text
     visit.do(f"/memory/{memory}/erase", sure="yes")
-    assert json.loads(done("shown", memory, "--json", home=visit.door.home))["shown"] == []
+    assert json.loads(done("show", "--shown", memory, "--json", home=visit.door.home))["shown"] == []
 
 
 def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: Come) -> None:

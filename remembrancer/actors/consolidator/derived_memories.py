@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
@@ -101,7 +102,8 @@ def name_of(project: ProjectRef) -> str:
 
 
 def _is_usable(memory: Material, now: float) -> bool:
-    return memory.kind not in LEFT_ALONE and bool(memory.vector) and still_holds(memory, now)
+    holds = still_holds(memory, now) and not memory.is_replaced
+    return memory.kind not in LEFT_ALONE and bool(memory.vector) and holds
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
@@ -120,7 +122,8 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
 
 
 def _sum_up(sources: Sequence[Material], now: float) -> Derived:
-    """A summary that says what each source states, a line for each: its own words, or those of one that says the same.
+    """A summary that says what each source states, a line for each: its day (in UTC, for all hosts of a lane the same)
+    and its own words, or those of one that says the same.
 
     So nothing is lost behind it, and it can be seen from the words alone whether it stands for a source.
     """
@@ -135,7 +138,10 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
             said.append(place)
         else:
             links.append(AddLink(sources[place].id, same[0].id, "supports", min(1.0, same[1])))
-    content = "\n".join(sources[place].content for place in sorted(said))
+    content = "\n".join(
+        f"{datetime.fromtimestamp(sources[place].happened_at, UTC):%Y-%m-%d}: {sources[place].content}"
+        for place in sorted(said)
+    )
     made = _derive("summary", "fact", sources, content)
     reason = f"{made.memory.id} sums it up with {len(sources) - 1} others"
     marks = tuple(

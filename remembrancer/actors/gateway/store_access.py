@@ -28,6 +28,7 @@ from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
 from remembrancer.actors.gateway.recent_writes import RecentWrites
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.memory.limits import first_that_fit
 from remembrancer.memory.plan import texts_of
@@ -137,6 +138,7 @@ class StoreAccess:
         self._store = store
         self.store_health = store.health
         self.short_ids: dict[tuple[str, str], str] = {}
+        self.past_actions: dict[str, PastActions] = {}
         self._told_of_data: set[str] = set()
         self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._queue = queue

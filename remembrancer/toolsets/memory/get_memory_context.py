@@ -10,12 +10,14 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.code.actions import Action
 from remembrancer.memory.contexts import section_of
 from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ContextGathered, GatherContext, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.memory.action_block import action_block
 from remembrancer.toolsets.memory.context_block import Away, build_block
 from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
@@ -37,6 +39,8 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     detail: bool | UnsetType = UNSET
     day: Annotated[str, Meta(description="Its log instead")] | UnsetType = UNSET
     unseen: bool | UnsetType = UNSET
+    action: Action | UnsetType = UNSET
+    given: list[str] | UnsetType = UNSET
 
 
 @tool(
@@ -44,11 +48,13 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     read_only=True,
     marks_data=False,
     always_loaded=True,
-    unlisted=("files_in_context", "sections", "detail", "unseen"),
+    unlisted=("files_in_context", "sections", "detail", "unseen", "action", "given"),
 )
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service
+    if arguments.action is not UNSET:
+        return await action_block(call, arguments.action, given(arguments.given, ()))
     if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, DEFAULT_TOKENS))
     request = to_gather(arguments, caller.project, caller.session_id)
