@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import anyio
 
@@ -14,7 +14,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, connected_store, directory_here, paths_here
 from remembrancer.config.project import project_of
-from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.home import DescribeProjects, FindMemories, MemoriesFound, ProjectsDescribed
 from remembrancer.protocol.ids import new_ulid
@@ -24,12 +24,8 @@ from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 ANSWER_S: Final = 900.0
 """The time that one place may take: a hundred thousand memories at low priority take minutes."""
-EXAMINED: Final = "examined"
-COUNTS: Final = (
-    *(EXAMINED, "archived", "deleted", "duplicates"),
-    *("orphans", "proposed", "promoted", "notes", "pruned"),
-)
-NAMED: Final = ("archived", "deleted", "duplicate", "proposed", "promoted", "note")
+SORTS: Final[tuple[Upkept, ...]] = get_args(Upkept)
+NOT_MEMORIES: Final = ("orphans", "pruned")
 USER: Final = "the user"
 
 Place = ProjectRef | None
@@ -158,15 +154,18 @@ def _as_they_were(number: int) -> str:
 
 def _facts(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:
     """A visit for a program: every key is there, also what did not happen."""
-    fields = {name: getattr(report, name) for name in report.__struct_fields__ if name not in ("place", "dry_run")}
-    return {"project": place, "shared": is_shared} | fields
+    ids = {f"{sort.removesuffix('s')}_ids": report.of(sort).ids for sort in SORTS if sort not in NOT_MEMORIES}
+    counts = {sort: report.of(sort).count for sort in SORTS}
+    about = {"project": place, "shared": is_shared, "examined": report.examined, "run_ids": report.run_ids}
+    return about | counts | ids
 
 
 def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
     """A line for each place; of the counts, those that are not 0. `is_whole`: nothing was refused."""
     lines: list[str] = []
     for place, is_shared, report in visits:
-        counts = [f"{getattr(report, name):,} {name}" for name in COUNTS if getattr(report, name) or name == EXAMINED]
+        counts = [f"{report.examined:,} examined"]
+        counts += [f"{report.of(sort).count:,} {sort}" for sort in SORTS if sort in report.done]
         what = ", what is shared" if is_shared else ""
         lines.append(f"{_name(place)}{what}: {', '.join(counts)}")
         lines += [f"  {line}" for line in _named(place, report)]
@@ -174,14 +173,14 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
         lines += [f"  to undo: remembrancer undo {run_id} {where}" for run_id in report.run_ids]
     if dry_run:
         lines.append("Nothing was changed: this is what would be done.")
-    elif is_whole and not any(getattr(report, name) for _, _, report in visits for name in COUNTS if name != EXAMINED):
+    elif is_whole and not any(report.done for _, _, report in visits):
         lines.append("There was nothing to do.")
     return lines
 
 
 def _named(place: Place, report: Maintained) -> Iterator[str]:
     """Which memories it is about, each with what becomes of it and its first words."""
-    named = [(what, each) for what in NAMED for each in getattr(report, f"{what}_ids")]
+    named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
     found = ask_home(paths_here(), request, MemoriesFound).words if named else {}
     for what, memory_id in named:

@@ -15,7 +15,7 @@ import pytest
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
-from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.consolidation import Done, Maintain, Maintained
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -130,7 +130,7 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
     whole = json.loads(done("show", listed[-1]["id"], "--project", str(project), "--json", home=home))
     ids = (whole["id"], "memory:2")
     done("down", home=home)
-    report = Maintained("project", 12, archived=2, duplicates=1, run_ids=("run:1",), archived_ids=ids)
+    report = Maintained("project", 12, {"archived": Done(2, ids), "duplicates": Done(1)}, ("run:1",))
     async with played_store(home, report) as asked:
         shown = await maintained(home, "--project", str(project))
         said = json.loads((await maintained(home, "--all", "--dry-run", "--json")).stdout)
