@@ -36,7 +36,7 @@ ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"edited": "Saved.", "tagged": "Tags changed.", "promoted": "Moved.", "forgotten": "Forgotten."},
     **{"restored": "Restored.", "undone": "Undone.", "invalidated": "Marked as no longer true."},
-    **{"done": "Done.", "reopened": "Open again."},
+    **{"remembered": "Remembered.", "done": "Done.", "reopened": "Open again."},
     **{
         "replaced": "Replaced.",
         "both hold": "Both hold.",

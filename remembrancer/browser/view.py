@@ -35,6 +35,8 @@ MOST_SHOWN: Final = 2000
 """Rows of the record of showings that a page reads."""
 MOST: Final = 1000
 """Changes of a day, or since a session began, that are read; sessions whose clients are known."""
+PASSING: Final = frozenset({"done", "undo", "failed", "session"})
+"""Fields of an address that are not kept when a form leads back to it."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 
 T = TypeVar("T")
@@ -177,6 +179,12 @@ class View:
         """The address of this page within the project."""
         return self.request.url.path.removeprefix(f"{PREFIX}/p/{self.project.id}")
 
+    @property
+    def here(self) -> str:
+        """The same with its query, but for the words about the last change."""
+        query = {name: value for name, value in self.request.query_params.items() if name not in PASSING}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
     def asked(self, name: str, default: str = "") -> str:
         """A field of the address."""
         return self.request.query_params.get(name, default).strip()
@@ -200,7 +208,7 @@ class View:
     async def call(self, tool: str, **arguments: Any) -> Answer:
         """Change something, as a session does by that tool."""
         chosen = self.shared.tools[tool]
-        caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time())
+        caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time(), self.tree)
         call = Call(tool, caller, new_ulid(), time.time(), arguments, self.shared.service)
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
@@ -210,7 +218,7 @@ class View:
         common = {"view": self, "at": self.at, "csrf": self.shared.csrf(self.request), "notices": shown}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)
 
-    def go(self, path: str, **query: Any) -> Response:
+    def go(self, path: str, /, **query: Any) -> Response:
         """The answer to a form: a page that can be loaded again."""
         return RedirectResponse(self.at(path, **query), 303)
 

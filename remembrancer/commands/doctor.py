@@ -37,7 +37,7 @@ from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, ask_status, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
-from remembrancer.commands.status import NEARLY_FULL_BYTES, describe_remote, find_problems
+from remembrancer.commands.status import describe_remote
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.reading import load_configuration
@@ -65,6 +65,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FilesExamined, FileState
 from remembrancer.protocol.paths import RuntimePaths, look_at, look_at_database
+from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.work import ModelChoice
 
@@ -115,8 +116,6 @@ OURS: Final = (
 )
 """The things in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
-SEVERE_STATES: Final = frozenset({"failed", "degraded", "unresponsive"})
-"""Of a process. The others pass by themselves."""
 ACTORS: Final = "remembrancer.actors."
 LEAVING_S: Final = 2.5
 """The time that a process whose launcher has just died may take to leave by itself."""
@@ -562,11 +561,8 @@ def check_processes(at: Examination) -> Finding:
     problems = find_problems(at.runtime)
     if not problems:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
-    store = at.runtime.store
-    is_severe = any(process.state in SEVERE_STATES for process in at.runtime.processes)
-    is_severe = is_severe or (store is not None and store.embedding.error is not None)
     first, *others = problems
-    return Finding("problem" if is_severe else "warning", first.what, first.advice, tuple(map(str, others)))
+    return Finding(worst([each.severity for each in problems]), first.what, first.advice, tuple(map(str, others)))
 
 
 def check_orphans(at: Examination) -> Finding:

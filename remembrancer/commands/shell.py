@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import wraps
@@ -466,6 +466,8 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 
 def _whole(where: Where, answer: Answer) -> list[Line]:
     """A memory as a person reads it: the text, what it is and since when, the texts of those it is linked with."""
+    from remembrancer.config.project import project_of
+
     own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
@@ -487,7 +489,8 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     links += [(f"{each['relation']} (by)", each["source"]) for each in answer.get("incoming_links", ())]
     links += [("says nearly the same", each) for each in answer.get("near_duplicates", ()) if isinstance(each, str)]
     links += [("copy", each["id"]) for each in answer.get("copies", ())]
-    words = words_of(where, [other for _, other in links])
+    projects = [project_of(Path(place.directory)).id for place in where.places()] if links else []
+    words = words_of(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {_bare(other)}" for relation, other in links]
     lines += [f"- {why}" for why in answer.get("why", ())]
     return [*lines, _bare(answer["id"])]
@@ -500,15 +503,13 @@ DETAILS: Final = (
 """Fields of a memory that are shown where they say something."""
 
 
-def words_of(where: Where, ids: Sequence[str]) -> dict[str, str]:
-    """The first words of memories, by their whole ids, of those that are in this place or the user's."""
+def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
+    """The first words of memories, by their whole ids, of those that are in these projects or the user's."""
     from remembrancer.commands.runtime_client import ask_home, paths_here
-    from remembrancer.config.project import project_of
     from remembrancer.protocol.home import FindMemories, MemoriesFound
 
     if not ids:
         return {}
-    projects = [project_of(Path(place.directory)).id for place in where.places()]
     words: dict[str, str] = {}
     for project in (None, *projects):
         words |= ask_home(paths_here(), FindMemories(project, tuple(dict.fromkeys(ids))), MemoriesFound).words
@@ -540,7 +541,7 @@ def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
     found = [
         row for each in ids or ("",) for row in log.read(memory_id=each, session_id=where.session or "", limit=number)
     ]
-    words = words_of(where, [each.memory_id for each in found if each.memory_id])
+    words = words_of({each.project for each in found}, [each.memory_id for each in found if each.memory_id])
     lines = []
     for (at, session, tool, question), rows in groupby(
         found, key=lambda each: (each.at, each.session_id, each.tool, each.question)

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -32,7 +31,6 @@ from remembrancer.commands.runtime_client import (
 from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
     AskTraces,
-    GatewayHealth,
     ProcessState,
     ProcessTraces,
     RemoteEmbedders,
@@ -42,6 +40,7 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.home import DescribeReleases, ReleasesDescribed
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.tracing import TraceReport
@@ -51,16 +50,6 @@ if TYPE_CHECKING:
 
     from remembrancer.commands.report import Line
 
-ADVICE: Final = {
-    "starting": "it starts; ask again in a moment",
-    "degraded": "mend what it says; it tries again by itself",
-    "unresponsive": "it hangs and is being replaced",
-    "restarting": "it is being started again",
-    "stopping": "it is being stopped",
-    "stopped": "start the runtime again",
-    "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
-}
-"""By the state of a process."""
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
 GATEWAY_FIELDS: Final = ("sessions", "http", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
@@ -75,9 +64,6 @@ INDEXER_FIELDS: Final = (
     "native_files",
 )
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
-MIB: Final = 1024 * 1024
-NEARLY_FULL_BYTES: Final = 32 * MIB
-"""Below this the next writes fail: SQLite's log and the index want some of it each."""
 FIRST_PROCESS: Final = "gateway"
 """The process where a call's trace begins; the others know parts of it."""
 RECENT: Final = "recent"
@@ -101,7 +87,8 @@ def status(trace: str | None) -> Report:
     except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
         if is_up(paths):
             advice = f"look at {paths.logs / 'launcher.log'}"
-            problem = Problem(f"the launcher does not answer: {error.message.removesuffix(f': {advice}')}", advice)
+            what = f"the launcher does not answer: {error.message.removesuffix(f': {advice}')}"
+            problem = Problem("peer_unavailable", "problem", what, advice)
             facts = {} if trace is not None else report(paths.home, None, (problem,))
             return Report(facts, (), exit_codes.DEGRADED, (f"remembrancer status: {problem}",))
     releases = ask_home(paths, DescribeReleases(), ReleasesDescribed).releases
@@ -128,93 +115,6 @@ def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
         return ask_running_home(paths, DescribeReleases(), ReleasesDescribed).releases
     except AWAY:  # it went down or hangs, which the next status says
         return {}
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something that is not as it should be, and what a person does about it."""
-
-    what: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.what} ({self.advice})"
-
-
-def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
-    """Everything that makes the runtime degraded, the most important first; empty when all is well."""
-    found: list[Problem] = []
-
-    def note(what: str, advice: str) -> None:
-        found.append(Problem(what, advice))
-
-    home = Path(status.home)
-    free_bytes = shutil.disk_usage(home).free if home.exists() else 0
-    if free_bytes < NEARLY_FULL_BYTES:
-        what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or will"
-        note(what, "make room; what is remembered is whole, and nothing has to be restored")
-    not_ready = [process for process in status.processes if process.state != "ready"]
-    for process in not_ready:
-        reason = f": {process.error}" if process.error else ""
-        note(f"{process.name or process.role} is {process.state}{reason}", ADVICE[process.state])
-    gateway, store = status.gateway, status.store
-    for reason in store.unusable if store is not None else ():
-        note(
-            reason,
-            "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files",
-        )
-    if gateway is None and not any(process.role == "gateway" for process in not_ready):
-        note("the gateway has not reported", "ask again")
-    if gateway is not None:
-        _note_problems_of_gateway(gateway, note)
-    if store is None and not any(process.role == "store" for process in not_ready):
-        note("the store has not reported", "ask again")
-    if store is not None:
-        embedding = store.embedding
-        if embedding.error and not status.is_resting:
-            note(f"no vectors are made: {embedding.error}", "mend that; until then search is by keyword only")
-        elif not embedding.workers and any(process.role == "embedder" for process in status.processes):
-            note("no embedder works for the store", "ask again in a moment; until then search is by keyword only")
-        answering = next((model.choice.model for model in embedding.models if model.answers), None)
-        for model in embedding.models:
-            if model.error is not None and answering not in (None, model.choice.model):
-                what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
-                note(what, f"mend that; until then questions are answered by {answering}")
-        if store.remote is not None:
-            _note_problems_of_remote(store.remote, note)
-    return tuple(found)
-
-
-def _note_problems_of_remote(remote: RemoteEmbedders, note: Callable[[str, str], None]) -> None:
-    if remote.error is not None:
-        note(f"no embedder on another host can come: {remote.error}", "mend embedder_listen; it is tried again")
-    for worker in remote.workers:
-        if worker.state == "refused":
-            what = f"the embedder {worker.name} on another host is refused: {worker.error}"
-            note(what, "mend that there, and start it anew; others do its work meanwhile")
-
-
-def _note_problems_of_gateway(gateway: GatewayHealth, note: Callable[[str, str], None]) -> None:
-    if gateway.store != "connected":
-        what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
-        advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
-        note(what + "writes are queued, reads come from the cache", advice)
-    for lane, why in gateway.queue_stuck.items():
-        whose = "the user's memory" if lane == "user" else f"the project {lane}"
-        note(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
-    if gateway.http_error is not None:
-        note(gateway.http_error, "mend that, and start the runtime anew; sessions are served meanwhile")
-    for lane, why in gateway.full.items():
-        whose = "the user" if lane == "user" else f"the project {lane}"
-        note(f"nothing more is stored of {whose}: {why}", "make room, or raise database_limit_bytes")
-    if gateway.queue_problem is not None:
-        note(gateway.queue_problem, "mend that; until then a write that the store does not take at once is refused")
-    if gateway.queue_damage is not None:
-        note(gateway.queue_damage, "delete the file set aside when it is not needed")
-    if gateway.queue_rejected:
-        what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
-        note(what, "`remembrancer admin queue` lists, retries, exports and drops them")
-    if gateway.queue_depth:
-        note(f"{gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
 
 
 def report(
@@ -251,6 +151,7 @@ def report(
         "gateway": _fields(gateway, *GATEWAY_FIELDS),
         "consolidator": _fields(status.consolidator if status else None, *CONSOLIDATOR_FIELDS),
         "indexer": _fields(status.indexer if status else None, *INDEXER_FIELDS),
+        "problems": msgspec.to_builtins(problems),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
 

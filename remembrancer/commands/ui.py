@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import html
-import sys
 import time
 import webbrowser
 from pathlib import Path
+
+import click
 
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.config.tokens import Tokens
@@ -28,7 +29,8 @@ def ui(project: str | None, prints: bool) -> Report:
         url = session.call("open_browser")["url"]
     home = paths_here().home
     link = f"{url}/enter?link={Tokens(home).link(place.directory, time.time())}"
-    is_open = not prints and sys.stdout.isatty() and webbrowser.open(_page_to(link, home).as_uri())
+    prints |= click.get_current_context().params["as_json"]
+    is_open = not prints and webbrowser.open(_page_to(link, home).as_uri())
     return Report({"link": link}, f"The memory browser is at {url}/" if is_open else link)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from remembrancer.commands.hook import given_key, note
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
@@ -316,6 +317,14 @@ def test_a_home_that_cannot_be_used_never_fails_the_session(tmp_path: Path, proj
     finished = run(given, "Stop", REMEMBRANCER_HOME=str(tmp_path / "file" / "home"))
     assert finished.stdout == b""
     assert b"not recorded" in finished.stderr
+
+
+def test_a_prompt_that_is_recorded_is_not_said_to_be_lost_where_nothing_can_be_given(home: Path, project: Path) -> None:
+    note(str(RuntimePaths(home).hooks), given_key("s", str(project)), b"\xff")  # as a damaged disk leaves it
+    finished = hook("UserPromptSubmit", project, prompt="when do we deploy")
+    assert b"nothing of the memory is given" in finished.stderr
+    assert b"not recorded" not in finished.stderr
+    assert len(waiting(home)) == 1
 
 
 def test_a_memory_that_ends_with_its_runtime_leaves_nothing_behind(home: Path, project: Path) -> None:

@@ -23,7 +23,6 @@ from remembrancer.actors.store.home_reader import SHARED, examine_file
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, worst
-from remembrancer.commands.status import find_problems
 from remembrancer.config.settings import Settings
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
@@ -38,6 +37,7 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, write_whole
+from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation

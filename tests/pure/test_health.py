@@ -11,9 +11,10 @@ from typing import get_args
 import msgspec
 import pytest
 
-from remembrancer.commands.status import ADVICE, duration, find_problems, lines_of, report
+from remembrancer.commands.status import duration, lines_of, report
 from remembrancer.commands.terminal import print_lines
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
+from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
 EMBEDDING = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1, vectors_ready=True)

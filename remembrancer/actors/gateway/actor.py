@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from remembrancer.actors.gateway.attendance import SessionRegistry
 from remembrancer.actors.gateway.conversations import Listener
 from remembrancer.actors.gateway.hook_events import HookIntake
+from remembrancer.actors.gateway.markdown_index import MarkdownIndex
 from remembrancer.actors.gateway.prompts import Prompts
 from remembrancer.actors.gateway.recognition import Recognition
 from remembrancer.actors.gateway.resources import RecallCounts, Resources
@@ -79,8 +80,11 @@ class GatewayActor(Actor):
                 access.on_recall += [counts.heard_recall, subscriptions.heard_recall]
                 handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
 
+                index = MarkdownIndex(access)
+
                 async def prepare_context(caller: Caller) -> None:
                     await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
+                    await index.attend(caller)
 
                 self._registry = SessionRegistry(access, self._store, prepare_context)
                 server = build_server(handlers)
@@ -102,6 +106,7 @@ class GatewayActor(Actor):
                 tasks.start_soon(access.run)
                 tasks.start_soon(access.shown_log.run)
                 tasks.start_soon(subscriptions.run)
+                tasks.start_soon(index.run)
                 tasks.start_soon(HookIntake(paths.hooks, access, self._tell_presence).run)
                 await self._listener.open()
                 if settings.http_port:

@@ -8,6 +8,8 @@ import msgspec
 
 from remembrancer import __version__
 from remembrancer.memory.sentences import cut_at_word
+from remembrancer.protocol.control import GatewayHealth
+from remembrancer.protocol.problems import of_queue
 from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
@@ -91,15 +93,9 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     if not is_fresh:
         last = "the figures are the last known" if found else "there are no figures yet"
         notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
-    for lane in (caller.project.id, "user"):
-        if lane in queue.stuck:
-            whose = "the user's memory" if lane == "user" else "this project"
-            notices.append(Notice("queued", f"queued writes for {whose} have to wait: {queue.stuck[lane]}"))
-    if queue.damage is not None:
-        notices.append(Notice("queue_damaged", queue.damage))
-    if queue.rejected:
-        text = f"{queue.rejected} queued writes could not be applied and are kept aside"
-        notices.append(Notice("queued_rejected", f"{text}: see `remembrancer admin queue`"))
+    stuck = {lane: why for lane, why in queue.stuck.items() if lane in (caller.project.id, "user")}
+    state = GatewayHealth(0, 0, queue.rejected, "connected", queue_stuck=stuck, queue_damage=queue.damage)
+    notices += [Notice(problem.code, str(problem)) for problem in of_queue(state)]
     if not is_fresh or notices:
         answer["degraded"] = not is_fresh
     return with_caveats(answer, notices)
