@@ -144,6 +144,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     client ask its user instead."""
     action_wait_s: Seconds = 0.15
     """A hook waits so long for it, from its own start on, and then says nothing."""
+    markdown_index: Annotated[str, Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\./)[^\0]+\.md$")] | None = None
+    """The Markdown file of each session's working tree, as `MEMORY.md`, that has a block of its project's memories."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """The port of MCP over HTTP; 0: none."""
     http_host: Text = "127.0.0.1"
