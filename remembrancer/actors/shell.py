@@ -293,9 +293,9 @@ async def _run_until_cancelled(
 
 async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: ChangeQueue) -> None:
     try:
-        await _say(control, QueueChanged(await actor.change_queue(change)))
+        await _say(control, QueueChanged(await actor.change_queue(change), change.number))
     except RemembrancerError as error:
-        await _say(control, CommandRefused(error.code, error.message))
+        await _say(control, CommandRefused(error.code, error.message, change.number))
 
 
 async def _say_ready(control: Dealer[FromLauncher]) -> None:
@@ -353,7 +353,7 @@ def lower_priority() -> None:
     process = psutil.Process()
     try:
         process.nice(NICENESS)
-        if hasattr(process, "ionice"):  # not on macOS
+        if sys.platform == "linux":
             process.ionice(psutil.IOPRIO_CLASS_IDLE)
     except (psutil.Error, OSError) as error:
         logger.info("the priority stays as it is", extra={"reason": str(error), "pid": os.getpid()})

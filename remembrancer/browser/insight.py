@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import anyio
+import anyio.to_thread
 import msgspec
 from starlette.responses import Response
 
+from remembrancer.browser.memories import done_of
+from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, count, word_diff
 from remembrancer.browser.view import Handler, View
-from remembrancer.protocol.browsing import GraphRead, ReadGraph, ReadUsage, UsageRead
+from remembrancer.memory.credentials import masked
+from remembrancer.memory.found_names import is_proper
+from remembrancer.protocol.browsing import GraphLink, GraphRead, ReadGraph, ReadUsage, UsageRead
 from remembrancer.protocol.code import CodeDescription, DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, AskTraces, RuntimeStatus, ToCommand, TracesGathered
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, FilesDescription, FilesListed, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph, StoreDescription
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.wire import to_command
+from remembrancer.protocol.writes import MENTIONED_WITH
+from remembrancer.toolsets.files.memory_read import read_note
 
 DAY_S: Final = 86_400.0
 DAYS: Final = 90
 NODES: Final = 2000
 LISTED: Final = 100
 RELATED: Final = 8
-WALKED: Final = 300
-"""Entities around one that are drawn."""
+DRAWN: Final = 300
+"""Entities that are drawn, the most important ones."""
 FILES: Final = 200
 CONTROL_S: Final = 2.0
 
@@ -41,10 +51,18 @@ async def projects(view: View) -> Response:
 
 
 async def health(view: View) -> Response:
-    """The processes, the queue, the embedding, and the latency of the last calls."""
+    """The problems of the processes, the queue and the embedding; and the latency of the last calls."""
     asked_of_store = view.ask(DescribeStore(view.project, view.session), StoreDescription)
     (status, latency, why), store = await asyncio.gather(_running(view), asked_of_store)
-    return view.page("health.html", status=status, store=store, why=why, latency=json.dumps(latency), calls=latency)
+    problems = [why] if why else []
+    if status is not None:
+        problems += [*status.warnings, *map(str, find_problems(status))]
+    elif error := store.embedding.error:
+        problems.append(f"no vectors are made: {error}")
+    if letters := store.embedding.dead_letters:
+        problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
+    latencies = json.dumps(latency)
+    return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
 
 
 async def _running(view: View) -> tuple[RuntimeStatus | None, list[tuple[int, float]], str]:
@@ -109,6 +127,59 @@ async def notes(view: View) -> Response:
     return view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
 
 
+async def note(view: View) -> Response:
+    """A note, passage by passage, and as it is written for who edits it."""
+    return await _note_page(view, view.asked("path"))
+
+
+async def _note_page(view: View, path: str, said: str = "", text: str | None = None) -> Response:
+    """The page of a note; `text` is somebody's own version of it, which was not saved because of `said`."""
+    settings = view.shared.service.settings
+    now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
+    is_secret = masked(now) != now
+    return view.page(
+        "note.html",
+        400 if said else 200,
+        path=path,
+        passages=list(passages(masked(now))),
+        text=None if is_secret else now if text is None else text,
+        said=said,
+        diff=word_diff(now, text) if text is not None and not is_secret else "",
+        digest=hashlib.sha256(now.encode()).hexdigest(),
+        done=done_of(view),
+    )
+
+
+def passages(text: str) -> Iterator[tuple[str, str]]:
+    """The blocks of a Markdown text, each with its heading; a heading is a passage without one."""
+    lines, heading = text.split("\n"), ""
+    if len(text) > MAX_MARKDOWN:
+        yield text, ""
+        return
+    for first, end, is_heading in blocks_of(text):
+        block = "\n".join(lines[first:end]).strip("\r\n")
+        heading = block.lstrip("# ") if is_heading else heading
+        yield block, "" if is_heading else heading or block
+
+
+async def save_note(view: View) -> Response:
+    """Write a note as somebody has edited it, if it still is what that was made of."""
+    path, text = view.said("path"), view.exactly("text").replace("\r\n", "\n")
+    try:
+        await view.call("memory_store", path=path, content=text, mode="replace", expected=view.said("digest"))
+    except InvalidInput as error:
+        return await _note_page(view, path, error.message, text)
+    return view.go("/notes/file", path=path, done="edited")
+
+
+async def remember(view: View) -> Response:
+    """Store a passage of a note as a memory."""
+    path = view.said("path")
+    answer = await view.call("store_memory", content=view.exactly("passage"), source={"file": path})
+    memory = await view.call("get_memory", memory_id=answer["memory_id"])  # whose id is whole
+    return view.go("/notes/file", path=path, done="remembered", undo=f"{memory['id']}~forget")
+
+
 async def code(view: View) -> Response:
     """The trees of code that are indexed; of one of them the files."""
     trees = (await view.ask(DescribeCode(view.project), CodeDescription)).trees
@@ -130,45 +201,54 @@ async def graph(view: View) -> Response:
     entity = view.asked("entity")
     if entity:
         found = await _around(view, entity, LISTED)
-        return view.page("graph.html", entity=entity, entities=found.entities, suggestions=found.suggestions)
-    graph = await view.ask(ReadGraph(view.project, view.session, RELATED * LISTED), GraphRead)
+        return view.page("graph.html", entity=entity, entities=found.entities, suggestions=found.suggestions, hidden=0)
+    graph, hidden = await _overview(view)
     related: dict[int, list[dict[str, str]]] = {}
     for link in graph.links:
         for here, there in ((link.source, link.target), (link.target, link.source)):
             if len(its := related.setdefault(here, [])) < RELATED:
-                its.append({"type": "", "target": graph.nodes[there].name})
+                its.append({"type": link.type, "target": graph.nodes[there].name})
     entities = [
         {"name": each.name, "type": each.type, "memory_count": each.memories, "relationships": related.get(place, [])}
         for place, each in enumerate(graph.nodes[:LISTED])
     ]
-    return view.page("graph.html", entity="", entities=entities, suggestions=())
+    return view.page("graph.html", entity="", entities=entities, suggestions=(), hidden=hidden)
+
+
+async def _overview(view: View) -> tuple[GraphRead, int]:
+    """The most important entities that are worth looking at, or all with `all`; and the number of those left out."""
+    graph = await view.ask(ReadGraph(view.project, view.session, NODES), GraphRead)
+    wanted = [place for place, each in enumerate(graph.nodes) if view.asked("all") or is_proper(each.name, each.type)]
+    places = {old: new for new, old in enumerate(wanted[:DRAWN])}
+    links = tuple(
+        GraphLink(places[each.source], places[each.target], each.memories, each.type)
+        for each in graph.links
+        if each.source in places and each.target in places
+    )
+    return GraphRead(tuple(graph.nodes[place] for place in places), links), len(graph.nodes) - len(wanted)
 
 
 async def graph_data(view: View) -> Response:
     """The same for the drawing of it."""
     if not (entity := view.asked("entity")):
-        graph = await view.ask(ReadGraph(view.project, view.session, NODES), GraphRead)
+        graph, _ = await _overview(view)
         names = [each.name for each in graph.nodes]
         return _json(
             [{"id": each.name, "type": each.type, "memories": each.memories} for each in graph.nodes],
-            [
-                {"source": names[each.source], "target": names[each.target], "memories": each.memories}
-                for each in graph.links
-            ],
+            [{"source": names[each.source], "target": names[each.target], "type": each.type} for each in graph.links],
         )
-    found = await _around(view, entity, WALKED)
+    found = await _around(view, entity, DRAWN)
     known = {each.name for each in found.entities}
-    links: dict[tuple[str, str, str], int] = {}
+    links: dict[tuple[str, str, str], None] = {}
     for each in found.entities:
         for edge in each.relationships:
             if edge.target in known and not edge.stale:
                 ends = (each.name, edge.target) if edge.direction == "outgoing" else (edge.target, each.name)
-                links[(*ends, edge.type)] = edge.memories
+                links[(*ends, "" if edge.type == MENTIONED_WITH else edge.type)] = None
     nodes: list[dict[str, Any]] = [
         {"id": each.name, "type": each.type, "memories": each.memory_count} for each in found.entities
     ]
-    edges = [{"source": a, "target": b, "type": kind, "memories": count} for (a, b, kind), count in links.items()]
-    return _json(nodes, edges)
+    return _json(nodes, [{"source": a, "target": b, "type": kind} for a, b, kind in links])
 
 
 def _json(nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> Response:
@@ -185,6 +265,9 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/health"): health,
     ("GET", "/usage"): usage,
     ("GET", "/notes"): notes,
+    ("GET", "/notes/file"): note,
+    ("POST", "/notes/save"): save_note,
+    ("POST", "/notes/remember"): remember,
     ("GET", "/code"): code,
     ("GET", "/graph"): graph,
     ("GET", "/graph.json"): graph_data,

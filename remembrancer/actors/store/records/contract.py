@@ -543,10 +543,10 @@ class UsageRows(NamedTuple):
 
 
 class GraphRows(NamedTuple):
-    """The entities that most memories are about, by their keys; and relations (from, to, memories)."""
+    """The entities that most memories are about, by their keys; and relations (from, to, memories, name)."""
 
     nodes: tuple[tuple[str, GraphNode], ...]
-    links: tuple[tuple[str, str, int], ...]
+    links: tuple[tuple[str, str, int, str], ...]
 
 
 BrowsedRows = ActivityRead | SessionsListed | TurnsRead | PairRows | UsageRows | GraphRows

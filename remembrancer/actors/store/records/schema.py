@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Final
 
 from remembrancer.actors.migrations import Schema, Step
@@ -510,3 +511,16 @@ RECORDS: Final = Schema(
     ),
     Step("0.2.0", attempts_of("memories")),
 )
+
+
+def recount(connection: sqlite3.Connection) -> None:
+    """Count anew what triggers keep: for a file whose rows were put together without them."""
+    connection.execute("DELETE FROM tallies")
+    connection.execute(
+        "INSERT INTO tallies SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3"
+    )
+    connection.execute("UPDATE embedded SET memories = 0")
+    connection.execute(
+        "INSERT INTO embedded (model, memories) SELECT model, count(*) FROM passages WHERE ordinal = 0 GROUP BY 1 "
+        "ON CONFLICT DO UPDATE SET memories = excluded.memories"
+    )

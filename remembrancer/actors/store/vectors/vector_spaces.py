@@ -53,7 +53,7 @@ NEWEST: Final = 1024
 """Passages that are compared beside a collection while there is something better to do than to move them into it."""
 REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
 """Before Chroma is tried again that was away or damaged, by how often it was; the last one stays."""
-NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install remembrancer[chroma]"
+NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install the extra chroma"
 
 T = TypeVar("T")
 Judge = Callable[[Records, Sequence[NearDuplicate]], list[NearDuplicate]]
