@@ -65,12 +65,12 @@ class ReplacedMemories:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
         chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
-        found = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
-        best = {each.later.number: each for each in sorted(found, key=lambda each: each.probability)}
+        judged = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
+        best = {each.later.number: each for each in sorted(judged, key=lambda each: each.probability)}
         self._keep(records.name, best.values())
         return [
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
-            for each in found
+            for each in judged
             if each.probability >= (POSSIBLE if best[each.later.number] is each else PROBABLE)
         ]
 
