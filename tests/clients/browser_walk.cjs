@@ -6,7 +6,7 @@ const { chromium } = require(modules + "playwright-core");
 const assert = require("node:assert");
 const fs = require("node:fs");
 const { token, url, gateway } = JSON.parse(process.env.DOOR);
-const PAGES = ["/today", "/", "/?q=deploy", "/review", "/graph", "/sessions", "/notes", "/code", "/projects", "/health", "/usage"];
+const PAGES = ["/today", "/", "/?q=deploy", "/review", "/graph", "/sessions", "/notes", "/notes/file?path=MEMORY.md", "/code", "/projects", "/health", "/usage"];
 const WAIT = { timeout: 30000 };
 
 async function call(name, given) { // as a session does
@@ -152,6 +152,7 @@ const walks = {
   // Every page: nothing serious for axe-core in light and dark, no wider than a phone, no error; and what works without scripts.
   async pages(browser) {
     const id = await store("We **deploy** on Tuesdays", { tags: ["deploy"], related_entities: [{ name: "Billing", type: "service", relationship: "about" }] });
+    fs.writeFileSync(`${home}/MEMORY.md`, "# The shop\n\nAnna owns payments.\n\n- two approvals\n");
     const axe = fs.readFileSync(modules + "axe-core/axe.min.js", "utf8"), said = [];
     for (const colorScheme of ["light", "dark"]) {
       const page = await opened(browser, { colorScheme, viewport: { width: 360, height: 740 } });

@@ -366,7 +366,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "Both hold" in Page(page).text
     assert "may replace" not in Page(page).text
     assert "contradictions" not in visit.call("get_memory_status")
-    (session,) = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
+    session = re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today"))[0]
     assert "Its record" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):
         visit.get(path)
@@ -396,9 +396,9 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come
     assert "forgotten The gate opens at seven" in text
     yesterday = Page(visit.get("/today", day="2020-01-01")).text
     assert "Nothing was done on this day" in yesterday
-    (session,) = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
-    about = Page(visit.get(f"/sessions/{session}")).text
-    assert "Was given which port does the API use 1 memory The API listens on port 8080" in about
+    sessions = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
+    abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
+    assert any("Was given which port does the API use 1 memory The API listens on port 8080" in each for each in abouts)
     assert "no session of this project" in Page(visit.get("/sessions/session:of-another")).text
 
 
@@ -465,6 +465,41 @@ def test_notes_and_code_are_listed_by_files_and_what_they_no_longer_say_is_to_be
     page = visit.do("/several", id=memory, what="forget", back="/review")
     assert "No memory is about code" in Page(page).text
     assert "turns the key first" in Page(visit.undo(page)).text
+
+
+def test_a_note_is_read_remembered_and_edited_and_a_save_that_meets_another_says_so(come: Come) -> None:
+    visit = come()
+    file = visit.directory / "MEMORY.md"
+    file.write_text("# The shop\n\nAnna owns payments.\n\n- two approvals\n")
+    page = visit.get("/notes/file", path="MEMORY.md")
+    remembered, _ = (each.fields for each in Page(page).forms if each.action.endswith("/notes/remember"))
+    assert remembered["passage"] == ["Anna owns payments."]
+    page = visit.do("/notes/remember", path="MEMORY.md", passage=remembered["passage"][0])
+    assert "Remembered." in page
+    assert "Anna owns payments" in visit.get("/", source="memory", q="payments")
+    visit.undo(page)
+    (edit,) = (each.fields for each in Page(page).forms if each.action.endswith("/notes/save"))
+    saved = visit.do("/notes/save", path="MEMORY.md", digest=edit["digest"][0], text="# The shop\r\n\r\nIlse owns it.")
+    assert "Ilse owns it." in saved
+    assert file.read_text() == "# The shop\n\nIlse owns it.\n"
+    refused = visit.send("/notes/save", path="MEMORY.md", digest=edit["digest"][0], text="# Mine\n\nMarek owns it.")
+    assert refused.status_code == 400
+    assert "saved by somebody else meanwhile" in refused.text
+    assert "Marek owns it." in refused.text
+    assert "Ilse" in file.read_text()
+    (again,) = (each.fields for each in Page(refused.text).forms if each.action.endswith("/notes/save"))
+    visit.do("/notes/save", path="MEMORY.md", digest=again["digest"][0], text="# Mine\n\nMarek owns it.")
+    assert file.read_text() == "# Mine\n\nMarek owns it.\n"
+    secret = "ghp_" + "a1B2c3D4e" * 4
+    file.write_text(f"the token is {secret}\n")
+    page = visit.get("/notes/file", path="MEMORY.md")
+    assert secret not in page
+    assert "edit the file itself" in page
+    for wrong in ("../MEMORY.md", "/etc/passwd", "memory/none.md", "%00"):
+        assert visit.client.get(f"{visit.base}{visit.project}/notes/file", params={"path": wrong}).status_code in (
+            400,
+            404,
+        )
 
 
 def await_page(visit: Visit, path: str, wanted: str) -> str:
