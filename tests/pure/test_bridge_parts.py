@@ -19,6 +19,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.environment import SECRET_ENDINGS
 from remembrancer.protocol.paths import RuntimePaths
 
 
@@ -124,6 +125,7 @@ def test_the_session_is_the_one_that_the_environment_names_or_a_new_one() -> Non
 
 def test_the_hello_carries_settings_but_no_keys() -> None:
     environ = {"REMEMBRANCER_ENGINE": "onnx", "REMEMBRANCER_VOYAGE_API_KEY": "secret", "PATH": "/bin"}
+    environ |= {f"REMEMBRANCER_{ending}": "secret" for ending in SECRET_ENDINGS}
     hello = json.loads(hello_line(bytes(16), "session:x", "/code", environ))
     assert hello["environment"] == {"REMEMBRANCER_ENGINE": "onnx"}
     assert hello["project"] == "/code"

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.attendance import Attendance
-from remembrancer.actors.gateway.read_cache import HOLDS_S, PreparedAnswers, may_change
-from remembrancer.actors.gateway.recent_writes import RecentWrites
-from remembrancer.protocol.reads import GatherContext
+from remembrancer.actors.gateway.last_answers import HOLDS_S, PreparedAnswers, may_change
+from remembrancer.protocol.reads import ContextGathered, GatherContext
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import Change, ForgetMemory, StoreMemory, UpdateMemory
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
@@ -74,8 +73,8 @@ def test_whoever_comes_and_goes_a_session_is_present_as_long_as_it_has_a_bridge(
 
 
 def ready_since(now: float) -> PreparedAnswers:
-    ready = PreparedAnswers(RecentWrites())
-    ready.finish(ready.begin(QUESTION, now), now, is_whole=True)
+    ready = PreparedAnswers()
+    ready.finish(QUESTION, ready.begin(QUESTION, now), ContextGathered(()), now)
     return ready
 
 
@@ -97,17 +96,16 @@ def test_another_question_or_an_answer_in_part_is_not_ready() -> None:
     ready = ready_since(100.0)
     assert not ready.take(GatherContext(PROJECT, OTHER_SESSION), 100.0)
     assert not ready.take(GatherContext(PROJECT, SESSION, task="x"), 100.0)
-    ready.finish(ready.begin(QUESTION, 101.0), 101.0, is_whole=False)
+    ready.finish(QUESTION, ready.begin(QUESTION, 101.0), None, 101.0)
     assert not ready.take(QUESTION, 101.0)
 
 
 def test_what_is_written_while_the_question_is_under_way_spoils_the_answer() -> None:
-    writes = RecentWrites()
-    ready = PreparedAnswers(writes)
-    ticket = ready.begin(QUESTION, 100.0)
+    ready = PreparedAnswers()
+    prepared = ready.begin(QUESTION, 100.0)
     assert not ready.take(QUESTION, 100.0)
-    writes.note(store_operation("a", "new"))
-    ready.finish(ticket, 100.5, is_whole=True)
+    ready.note_write(store_operation("a", "new"))
+    ready.finish(QUESTION, prepared, ContextGathered(()), 100.5)
     assert not ready.take(QUESTION, 100.5)
 
 

@@ -15,6 +15,7 @@ import stat
 import sys
 
 from remembrancer import __version__
+from remembrancer.protocol.environment import SECRET_ENDINGS
 from remembrancer.protocol.gateway_link import LINK_VERSION
 
 TYPE_CHECKING = False
@@ -136,8 +137,6 @@ def _may_move_home(config: str) -> bool:
 
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Variables whose names end so stay where they are."""
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
 """The variables that name the session, of which the first that is set counts."""
 _OF_SEEDS = (
@@ -180,7 +179,7 @@ def hello_line(
     environment = {
         name: value
         for name, value in environ.items()
-        if (name.startswith("REMEMBRANCER_") and not name.endswith(_SECRET_ENDINGS)) or name in _OF_SEEDS
+        if (name.startswith("REMEMBRANCER_") and not name.endswith(SECRET_ENDINGS)) or name in _OF_SEEDS
     }
     environment.pop("REMEMBRANCER_CONFIG", None)
     if config is not None:

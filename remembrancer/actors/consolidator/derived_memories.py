@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.consolidator.central_sentences import one_line
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, cluster_memories, vectors_of
 from remembrancer.actors.consolidator.standing_for import says_the_same, still_holds
 from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
-from remembrancer.actors.consolidator.summaries import Source, one_line, summarise
 from remembrancer.actors.consolidator.themes import Theme, find_themes
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material, Pattern
@@ -169,10 +169,9 @@ def _plan(theme: Theme) -> PatternPlan:
         None if known is None else known.id,
         tuple(source.id for source in sources),
     )
-    content = summarise([Source(source.content, source.importance) for source in sources]).text
-    if known is not None or not theme.as_procedure or not content:
+    if known is not None or not theme.as_procedure:
         return PatternPlan(pattern)
-    derived = _derive("pattern", "procedure", sources, content)
+    derived = _derive("pattern", "procedure", sources, theme.picked.content)
     return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived.memory.id), derived)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -19,8 +20,16 @@ from msgspec import UNSET
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.conversations import RequestContext, request_context
-from remembrancer.actors.gateway.prompts import Prompts, find_prompt, prompts_for
-from remembrancer.actors.gateway.resources import (
+from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
+from remembrancer.memory.limits import MAX_ANSWER_BYTES
+from remembrancer.memory.text import neutralised, neutralised_value
+from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
+from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.tracing import working_on
+from remembrancer.toolsets.memory.prompts import Prompts, find_prompt, prompts_for
+from remembrancer.toolsets.memory.resources import (
+    FIXED,
     RESOURCES,
     TEMPLATES,
     Resources,
@@ -28,12 +37,6 @@ from remembrancer.actors.gateway.resources import (
     quoted,
     unknown_resource,
 )
-from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
-from remembrancer.memory.limits import MAX_ANSWER_BYTES
-from remembrancer.memory.text import neutralised, neutralised_value
-from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
-from remembrancer.protocol.tracing import working_on
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import (
     COMPLETE,
@@ -187,9 +190,8 @@ class Handlers:
         _check_known(uri)
         context = request_context(ctx)
         watcher = await self._watcher(context)
-        await watcher.subscribe(
-            uri, ctx.session.send_resource_updated, context.received_at, is_replay=_is_replay(ctx, context)
-        )
+        await self._check_there(context, uri)
+        watcher.subscribe(uri, ctx.session.send_resource_updated, is_replay=_is_replay(ctx, context))
         return {}
 
     async def unsubscribe(self, ctx: Context, params: mcp.UnsubscribeRequestParams) -> Any:
@@ -215,9 +217,10 @@ class Handlers:
                 if not is_known(uri):
                     continue
                 try:
-                    await watcher.hold((uri,), context.received_at, is_replay=_is_replay(ctx, context))
+                    await self._check_there(context, uri)
                 except NotFound:
                     continue
+                watcher.hold(uri, is_replay=_is_replay(ctx, context))
                 held.append(uri)
             honoured = mcp.SubscriptionFilter(resource_subscriptions=held or None)
             stream = ListenHandler(watcher.bus, max_subscriptions=1)
@@ -230,6 +233,12 @@ class Handlers:
         session = context.session
         caller = await session.caller()
         return self._subscriptions.watcher(session, caller)
+
+    async def _check_there(self, context: RequestContext, uri: str) -> None:
+        """Raises `NotFound` for a memory that the caller cannot see. While the store is away nobody can tell."""
+        if uri not in FIXED:
+            with suppress(*AWAY):
+                await self._resources.read(await context.session.caller(), uri, context.received_at)
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""
