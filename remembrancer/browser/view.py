@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from remembrancer.browser.door import PREFIX, Form
 from remembrancer.config.tokens import Grant
 from remembrancer.protocol.browsing import ListedSession, ListSessions, SessionsListed
-from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
+from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, Notice
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
@@ -199,10 +199,8 @@ class View:
 
     async def ask(self, question: GatewayRequest, kind: type[T]) -> T:
         """The store's answer. What it says to be missing is shown on the page."""
-        asked = await self.shared.service.ask(question, time.time())
-        self.notices += [*asked.notices, *getattr(asked.reply, "notices", ())]
-        if not isinstance(asked.reply, kind):
-            raise MemoryUnavailable("The store is away. It comes back by itself: try again in a moment.")
+        asked = await self.shared.service.ask(question, kind, time.time())
+        self.notices += asked.notices
         return asked.reply
 
     async def call(self, tool: str, **arguments: Any) -> Answer:

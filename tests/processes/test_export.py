@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -247,6 +248,38 @@ def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path
     assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
     before, after = exported(home), exported(second)
     assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
+
+
+PIECES = (
+    *(
+        "plain words",
+        "größe 大きさ 🦊",
+        "# heading",
+        "---",
+        'id: "memory:x"',
+        "- item\n  below",
+        "```\ncode\n```",
+        "a: b",
+    ),
+    *("\n\n", "\r\n", "\t", " \u2028 ", "\u0085", "\\n", "'\"", "{}", "|", "<!-- -->", "\ufeff", "  ", "\n"),
+)
+
+
+def test_five_hundred_memories_of_any_words_come_back_from_markdown(home: Path, second: Path) -> None:
+    draw = random.Random(500)
+    lines: list[Line] = [ProjectLine(PROJECT.id, PROJECT.path)]
+    for number in range(500):
+        content = f"{number} {''.join(draw.choices(PIECES, k=draw.randint(1, 12)))}"
+        tags = tuple(f"{tag} {place}" for place, tag in enumerate(draw.choices(("a", "ü: b", "[c]"), k=2)))
+        told = {"tags": tags, "metadata": {"of": content}, "importance": draw.random(), "summary": content.strip()}
+        lines.append(MemoryLine(memory(str(number), content=content, **told), PROJECT.id))
+    file = home / "five hundred.jsonl"
+    file.write_bytes(encode_header(1e9) + b"".join(map(encode_line, [*lines, EndLine(1, 500, 0)])))
+    assert json.loads(done("backup", "import", str(file), "--json", home=home))["imported"] == 500
+    directory = home / "notes"
+    done("backup", "export", str(directory), "--markdown", home=home)
+    assert json.loads(done("backup", "import", str(directory), "--json", home=second))["imported"] == 500
+    assert sorted(map(str, exported(second))) == sorted(map(str, map(_over, exported(home))))
 
 
 def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(

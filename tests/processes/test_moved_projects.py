@@ -27,7 +27,7 @@ from remembrancer.protocol.projects import MoveProject, ProjectMoved, ProjectRec
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.operations import memory_id_of, store_operation
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.processes.portable_rig import command
 from tests.processes.test_projects import git
 
@@ -90,6 +90,25 @@ async def test_git_is_asked_for_the_first_commit_once(
                 with anyio.fail_after(PATIENCE_S):
                     while (await store.gateway.ask(question, ProjectRecognised)).needs_commit:  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.02)
+                await client.say_end()
+    assert calls.read_text() == "called\n"
+
+
+async def test_git_is_asked_once_by_a_gateway_though_the_sessions_do_not_wait_for_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, calls = repository(tmp_path / "place"), tmp_path / "calls"
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "git").write_text(f"#!/bin/sh\necho called >> {calls}\nexec sleep 1000\n")
+    (bin_ / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    rig = Rig(home, PATIENT)
+    async with store_rig(home), rig.running():
+        for number in range(3):
+            async with rig.session(directory=str(place), bridge=f"{number}1" * 16) as client:
+                await client.store(f"The lantern number {number} is lit at dusk")
+                await until(calls.exists)
                 await client.say_end()
     assert calls.read_text() == "called\n"
 

@@ -149,9 +149,17 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     assert backup.read_text() == text
     assert mode(backup) == 0o640
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
-    assert read(file) == json.loads(text)
-    assert backup.read_text() == text  # what is kept is never written over
-    assert names(machine) == [".claude.json", ".claude.json.bak", ".claude.json.bak.2", "app"]
+    assert file.read_text() == text, "to the byte"
+    assert names(machine) == [".claude.json", "app"], "and the backup of what is there again is gone"
+
+
+def test_a_backup_of_something_else_outlives_the_removal(machine: Path) -> None:
+    file = machine / ".claude.json"
+    file.write_text('{"theme": "x"}')
+    file.with_name(".claude.json.bak").write_text('{"theme": "of another program"}')
+    assert setup("claude-code").returncode == exit_codes.OK
+    assert setup("claude-code", "--remove").returncode == exit_codes.OK
+    assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
 
 
 def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:
@@ -352,7 +360,8 @@ def test_servers_and_hooks_of_one_file_are_written_at_once_and_removed_together(
     assert read(file.with_name("settings.json.bak")) == {"theme": "x"}
     assert setup("gemini-cli", "--hooks").stdout.count("nothing to do") == 2
     assert setup("gemini-cli", "--remove").returncode == exit_codes.OK
-    assert read(file) == {"theme": "x"}
+    assert file.read_text() == '{"theme": "x"}'
+    assert names(file.parent) == ["settings.json"]
 
 
 def test_hooks_are_left_to_the_plugin_where_it_is_switched_on(machine: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from remembrancer.actors.launcher.process_control import Answers
 from remembrancer.commands.status import CallTrace, choose, join, lines_of_call, table_of_calls
 from remembrancer.commands.terminal import print_lines
-from remembrancer.protocol.control import Pong, ProcessTraces, TracesGathered, TracesTold
+from remembrancer.protocol.control import CommandRefused, Pong, ProcessTraces, QueueChanged, TracesGathered, TracesTold
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
     KEPT,
@@ -190,3 +190,13 @@ async def test_a_process_that_does_not_answer_in_time_is_named() -> None:
     await answers.wait(0.01)
     assert answers.traces() == TracesGathered((STORE,), ("gateway",))
     await Answers((TracesTold,), []).wait(30)
+
+
+@pytest.mark.anyio
+async def test_two_commands_that_ask_at_once_get_their_own_answers() -> None:
+    first, second = (Answers((QueueChanged, CommandRefused), ["gateway"], number) for number in (1, 2))
+    for said in (QueueChanged(7, 1), CommandRefused("storage_full", "no room", 2)):
+        for answers in (first, second):
+            answers.note("gateway", said)
+    assert first.queue_changed() == QueueChanged(7, 1)
+    assert second.queue_changed() == CommandRefused("storage_full", "no room", 2)

@@ -61,12 +61,11 @@ class MarkdownIndex:
 
     async def run(self) -> None:
         """Write what has changed, some time after each write."""
-        writes, seen = self._access.writes, 0
+        happened = self._access.writes.happened
         while self._access.settings.markdown_index is not None:
-            if writes.next_number == seen:
-                await writes.happened.wait()
+            await happened.wait()
             await anyio.sleep(COALESCE_S)
-            seen = writes.next_number
+            happened = self._access.writes.happened
             for caller in list(self._callers.values()):
                 await self._keep(caller)
 
@@ -79,15 +78,14 @@ class MarkdownIndex:
     async def _write(self, caller: Caller) -> None:
         path = Path(caller.directory) / str(self._access.settings.markdown_index)
         content = await anyio.to_thread.run_sync(_read, path, Path(caller.directory))
-        asked = await self._access.ask(GatherContext(caller.project, caller.session_id, tokens=TOKENS), time.time())
-        if content is None or not isinstance(asked.reply, ContextGathered) or asked.from_cache:
+        question = GatherContext(caller.project, caller.session_id, tokens=TOKENS)
+        asked = await self._access.ask(question, ContextGathered, time.time())
+        if content is None or asked.is_old:
             return
         gathered = [each for section in asked.reply.sections for each in section.memories]
         memories = sorted((each for each in gathered if each.scope == "project"), key=_weight, reverse=True)
-        found = await self._access.ask(
-            FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories)), time.time()
-        )
-        ids = found.reply.short if isinstance(found.reply, IdsFound) else {}
+        named = FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories))
+        ids = (await self._access.ask(named, IdsFound, time.time())).reply.short
         if await self._take_in(caller, content, memories, ids):
             return  # the writes bring it here again
         if not memories and kept_in(content) is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ from remembrancer.memory.sentences import cut_at_word
 from remembrancer.protocol.control import GatewayHealth
 from remembrancer.protocol.problems import of_queue
 from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
@@ -39,10 +41,10 @@ class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_field
 async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     """Say the state of the memory, as this session sees it. Without the store the last known figures stand, or none."""
     caller, service = call.caller, call.service
-    asked = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
-    found = asked.reply
-    assert isinstance(found, StoreDescription | None)
-    is_fresh = found is not None and not asked.from_cache
+    found, is_fresh, notices = None, False, list[Notice]()
+    with suppress(*AWAY):
+        asked = await service.ask(DescribeStore(caller.project, caller.session_id), StoreDescription, call.received_at)
+        found, is_fresh, notices = asked.reply, not asked.is_old, list(asked.reply.notices)
     health, queue = service.store_health, service.queue_health()
     answer: Answer = {
         "connection": {
@@ -89,7 +91,6 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
         ]
         answer["if_replaced"] = DECIDED
     answer["write_queue"] = {"depth": queue.depth, "rejected": queue.rejected}
-    notices = list(found.notices) if found else []
     if not is_fresh:
         last = "the figures are the last known" if found else "there are no figures yet"
         notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))

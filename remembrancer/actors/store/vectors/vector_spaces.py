@@ -46,7 +46,7 @@ MOST_BYTES: Final = 512 * 1024 * 1024
 COMPARED_AT_ONCE: Final = 64
 """Passages that are compared at once, and after how many it is noted how far comparing has come: a crash has them
 compared again."""
-FEW: Final = 8
+FEW: Final = 32
 """So few memories are compared at once, whatever else there is to do: their session goes on, and may be told."""
 MANY: Final = FEW + 1
 NEWEST: Final = 1024
