@@ -125,7 +125,7 @@ class ShownLog:
         self._answers: deque[_Answer] = deque()
         self._pruned_at = 0.0
         self._writing = threading.Lock()
-        """What a batch on its way to the file says must not come after it was erased there."""
+        """Held by one writer at a time: a batch on its way must not bring back words that were erased."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
         """These were shown, in that order. To be called in the middle of a request: it only remembers."""
