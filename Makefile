@@ -70,7 +70,7 @@ clients: conformance
 
 # The memory browser in Debian's Chromium (apt-get install chromium): a minute of walks, which CI takes as well.
 browser: $(VENV)/.dev
-	$(NPM) playwright-core@1.65 axe-core@4.14
+	$(NPM) playwright-core@1.65 axe-core@4.14 @modelcontextprotocol/ext-apps@2 esbuild
 	$(BIN)/python -m pytest -q -rs tests/clients/test_browser_walk.py
 
 # The pictures of docs/browser.md.

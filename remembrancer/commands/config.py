@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import msgspec
 import tomlkit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, command, option
 from remembrancer.config.home import CONFIG_FILES, Home, locate
 from remembrancer.config.reading import HIDDEN, Configuration, Origin, read_configuration, shown
-from remembrancer.config.settings import Settings, unknown_name
+from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
 
@@ -49,9 +48,8 @@ def write_setting(home: Home, assignment: str) -> str:
     """
     name, _, text = assignment.partition("=")
     name = name.strip().lower().removeprefix("remembrancer_")
-    known = Settings.__struct_fields__
-    if name not in known:
-        raise ValueError(unknown_name(name, sorted(known)))
+    if name not in SETTABLE:
+        raise ValueError(unknown_name(name, sorted(SETTABLE)))
     file = home.files[0] if home.files else home.on_disk / CONFIG_FILES[0]
     if len(home.files) > 1 or file.suffix != ".toml":
         raise ValueError(
@@ -83,7 +81,7 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
         "files": [str(path) for path in home.files],
         "settings": {
             name: {"value": _plain(name, value), **_source(configuration.origins.get(name))}
-            for name, value in msgspec.structs.asdict(configuration.settings).items()
+            for name, value in _listed(configuration)
         },
         "without_effect": [{"value": unused.value, **_source(unused.origin)} for unused in configuration.unused],
         "warnings": list(configuration.warnings),
@@ -102,7 +100,7 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
         lines.append(f"file    none (looked for {', '.join(CONFIG_FILES)} in {home.on_disk})")
     rows = [
         (name, written(_plain(name, value)), str(configuration.origins.get(name, "default")))
-        for name, value in msgspec.structs.asdict(configuration.settings).items()
+        for name, value in _listed(configuration)
     ]
     lines += ["", *_aligned([("setting", "value", "from"), *rows])]
     if configuration.unused:
@@ -111,6 +109,12 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines
+
+
+def _listed(configuration: Configuration) -> list[tuple[str, object]]:
+    """The settings that a person has, and the constants that another server's name has set."""
+    names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
+    return [(name, getattr(configuration.settings, name)) for name in names]
 
 
 def written(value: object) -> str:

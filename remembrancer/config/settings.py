@@ -229,6 +229,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A memory's content is never logged above `debug`."""
 
 
+CONSTANTS: Final = frozenset(
+    [
+        *("heartbeat_interval_s", "reflect_budget_s", "queue_limit", "relevance_weight", "importance_weight"),
+        *("recency_weight", "consolidation_threshold", "promotion_session_end_score"),
+        *("promotion_at_once_score", "promotion_user_score", "promotion_merge_cosine"),
+        *("archive_project_strength", "archive_project_after_s", "archive_user_strength"),
+        *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
+        *("prompt_probability", "search_ranking"),
+        # Tuned by the names of the servers that have them, as `chunking.tokens`, and by no name of ours.
+        *("provider_batch_tokens", "provider_requests", "transcripts_delta_bytes"),
+        *("transcripts_delta_messages", "chunk_tokens", "chunk_overlap", "chunk_at_boundaries"),
+        *("search_max_results", "search_min_score", "search_hybrid", "search_vector_weight"),
+        *("search_keyword_weight", "search_candidate_multiplier", "watch_quiet_s", "sync_interval_s"),
+        *("index_file", "embedding_batch_texts", "model_load_timeout_s", "embedding_cache_entries"),
+    ]
+)
+"""The fields that are no settings of a person's. Release 0.2.0 had them as settings: their names are accepted, and have
+no effect."""
+SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
+"""The settings that a person has."""
+
+
 DEFAULT_MODELS: Final = {
     "onnx": "all-MiniLM-L6-v2",
     "multilingual": "multilingual-e5-small",
@@ -280,7 +302,6 @@ REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """Those that send what is to be embedded to another machine, or at least another program."""
 LEAST_GRACE_S: Final = 15.0
 """The store hears every 5 s which sessions are connected: one word may be lost or late without a session's end."""
-WEIGHTS: Final = ("relevance_weight", "importance_weight", "recency_weight")
 
 
 def unknown_name(name: str, known: list[str]) -> str:

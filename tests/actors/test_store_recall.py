@@ -255,6 +255,7 @@ async def test_whoever_waits_for_the_vectors_hears_what_is_probably_replaced_and
     old = await gateway.store(PORT, occurred_at=days_ago)
     await gateway.store("bread is baked at four every morning", occurred_at=days_ago)
     await gateway.store(PORT.replace("8080", "7070"), scope="session", session_id=OTHER_SESSION, occurred_at=days_ago)
+    await gateway.until_embedded()  # the newest are embedded first
     new = await gateway.store(OTHER_PORT)
     assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new),)
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
@@ -269,6 +270,7 @@ async def test_everything_that_a_later_memory_probably_replaces_is_marked_and_th
     await rig.worker()
     days_ago = time.time() - 3 * DAY_S
     old = [await gateway.store(PORT.replace("8080", port), occurred_at=days_ago) for port in ("7070", "8080")]
+    await gateway.until_embedded()
     new = await gateway.store(OTHER_PORT)
     near = (await gateway.embedding_of(new)).near
     assert len([each for each in near if each.replaced_by == new]) == 1

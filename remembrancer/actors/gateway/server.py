@@ -64,6 +64,12 @@ clients."""
 CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
 """The same fields of a list that never changes within a session: a day."""
 
+APPS: Final = "io.modelcontextprotocol/ui"
+APP_TYPE: Final = "text/html;profile=mcp-app"
+CARD: Final = "ui://remembrancer/card"
+"""The page in which a client that declares MCP Apps shows the memories that these tools stored or found."""
+WITH_CARD: Final = frozenset({("memory", "store_memory"), ("memory", "recall_memories")})
+
 P = TypeVar("P")
 Context = ServerRequestContext[Any, Any]
 Handler = Callable[[Context, P], Awaitable[Any]]
@@ -87,7 +93,11 @@ class Handlers:
 
     async def list_tools(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`tools/list`."""
-        return {"tools": [tool.described() for tool in request_context(ctx).session.tools.values()], **CONSTANT}
+        tools = [(tool, tool.described()) for tool in request_context(ctx).session.tools.values()]
+        for tool, described in tools if _shows_apps(ctx) else ():
+            if (tool.toolset, tool.name) in WITH_CARD:
+                described["_meta"] = {**described.get("_meta", {}), "ui": {"resourceUri": CARD}}
+        return {"tools": [described for _, described in tools], **CONSTANT}
 
     async def call_tool(self, ctx: Context, params: mcp.CallToolRequestParams) -> Any:
         """`tools/call`."""
@@ -163,6 +173,10 @@ class Handlers:
         """`resources/read`."""
         context = request_context(ctx)
         uri = str(params.uri)
+        if uri == CARD:
+            from remembrancer.browser.card import card_page  # templates, which few sessions need
+
+            return {"contents": [{"uri": uri, "mimeType": APP_TYPE, "text": card_page()}], **CONSTANT}
         try:
             content = await self._resources.read(await context.session.caller(), uri, context.received_at)
         except NotFound as error:
@@ -329,6 +343,13 @@ def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -
     else:
         code = UNAVAILABLE
     return MCPError(code, neutralised(error.message), neutralised_value(data))
+
+
+def _shows_apps(ctx: Context) -> bool:
+    """True if the client has declared that it shows such pages."""
+    declared = ctx.session.client_capabilities
+    settings = ((declared and declared.extensions) or {}).get(APPS)
+    return settings is not None and APP_TYPE in settings.get("mimeTypes", ())
 
 
 def _check_known(uri: str) -> None:
