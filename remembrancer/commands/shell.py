@@ -678,8 +678,8 @@ def edit(
             return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
         changes["content"] = after
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, **changes)
-    updated = answer.get("updated_fields", ())
-    fields, before = ", ".join(updated) or "nothing", answer.get("version", 1) - 1 if updated else 0
+    changed = answer.get("updated_fields", ())
+    fields, before = ", ".join(changed) or "nothing", answer.get("version", 1) - 1 if changed else 0
     return _done(answer, f"Changed: {fields}" + (f"; 'remembrancer undo {_bare(memory)}' undoes it" if before else ""))
 
 
@@ -754,8 +754,9 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
     for memory, answer in zip(memories, answers, strict=True):
         also = ", ".join(_bare(each["id"]) for each in answer.get("copies", ()))
         lines.append(
-            _queued(answer)
-            or f"Forgotten: 'remembrancer undo {_bare(memory)}' brings it back, 'forget --for-good' deletes it"
+            QUEUED
+            if answer.get("status") == "queued"
+            else f"Forgotten: 'remembrancer undo {_bare(memory)}' brings it back, 'forget --for-good' deletes it"
             + (f". Its text is also in {also} (--copies takes these too)" if also else "")
         )
     facts = answers[0] if len(answers) == 1 else {"forgotten": answers}
@@ -850,16 +851,12 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 # --- the words for a person ---
 
 
+QUEUED: Final = "Queued: it is done as soon as the store takes it."
+
+
 def _done(answer: Answer, line: str) -> Report:
-    return Report(answer, _queued(answer) or line, notes=_noted(_warnings(answer)))
-
-
-def _queued(answer: Answer) -> str:
-    """The line of a change that the store has yet to make; empty if it is made."""
-    if answer.get("status") != "queued":
-        return ""
-    ids = ", ".join(map(_bare, answer.get("ids", [answer["memory_id"]])))
-    return f"Queued, and done as soon as the store takes it: {ids}"
+    """The report of a change; one that is queued has not been made yet."""
+    return Report(answer, QUEUED if answer.get("status") == "queued" else line, notes=_noted(_warnings(answer)))
 
 
 def _warnings(answer: Answer) -> dict[str, str]:
