@@ -129,11 +129,11 @@ class Week:
         try:
             done = await command(self._home, "maintain", "--all", "--json")
             if done.returncode != 0:
-                self.journal.trouble.append(f"remembrancer maintain failed: {done.stderr.decode().strip()}")
+                self.journal.trouble.append(f"remembrancer admin maintain failed: {done.stderr.decode().strip()}")
                 return
             self.journal.maintained = json.loads(done.stdout)
             examined = sum(place["examined"] for place in self.journal.maintained["places"])
-            self._tell(f"  remembrancer maintain --all looks at {examined} memories")
+            self._tell(f"  remembrancer admin maintain --all looks at {examined} memories")
         finally:
             with anyio.CancelScope(shield=True):
                 await command(self._home, "down")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,7 @@ from remembrancer.browser.rendering import day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
-from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall
+from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall, Recalled
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
@@ -36,7 +35,7 @@ ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"edited": "Saved.", "tagged": "Tags changed.", "promoted": "Moved.", "forgotten": "Forgotten."},
     **{"restored": "Restored.", "undone": "Undone.", "invalidated": "Marked as no longer true."},
-    **{"done": "Done.", "reopened": "Open again."},
+    **{"remembered": "Remembered.", "done": "Done.", "reopened": "Open again."},
     **{
         "replaced": "Replaced.",
         "both hold": "Both hold.",
@@ -90,7 +89,7 @@ async def _found(view: View) -> Response:
     values |= {"narrowed": _narrowed(view), "best": BEST}
     if question:
         source, is_typed = view.asked("source"), bool(view.asked("typed"))
-        about = _whole_id(view.asked("not"))
+        about = await view.whole_id(view.asked("not"))
         request = Recall(
             project=view.project,
             query=question,
@@ -103,8 +102,7 @@ async def _found(view: View) -> Response:
             about=about,
             **filters,
         )
-        found, _ = await view.shared.service.recall(request, time.time())
-        view.notices += found.notices
+        found = await view.ask(request, Recalled)
         answer = [each.id for each in found.memories]
         values |= {"found": found, "memories": found.memories, "about": about}
         if about:
@@ -172,7 +170,8 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 
 async def memory(view: View) -> Response:
     """One memory whole."""
-    shown = await view.ask(GetMemory(view.project, view.session, _id_of(view)), MemoryShown)
+    memory_id = await view.whole_id(_id_of(view))
+    shown = await view.ask(GetMemory(view.project, view.session, memory_id), MemoryShown)
     versions: list[Version] = []
     given = await view.shown(memory_id=shown.memory.id)
     links = [each.target for each in (*shown.memory.links, *shown.incoming)]
@@ -355,12 +354,6 @@ def _id_of(view: View) -> str:
     return str(view.request.path_params["memory"])
 
 
-def _whole_id(text: str) -> str:
-    """An id, also from the address of its page or without its prefix."""
-    name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
-    return f"memory:{name}" if name and ":" not in name else name
-
-
 def _happened(memory: PortableMemory) -> float:
     return memory.created_at if memory.occurred_at is None else memory.occurred_at
 
@@ -380,7 +373,10 @@ def _number(text: str) -> int:
 def day_of(text: str) -> float | None:
     """The beginning of a day, in this machine's zone. Raises `InvalidInput`."""
     try:
-        return datetime.fromisoformat(text).astimezone().timestamp() if text else None
+        at = datetime.fromisoformat(text) if text else None
+        if at is not None and not 1970 < at.year < 9000:  # what the clocks of all systems have
+            raise ValueError
+        return None if at is None else at.astimezone().timestamp()
     except ValueError:
         raise InvalidInput("A day is written like 2026-11-22.") from None
 

@@ -21,7 +21,6 @@ from markupsafe import Markup, escape
 
 from remembrancer.memory.features import FEATURES
 from remembrancer.memory.text import harmless
-from remembrancer.protocol.ids import MEMORY_PREFIX
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
@@ -146,6 +145,14 @@ def markdown(text: str) -> Markup:
     return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts alone
 
 
+def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
+    """The top blocks of a text in Markdown: their first lines from 0, the lines after them, and whether they are
+    headings."""
+    for token in _markdown.parse(text):
+        if token.level == 0 and token.map and token.nesting >= 0:
+            yield token.map[0], token.map[1], token.type == "heading_open"
+
+
 def moment(at: float | None) -> Markup:
     """A time as a person reads it, and a program."""
     if at is None:
@@ -247,7 +254,6 @@ def environment() -> Environment:
         **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars, "size": size},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
-        "short": lambda memory_id: memory_id.removeprefix(MEMORY_PREFIX),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }
     return made

@@ -6,7 +6,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
 from typing import Any, Final, Protocol, TypeVar
@@ -21,10 +21,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from remembrancer.browser.door import PREFIX, Form
 from remembrancer.config.tokens import Grant
+from remembrancer.memory.short_ids import part_of_id
 from remembrancer.protocol.browsing import ListedSession, ListSessions, SessionsListed
-from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
-from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, Notice
+from remembrancer.protocol.errors import NotFound, RemembrancerError
+from remembrancer.protocol.ids import MEMORY_PREFIX, new_ulid
+from remembrancer.protocol.reads import FindIds, FollowLinks, IdsFound, LinkedMemory, LinksFound, Notice
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import ProjectRef
@@ -34,7 +35,11 @@ from remembrancer.toolsets.tools import Answer, Call, Tool
 MOST_SHOWN: Final = 2000
 """Rows of the record of showings that a page reads."""
 MOST: Final = 1000
-"""Changes of a day, or since a session began, that are read; sessions whose clients are known."""
+"""Changes of a day, or since a session began, that are read."""
+NAMED: Final = 200
+"""Sessions that pages name by their clients, the last ones: each is counted through."""
+PASSING: Final = frozenset({"done", "undo", "failed", "session"})
+"""Fields of an address that are not kept when a form leads back to it."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 
 T = TypeVar("T")
@@ -132,8 +137,16 @@ class View:
 
     async def sessions(self) -> dict[str, ListedSession]:
         """The project's last sessions by their ids."""
-        listed = await self.ask(ListSessions(self.project, self.session, None, MOST), SessionsListed)
+        listed = await self.ask(ListSessions(self.project, self.session, None, NAMED), SessionsListed)
         return {each.session_id: each for each in listed.sessions}
+
+    async def whole_id(self, text: str) -> str:
+        """The id that a text names: whole or a part of it, also as the address of its page or without its prefix."""
+        name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
+        if (part := part_of_id(name)) is None:
+            return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
+        found = (await self.ask(FindIds(self.project, self.session, (part,)), IdsFound)).candidates.get(part, [])
+        return found[0][0] if len(found) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
         """These memories by their ids; those that are gone or forgotten are left out."""
@@ -145,11 +158,6 @@ class View:
             return {each.id: each for each in (await self.ask(request, LinksFound)).memories}
         except NotFound:
             return {}
-
-    def with_query(self, **query: str) -> View:
-        """The same visit with other fields in its address."""
-        scope = {**self.request.scope, "query_string": urlencode({**self.request.query_params, **query}).encode()}
-        return replace(self, request=Request(scope, self.request.receive))
 
     async def logged(self, read: Callable[[], T], otherwise: T) -> T:
         """The finding of `read` in the record of what was shown. If that cannot be read, the page says so."""
@@ -177,6 +185,12 @@ class View:
         """The address of this page within the project."""
         return self.request.url.path.removeprefix(f"{PREFIX}/p/{self.project.id}")
 
+    @property
+    def here(self) -> str:
+        """The same with its query, but for the words about the last change."""
+        query = {name: value for name, value in self.request.query_params.items() if name not in PASSING}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
     def asked(self, name: str, default: str = "") -> str:
         """A field of the address."""
         return self.request.query_params.get(name, default).strip()
@@ -191,16 +205,14 @@ class View:
 
     async def ask(self, question: GatewayRequest, kind: type[T]) -> T:
         """The store's answer. What it says to be missing is shown on the page."""
-        asked = await self.shared.service.ask(question, time.time())
-        self.notices += [*asked.notices, *getattr(asked.reply, "notices", ())]
-        if not isinstance(asked.reply, kind):
-            raise MemoryUnavailable("The store is away. It comes back by itself: try again in a moment.")
+        asked = await self.shared.service.ask(question, kind, time.time())
+        self.notices += asked.notices
         return asked.reply
 
     async def call(self, tool: str, **arguments: Any) -> Answer:
         """Change something, as a session does by that tool."""
         chosen = self.shared.tools[tool]
-        caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time())
+        caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time(), self.tree)
         call = Call(tool, caller, new_ulid(), time.time(), arguments, self.shared.service)
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
@@ -210,7 +222,7 @@ class View:
         common = {"view": self, "at": self.at, "csrf": self.shared.csrf(self.request), "notices": shown}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)
 
-    def go(self, path: str, **query: Any) -> Response:
+    def go(self, path: str, /, **query: Any) -> Response:
         """The answer to a form: a page that can be loaded again."""
         return RedirectResponse(self.at(path, **query), 303)
 
