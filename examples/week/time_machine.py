@@ -61,6 +61,7 @@ NO_TIMES: Final[Columns] = {
     "promotion_log": ("score",),
     "proposals": ("score",),
     "lane": ("applied_at",),
+    "embedding_attempts": ("until",),
     "lane_refusals": ("refused_at",),  # the lane's own time, which is the server's
 }
 """The other columns that hold real numbers; of a lane, which is not shared with a home that becomes older, the time."""
