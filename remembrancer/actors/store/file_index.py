@@ -158,6 +158,7 @@ class FileIndex(SqlitePassages, SqliteWords):
 
     links_duplicates = False
     _table = "texts"
+    _count = "SELECT count(*) FROM texts"
     _words = "words"
     _full_texts = ("words",)
 

@@ -25,6 +25,8 @@ class SqlitePassages:
 
     links_duplicates = True
     _table = "memories"
+    _count = "SELECT coalesce(sum(count), 0) FROM tallies"
+    """The number of all rows, which costs no scan."""
     _file: SqliteFile
     _clock: Callable[[], float]
 
@@ -40,7 +42,7 @@ class SqlitePassages:
         if model is None:
             return len(self.pending())
         ((missing,),) = self._file.read(
-            f"""SELECT (SELECT count(*) FROM {self._table})
+            f"""SELECT ({self._count})
                        - coalesce((SELECT memories FROM embedded WHERE model = ?1), 0)
                        - (SELECT count(*) FROM embedding_attempts WHERE model = ?1 AND attempts >= ?2)""",  # noqa: S608
             (model, MAX_ATTEMPTS),
