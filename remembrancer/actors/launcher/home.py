@@ -59,7 +59,7 @@ def refuse_half_restored(paths: RuntimePaths) -> None:
         from remembrancer.protocol.errors import HomeUnusable
 
         raise HomeUnusable(
-            f"a restore of {paths.home} was interrupted while it replaced files: run 'remembrancer restore' again"
+            f"a restore of {paths.home} was interrupted: run 'remembrancer backup restore' again"
         )
 
 
