@@ -293,7 +293,7 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
             (missing,) = answer.notices
             assert missing.code == kind.code
             assert str(bad) in missing.message
-            assert ("remembrancer restore" in missing.message) == (how == "damaged")
+            assert ("remembrancer backup restore" in missing.message) == (how == "damaged")
         assert (await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, user), MemoryShown)).memory.id == user
         assert bad.read_bytes() == before
         await rig.launcher.tell(rig.store, Ping())
