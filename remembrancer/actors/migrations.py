@@ -139,7 +139,7 @@ class Schema:
             if version <= found:
                 continue
             try:
-                for statement in _statements(step.statements):
+                for statement in statements_of(step.statements):
                     connection.execute(statement)
             except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
                 if found and error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
@@ -294,7 +294,7 @@ def _version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def _statements(script: str) -> Iterator[str]:
+def statements_of(script: str) -> Iterator[str]:
     """The statements of a script one by one: to run it whole would end the transaction that is open."""
     statement = ""
     for piece in script.split(";")[:-1]:
