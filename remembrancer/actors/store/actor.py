@@ -399,7 +399,6 @@ class StoreActor(Actor):
             await anyio.sleep(HOUSEKEEPING_S)
             await self._files.reopen_replaced(self._vectors.forget)
             await self._count_accesses()
-            self._readers.rest()
             for records in list(self._files):
                 await self._tolerantly(records.name, self._in_background(records.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())

@@ -158,6 +158,7 @@ class FileIndex(SqlitePassages, SqliteWords):
 
     links_duplicates = False
     _table = "texts"
+    _own = "TRUE"
     _words = "words"
     _full_texts = ("words",)
 

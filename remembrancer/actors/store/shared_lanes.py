@@ -284,6 +284,7 @@ class SharedLanes:
 
         def make() -> SharedLane:
             return SharedLane(
+                self._files.database,
                 self._paths.lane_database(name),
                 name,
                 self._clock,
@@ -319,7 +320,7 @@ class SharedLanes:
         try:
             return self._connect(name), None
         except RemembrancerError as error:
-            if not self._paths.lane_database(name).exists():
+            if not self._files.has_space(name):
                 raise
             logger.error("a shared lane has no journal", extra={"lane": name, "reason": error.message})
             return Connection(cast("Journal", NoJournal(error)), ""), error
@@ -563,7 +564,7 @@ class SharedLanes:
                 logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
             await self.give_back_lease(name)
             del self._open[name]
-            await self._committer.run(name, lane.close)
+            await self._committer.run(name, lane.drop)
             await opened.journal.aclose()
             async with self._keeping_tokens:
                 await asyncio.to_thread(self._write_tokens)

@@ -573,6 +573,10 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
     def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
         """Answer these operations, which the lane has applied whose memories came here, as it did."""
 
+    def promote(self, operations: Sequence[Operation], destination: Any) -> list[Outcome]:
+        """Move the memory of each promotion to another space of the database, or back, all in one transaction, and
+        answer each. One that was moved by the same operation before is answered as then."""
+
     def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
         """Take in a memory that comes from another lane, and with it the operation, as `complete`; a full file refuses
         it."""

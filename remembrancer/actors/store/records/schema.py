@@ -499,7 +499,7 @@ RECORDS: Final = Schema(
 
 MEMORY: Final = Schema(
     Step(
-        "0.2.0",
+        "0.3.0",
         """
     CREATE TABLE spaces (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
 
@@ -961,6 +961,14 @@ MEMORY: Final = Schema(
     """,
     ),
 )
+
+OWNED: Final = (
+    *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
+    *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "run_changes", "runs"),
+    *("consolidation_log", "consolidation_requests", "cross_project_patterns", "topics", "maintenance"),
+    *("lane", "lane_entries", "lane_erasures", "lane_tokens", "lane_sessions", "lane_refusals"),
+)
+"""The tables whose rows say in which space they are. All others hang on their rows."""
 
 FULL_TEXTS: Final = """
     -- The words of the memories of a space, and those of entities' names, cut as `name_words` cuts them.

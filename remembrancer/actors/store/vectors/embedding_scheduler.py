@@ -692,8 +692,7 @@ class EmbeddingScheduler:
         for name in dict.fromkeys(name for name, _ in jobs):
             records, numbers = self._files.embedded_file(name), [number for file, number in jobs if file == name]
             try:
-                read = partial(self._readers.read, name)
-                found = {} if records is None else await read(partial(records.texts, numbers))
+                found = {} if records is None else await self._readers.read(partial(records.texts, numbers))
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
                 continue
