@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 DERIVED: Final = (
+    "spaces",
+    "tallies",
     "passages",
     "embedded",
     "names_to_find",
@@ -29,7 +32,8 @@ def dump_of(path: Path) -> list[str]:
     with closing(sqlite3.connect(path)) as connection:
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         rows = []
-        for table in sorted(name for name in tables if name not in DERIVED and "_text" not in name):
+        is_words = re.compile("(words|names)_[0-9]+").match
+        for table in sorted(name for name in tables if name not in DERIVED and not is_words(name)):
             but = f" WHERE NOT {_TO_SCRUB}" if table == "lane_entries" else ""
             rows += [f"{table} {row}" for row in connection.execute(f"SELECT * FROM {table}{but}")]
         return rows + [f"entities {row}" for row in connection.execute(_ENTITIES)]

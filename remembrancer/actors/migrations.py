@@ -79,7 +79,7 @@ class Schema:
             )
         if version and (version < self.versions[0] or (self.derived and version != self.latest)):
             raise SchemaTooOld(
-                f"{path} is older than release {self.steps[0].release}, the first one whose files are kept (its "
+                f"{path} is older than release {FIRST_RELEASE}, the first one whose files are kept (its "
                 f"version is {version}): write its memories with 'remembrancer export' of the release that made it and "
                 "take them in with 'remembrancer import', or set REMEMBRANCER_HOME to another directory"
             )

@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from remembrancer.actors.store.readers import READ_THREADS, Readers
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT
@@ -89,7 +90,7 @@ async def test_all_threads_of_a_project_may_hang_and_those_of_another_read() -> 
 def test_threads_that_end_leave_no_open_file(home: Path) -> None:
     """A thread that writes ends when there is nothing to write: for months another one comes and goes every minute."""
     (home / "user").mkdir()
-    with closing(SqliteRecords(home / "user" / "memory.db", "user", time.time)) as records:
+    with closing(SqliteRecords(SqliteFile(home / "user" / "memory.db"), "user", time.time)) as records:
 
         def reads() -> None:
             thread = threading.Thread(target=records.number_of, args=("memory:none",))

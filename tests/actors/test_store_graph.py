@@ -15,6 +15,7 @@ import pytest
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph
@@ -450,8 +451,8 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[list[SqliteRecords]]:
     made = [
-        SqliteRecords(tmp_path / "memory.db", PROJECT.id, time.time),
-        SqliteRecords(tmp_path / "user.db", "user", time.time),
+        SqliteRecords(SqliteFile(tmp_path / "memory.db"), PROJECT.id, time.time),
+        SqliteRecords(SqliteFile(tmp_path / "user.db"), "user", time.time),
     ]
     yield made
     for records in made:

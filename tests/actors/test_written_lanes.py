@@ -12,6 +12,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, Target, find_target, moved_to
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.protocol.errors import NotFound
@@ -63,7 +64,7 @@ async def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     committer, paths = Committer(), RuntimePaths(tmp_path)
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
     await files.project(PROJECT)
-    shared = SqliteRecords(tmp_path / "shared.db", "shared", time.time)
+    shared = SqliteRecords(SqliteFile(tmp_path / "shared.db"), "shared", time.time)
     made = Lane(files, shared)
     monkeypatch.setattr(files, "lanes_of", made.lanes_of)
     yield made

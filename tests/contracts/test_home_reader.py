@@ -14,6 +14,7 @@ from remembrancer.actors.migrations import Schema
 from remembrancer.actors.snapshots import Snapshot, take_snapshot
 from remembrancer.actors.store import home_reader
 from remembrancer.actors.store.home_reader import HomeReader
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.home import (
@@ -38,20 +39,24 @@ MOVED = memory_id_of(store_operation("moved", ""))
 def paths(tmp_path: Path) -> RuntimePaths:
     """A home whose user has a memory, and a project another."""
     paths = RuntimePaths(tmp_path)
-    with closing(SqliteRecords(paths.user_database, "user", lambda: REQUESTED_AT)) as user:
+    with closing(SqliteRecords(SqliteFile(paths.user_database), "user", lambda: REQUESTED_AT)) as user:
         user.apply([store_operation("moved", "I prefer tabs.", scope="user")])
-    with closing(SqliteRecords(paths.project_database(PROJECT.id), PROJECT.id, lambda: REQUESTED_AT)) as project:
+    with closing(
+        SqliteRecords(SqliteFile(paths.project_database(PROJECT.id)), PROJECT.id, lambda: REQUESTED_AT)
+    ) as project:
         project.apply([store_operation("other", "The release is cut on Thursdays.")])
     return paths
 
 
 def take_back(paths: RuntimePaths) -> None:
     """Have the project's file take the user's memory in, and then the user's let it go."""
-    with closing(SqliteRecords(paths.user_database, "user", lambda: REQUESTED_AT)) as user:
+    with closing(SqliteRecords(SqliteFile(paths.user_database), "user", lambda: REQUESTED_AT)) as user:
         memory = user.portable(MOVED, "")
     assert memory is not None
     taken = ImportMemory(msgspec.structs.replace(memory, scope="project"))
-    with closing(SqliteRecords(paths.project_database(PROJECT.id), PROJECT.id, lambda: REQUESTED_AT)) as project:
+    with closing(
+        SqliteRecords(SqliteFile(paths.project_database(PROJECT.id)), PROJECT.id, lambda: REQUESTED_AT)
+    ) as project:
         project.apply([Operation("take back", PROJECT, "", REQUESTED_AT, taken)])
     with closing(sqlite3.connect(paths.user_database)) as connection, connection:
         connection.execute("DELETE FROM memories WHERE id = ?", (MOVED,))

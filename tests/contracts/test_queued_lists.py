@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors.gateway.overlay import Overlay, as_listed, viewer_in
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.view import View
@@ -82,7 +83,7 @@ class Story:
 
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[SqliteRecords]:
-    with closing(SqliteRecords(tmp_path / "memories.db", PROJECT.id, time.time)) as opened:
+    with closing(SqliteRecords(SqliteFile(tmp_path / "memories.db"), PROJECT.id, time.time)) as opened:
         yield opened
 
 

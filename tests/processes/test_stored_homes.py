@@ -39,6 +39,7 @@ from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.migrations import Schema, copy_of, releases_in, version_in, version_of
 from remembrancer.actors.store.records import catalog
 from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
@@ -310,7 +311,9 @@ def schema_in(path: Path) -> list[Any]:
 
 
 def schema_of_new_lane(path: Path) -> list[Any]:
-    with closing(SharedLane(path, LANE, time.time, InProcessJournal(InProcessServer()), "ada", asyncio.run)):
+    with closing(
+        SharedLane(SqliteFile(path), path, LANE, time.time, InProcessJournal(InProcessServer()), "ada", asyncio.run)
+    ):
         return schema_in(path)
 
 

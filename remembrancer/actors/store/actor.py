@@ -281,7 +281,7 @@ class StoreActor(Actor):
             name, commits = records.name, self._committer.commits_of(records.name)
             with contextlib.suppress(RemembrancerError, OSError):  # it is tried again, and said, in the background
                 is_new = self._counts_of.get(name, (-1, Counts()))[0] != commits
-                if is_new and self._files.size_bytes(name) <= COUNTED_AT_ONCE_BYTES:
+                if is_new and self._files.size_bytes <= COUNTED_AT_ONCE_BYTES:
                     self._counts_of[name] = (commits, records.counts(None))
 
     def on_peer_gone(self, peer: PeerGone) -> None:

@@ -22,6 +22,8 @@ from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import USER as USER
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
 from remembrancer.actors.store.records.schema import MEMORY
+from remembrancer.actors.store.records.space import SpaceConnection, drop_space
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.memory.changes import unknown_memory
@@ -288,6 +290,30 @@ class MemoryFiles:
         self._again_at = 0.0
         await self._committer.run(USER, database.close)
         _ = self.user_file
+
+    def rename(self, old: str, new: str) -> None:
+        """Have the space of a project lie elsewhere, in place of the one that is there. On the thread of the records."""
+        with self.database.transaction() as connection:
+            for number, name in connection.execute("SELECT number, name FROM spaces WHERE name IN (?, ?)", (old, new)):
+                if name == new:
+                    drop_space(SpaceConnection(connection, number))
+            connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new, old))
+        self._spaces = (self._spaces - {old}) | {new}
+
+    def scrub(self, memory_id: str) -> None:
+        """Take what is left of an erased memory out of every space, in one transaction, out of the index of words and
+        out of the database's log. A memory of that id that a space has stays as it is: another one has erased its own.
+        On the thread of the records."""
+        database, now, found = self.database, self._clock(), False
+        with database.transaction() as connection:
+            for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
+                edits = SqliteEdits(SpaceConnection(connection, number), now)
+                is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # in which entries alone change anything
+                if edits.is_erased(memory_id) if is_lane else edits.scrub(memory_id, now):
+                    edits.drop_deleted_words()
+                    found = True
+        if found:
+            database.leave_nothing()
 
     def let_go(self, name: str) -> None:
         """Know nothing of a space any more: the next use opens it."""

@@ -102,10 +102,10 @@ REFUSED_S: Final = 7 * 86400.0
 STOPS: Final = (JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew)
 """The errors after which nothing more is applied or appended, until somebody has done what the error says."""
 _TO_SCRUB: Final = """lane_erasures AS e JOIN lane_entries AS l
-    ON e.space = SPACE AND l.space = SPACE AND l.memory_id = e.memory_id"""
+    ON e.space = @SPACE AND l.space = @SPACE AND l.memory_id = e.memory_id"""
 _REACHED: Final = "max(e.position, l.position)"
 """The entries with the words of erased memories, some of them appended by who did not know that yet."""
-_MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = SPACE"
+_MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 
 NEWER: Final = (
     "another member of this shared lane has a newer release, whose entries this one does not know: install it here "
@@ -247,7 +247,7 @@ class SharedLane(SqliteRecords):
         super().__init__(database, name, clock, limit_bytes=limit_bytes, session_limit=session_limit)
         if not self._file.read(_MARK):
             with self._file.transaction() as connection:
-                connection.execute("INSERT INTO lane VALUES (SPACE, '', 0, '', 0)")
+                connection.execute("INSERT INTO lane VALUES (@SPACE, '', 0, '', 0)")
         self.path = path
         """The place beside which snapshots on their way lie, and entries that were set aside."""
         self.is_users = is_users
@@ -308,7 +308,7 @@ class SharedLane(SqliteRecords):
         if self.read_only:
             return
         rows = self._file.read(
-            "SELECT number, id FROM memories WHERE space = SPACE AND number IN (SELECT value FROM json_each(?))",
+            "SELECT number, id FROM memories WHERE space = @SPACE AND number IN (SELECT value FROM json_each(?))",
             (encode_json(numbers).decode(),),
         )
         ids = dict(rows)
@@ -366,7 +366,7 @@ class SharedLane(SqliteRecords):
         for (number,) in self._file.read(f"SELECT DISTINCT l.position {gone}", (position,)):
             self._ask(self._journal.scrub(self.name, number))
         with self._file.transaction() as connection:
-            gone = f"space = SPACE AND (memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
+            gone = f"space = @SPACE AND (memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
             connection.execute(f"DELETE FROM lane_entries WHERE {gone}", (position,))  # noqa: S608 - our names
 
     def grant(self, token: SharedToken) -> None:
@@ -407,11 +407,11 @@ class SharedLane(SqliteRecords):
 
     def _read_ended_sessions(self) -> tuple[str, ...]:
         return tuple(
-            name for (name,) in self._file.read("SELECT name FROM lane_sessions WHERE space = SPACE ORDER BY name")
+            name for (name,) in self._file.read("SELECT name FROM lane_sessions WHERE space = @SPACE ORDER BY name")
         )
 
     def _read_tokens(self) -> tuple[SharedToken, ...]:
-        rows = self._file.read("SELECT token FROM lane_tokens WHERE space = SPACE ORDER BY name")
+        rows = self._file.read("SELECT token FROM lane_tokens WHERE space = @SPACE ORDER BY name")
         return tuple(_decode_token(token) for (token,) in rows)
 
     # The journal.
@@ -442,7 +442,7 @@ class SharedLane(SqliteRecords):
         """The operations that were applied here and not forgotten since, behind that id."""
         rows = self._file.read(
             """SELECT operation_id, result, applied_at FROM applied_operations
-               WHERE space = SPACE AND operation_id > ? ORDER BY operation_id LIMIT ?""",
+               WHERE space = @SPACE AND operation_id > ? ORDER BY operation_id LIMIT ?""",
             (after, limit),
         )
         return [AppliedOperation(*row) for row in rows]
@@ -465,12 +465,12 @@ class SharedLane(SqliteRecords):
     @property
     def erased_at(self) -> int:
         """The position of the newest entry that erased a memory; 0 if none has. What is older may have its words."""
-        ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = SPACE")
+        ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
     def erasings(self) -> tuple[int, ...]:
         """The positions of the entries that erased memories: a host that has applied one has the memory no more."""
-        positions = "SELECT position FROM lane_erasures WHERE space = SPACE ORDER BY position"
+        positions = "SELECT position FROM lane_erasures WHERE space = @SPACE ORDER BY position"
         return tuple(number for (number,) in self._file.read(positions))
 
     def write_snapshot(self, path: Path) -> Mark:
@@ -492,13 +492,13 @@ class SharedLane(SqliteRecords):
     def take_in(self, path: Path) -> TakenIn:
         """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
         one or the other."""
-        all_erased = "SELECT memory_id FROM erased WHERE space = SPACE ORDER BY memory_id"
+        all_erased = "SELECT memory_id FROM erased WHERE space = @SPACE ORDER BY memory_id"
         known = {memory_id for (memory_id,) in self._file.read(all_erased)}
         with self._file.transaction() as connection:
             empty_space(connection)
             take_in(connection.connection, path, self.name)
         self._file.empty_log()
-        numbers = self._file.read("SELECT number FROM memories WHERE space = SPACE ORDER BY number")
+        numbers = self._file.read("SELECT number FROM memories WHERE space = @SPACE ORDER BY number")
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = Mark(*mark)
         self.head = max(self.head, self.mark.position)
@@ -689,7 +689,7 @@ class SharedLane(SqliteRecords):
                     _note_refusal(connection, entry.operation.operation_id, stands.position, applied_at)
                 connection.execute("RELEASE entry")
             connection.execute(
-                "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ? WHERE space = SPACE",
+                "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ? WHERE space = @SPACE",
                 (mark.journal, mark.position, mark.entry_id, applied_at),
             )
         self.mark, self._applied_at = mark, applied_at
@@ -711,18 +711,18 @@ def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:
 def _change_token(connection: SpaceConnection, entry: TokenChanged) -> None:
     """Note a token, or take it away. Of two that were given one name at once, the first keeps it."""
     if entry.token is None:
-        connection.execute("DELETE FROM lane_tokens WHERE space = SPACE AND name = ?", (entry.name,))
+        connection.execute("DELETE FROM lane_tokens WHERE space = @SPACE AND name = ?", (entry.name,))
     else:
         token = _encode(entry.token)
-        connection.execute("INSERT OR IGNORE INTO lane_tokens VALUES (SPACE, ?, ?)", (entry.name, token))
+        connection.execute("INSERT OR IGNORE INTO lane_tokens VALUES (@SPACE, ?, ?)", (entry.name, token))
 
 
 def _end_session(connection: SpaceConnection, entry: SessionEnded) -> None:
     """Note the end of a session, and let go of the oldest one where there are too many: of such none comes back."""
-    connection.execute("INSERT OR IGNORE INTO lane_sessions VALUES (SPACE, ?)", (entry.name,))
+    connection.execute("INSERT OR IGNORE INTO lane_sessions VALUES (@SPACE, ?)", (entry.name,))
     connection.execute(
-        """DELETE FROM lane_sessions WHERE space = SPACE AND name <= (
-               SELECT name FROM lane_sessions WHERE space = SPACE ORDER BY name DESC LIMIT 1 OFFSET ?)""",
+        """DELETE FROM lane_sessions WHERE space = @SPACE AND name <= (
+               SELECT name FROM lane_sessions WHERE space = @SPACE ORDER BY name DESC LIMIT 1 OFFSET ?)""",
         (ENDED_KEPT,),
     )
 
@@ -758,9 +758,9 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
     quoted = [memory_id] if memory_id is not None else _quoted_by(operation.change)
     if not (is_taken_back or isinstance(operation.change, EraseMemory)):
         for each in quoted:
-            edits.execute("INSERT OR IGNORE INTO lane_entries VALUES (SPACE, ?, ?)", (each, position))
+            edits.execute("INSERT OR IGNORE INTO lane_entries VALUES (@SPACE, ?, ?)", (each, position))
     elif memory_id is not None and isinstance(outcome.reply, Applied):
-        edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (SPACE, ?, ?)", (memory_id, position))
+        edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", (memory_id, position))
     return outcome
 
 
@@ -787,14 +787,14 @@ def _is_refused(outcome: Outcome) -> bool:
 
 
 def _was_refused(edits: SqliteEdits, operation_id: str, *, behind: int) -> bool:
-    refused = "SELECT 1 FROM lane_refusals WHERE space = SPACE AND operation_id = ? AND position > ?"
+    refused = "SELECT 1 FROM lane_refusals WHERE space = @SPACE AND operation_id = ? AND position > ?"
     return edits.execute(refused, (operation_id, behind)).fetchone() is not None
 
 
 def _note_refusal(connection: SpaceConnection, operation_id: str, position: int, at: float) -> None:
     """Keep in mind where an operation was refused, and no longer where others were long ago."""
-    connection.execute("DELETE FROM lane_refusals WHERE space = SPACE AND refused_at < ?", (at - REFUSED_S,))
-    connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (SPACE, ?, ?, ?)", (operation_id, position, at))
+    connection.execute("DELETE FROM lane_refusals WHERE space = @SPACE AND refused_at < ?", (at - REFUSED_S,))
+    connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (@SPACE, ?, ?, ?)", (operation_id, position, at))
 
 
 def check_snapshot(path: Path, mark: Mark) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
@@ -14,8 +15,8 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.space import Space, SpaceConnection
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.sqlite_file import encode_json, padded, places_for
 from remembrancer.protocol.work import Passage
 
 
@@ -25,8 +26,9 @@ class SqlitePassages:
 
     links_duplicates = True
     _table = "memories"
-    _own = "space = SPACE"
-    _file: SqliteFile | Space
+    _own = "space = @SPACE"
+    _file: Any
+    """The space, or the file, of the table."""
     _clock: Callable[[], float]
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
@@ -163,7 +165,7 @@ def add_passages(
     numbers: list[int] = []
     columns, values = 'memory, model, ordinal, start, "end", vector', "?, ?, ?, ?, ?, ?"
     if isinstance(connection, SpaceConnection):
-        columns, values = f"space, {columns}", f"SPACE, {values}"
+        columns, values = f"space, {columns}", f"@SPACE, {values}"
     for ordinal, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
         inserted = connection.execute(
             f"INSERT INTO passages ({columns}) VALUES ({values})",  # noqa: S608 - our names

@@ -972,14 +972,14 @@ OWNED: Final = (
 
 FULL_TEXTS: Final = """
     -- The words of the memories of a space, and those of entities' names, cut as `name_words` cuts them.
-    CREATE VIRTUAL TABLE words_SPACE USING fts5 (
+    CREATE VIRTUAL TABLE words_@SPACE USING fts5 (
         content, tags, summary, parts, content = '', tokenize = 'porter unicode61'
     );
-    INSERT INTO words_SPACE (words_SPACE, rank) VALUES ('usermerge', 2);
-    CREATE VIRTUAL TABLE names_SPACE USING fts5 (words, tokenize = 'porter unicode61');
-    INSERT INTO names_SPACE (names_SPACE, rank) VALUES ('usermerge', 2);
+    INSERT INTO words_@SPACE (words_@SPACE, rank) VALUES ('usermerge', 2);
+    CREATE VIRTUAL TABLE names_@SPACE USING fts5 (words, tokenize = 'porter unicode61');
+    INSERT INTO names_@SPACE (names_@SPACE, rank) VALUES ('usermerge', 2);
 """
-"""The full texts of a space, whose number stands in the place of `SPACE`. They are written where rows are written."""
+"""The full texts of a space, whose number stands in the place of `@SPACE`. They are written where rows are written."""
 
 
 def make_space(connection: sqlite3.Connection, name: str) -> int:
@@ -989,6 +989,6 @@ def make_space(connection: sqlite3.Connection, name: str) -> int:
         return int(found[0])
     number = connection.execute("INSERT INTO spaces (name) VALUES (?)", (name,)).lastrowid
     assert number is not None
-    for statement in statements_of(FULL_TEXTS.replace("SPACE", str(number))):
+    for statement in statements_of(FULL_TEXTS.replace("@SPACE", str(number))):
         connection.execute(statement)
     return number

@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
 from remembrancer.actors.store.records.space import Space
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import Query, padded, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.consolidation import FindNear
@@ -52,9 +52,10 @@ _CHANGES: Final = "SELECT total_changes()"
 class SqliteWords:
     """The words of texts in a file whose table `_words` is their full text, the first of its `_full_texts`."""
 
-    _words = "words_SPACE"
-    _full_texts: tuple[str, ...] = ("words_SPACE", "names_SPACE")
-    _file: SqliteFile | Space
+    _words = "words_@SPACE"
+    _full_texts: tuple[str, ...] = ("words_@SPACE", "names_@SPACE")
+    _file: Any
+    """The space, or the file, of the full texts."""
     _merged_at = -1
     """The number of commits that there had been when there was nothing left to merge."""
 
@@ -119,8 +120,8 @@ class SqliteSearch(SqliteWords):
             return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
         rows = read(
             f"""WITH hits AS MATERIALIZED (
-                    SELECT words_SPACE.rowid AS number, {BM25} AS score, {passing.is_own} AS own
-                    FROM words_SPACE {passing.join} WHERE words_SPACE MATCH ? AND {passing.condition})
+                    SELECT words_@SPACE.rowid AS number, {BM25} AS score, {passing.is_own} AS own
+                    FROM words_@SPACE {passing.join} WHERE words_@SPACE MATCH ? AND {passing.condition})
                 SELECT * FROM (SELECT * FROM hits WHERE own ORDER BY score DESC, number DESC LIMIT ?)
                 UNION ALL
                 SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
@@ -129,15 +130,15 @@ class SqliteSearch(SqliteWords):
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        word = "SELECT 'word', ?, count(*) FROM words_SPACE WHERE words_SPACE MATCH ?"
+        word = "SELECT 'word', ?, count(*) FROM words_@SPACE WHERE words_@SPACE MATCH ?"
         rows = self._file.read(
             " UNION ALL ".join(
                 (
                     _SIZES,
                     """SELECT 'graph', NULL,
-                           EXISTS (SELECT 1 FROM entities WHERE space = SPACE) OR EXISTS (SELECT 1 FROM memory_links)""",
+                           EXISTS (SELECT 1 FROM entities WHERE space = @SPACE) OR EXISTS (SELECT 1 FROM memory_links)""",
                     """SELECT 'own', NULL, number FROM (SELECT number FROM memories INDEXED BY memories_by_session
-                       WHERE space = SPACE AND session_id = ? AND scope = 'session' LIMIT ?)""",
+                       WHERE space = @SPACE AND session_id = ? AND scope = 'session' LIMIT ?)""",
                     *[word] * len(groups),
                 )
             ),
@@ -198,10 +199,10 @@ class SqliteSearch(SqliteWords):
         named = " OR ".join(["instr(file, ?)"] * len(names))
         rows = self._file.read(
             f"""WITH files AS (SELECT DISTINCT {SOURCE_FILE} AS file FROM memories AS m INDEXED BY memories_from_files
-                               WHERE m.space = SPACE AND {SOURCE_FILE} IS NOT NULL),
+                               WHERE m.space = @SPACE AND {SOURCE_FILE} IS NOT NULL),
                     named AS MATERIALIZED (SELECT file FROM files WHERE {named})
                 SELECT m.number FROM named CROSS JOIN memories AS m INDEXED BY memories_from_files
-                WHERE m.space = SPACE AND {SOURCE_FILE} IS NOT NULL AND {SOURCE_FILE} = named.file AND {condition}
+                WHERE m.space = @SPACE AND {SOURCE_FILE} IS NOT NULL AND {SOURCE_FILE} = named.file AND {condition}
                 ORDER BY {_HAPPENED} DESC, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
             (*names, *arguments, limit),
         )
@@ -278,7 +279,7 @@ class SqliteSearch(SqliteWords):
         asked = padded(memory_ids)
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
-                WHERE space = SPACE AND memory_id IN {places_for(asked)} AND merged_into IS NOT NULL ORDER BY sequence""",  # noqa: S608 - only "?"
+                WHERE space = @SPACE AND memory_id IN {places_for(asked)} AND merged_into IS NOT NULL ORDER BY sequence""",  # noqa: S608 - only "?"
             asked,
         )
         return dict(rows)
@@ -287,8 +288,8 @@ class SqliteSearch(SqliteWords):
         return self._file.read_together(lambda query: _counts(query, session_id))
 
 
-_SIZES: Final = """SELECT 'scope', scope, sum(count) FROM tallies WHERE space = SPACE AND NOT forgotten GROUP BY scope
-                   UNION ALL SELECT 'passages', NULL, count(*) FROM passages WHERE space = SPACE"""
+_SIZES: Final = """SELECT 'scope', scope, sum(count) FROM tallies WHERE space = @SPACE AND NOT forgotten GROUP BY scope
+                   UNION ALL SELECT 'passages', NULL, count(*) FROM passages WHERE space = @SPACE"""
 
 
 def _sizes(rows: Sequence[tuple[str, Any, Any]]) -> Sizes:
@@ -355,7 +356,7 @@ _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
     """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
-    clauses = ["+m.space = SPACE AND (m.scope != 'session' OR m.session_id = ?)"]
+    clauses = ["+m.space = @SPACE AND (m.scope != 'session' OR m.session_id = ?)"]
     arguments: list[object] = [filters.session_id]
     if filters.scopes:
         clauses.append(f"m.scope IN {places_for(filters.scopes)}")
@@ -441,7 +442,7 @@ def narrowed(
     return f"({expression_of(rare)}) AND ({expression_of(again + twice)})"
 
 
-BM25: Final = "-bm25(words_SPACE, 3.0, 1.5, 0.9, 1.5)"
+BM25: Final = "-bm25(words_@SPACE, 3.0, 1.5, 0.9, 1.5)"
 """The weights of content, tags, summary and parts.
 
 FTS5 multiplies the number of times a word occurs by the weight before that saturates, so three times the weight is a k1
@@ -449,7 +450,7 @@ of 0.4 in place of 1.2: that a word occurs counts, less how often, and less how 
 LoCoMo 61.6 in 100 have evidence among the first five then by words alone, and 59.4 before.
 """
 APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
-    ON a.number = words_SPACE.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
+    ON a.number = words_@SPACE.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,11 +473,11 @@ def _among_few(read: Query, match: str, narrow: str | None, among: _Among, limit
 
 def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit]:
     passing, numbers = among.passing, among.numbers or ()
-    within = "AND words_SPACE.rowid BETWEEN ? AND ?" if numbers else ""
+    within = "AND words_@SPACE.rowid BETWEEN ? AND ?" if numbers else ""
     rows = read(
-        f"""SELECT words_SPACE.rowid, {BM25} AS score FROM words_SPACE {passing.join}
-            WHERE words_SPACE MATCH ? {within} AND {among.side} AND {passing.condition}
-            ORDER BY score DESC, words_SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+        f"""SELECT words_@SPACE.rowid, {BM25} AS score FROM words_@SPACE {passing.join}
+            WHERE words_@SPACE MATCH ? {within} AND {among.side} AND {passing.condition}
+            ORDER BY score DESC, words_@SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
         (match, *numbers, *passing.arguments, limit),
     )
     return [KeywordHit(number, score) for number, score in rows]
@@ -499,14 +500,14 @@ def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:
     """The first and the last of a session's own memories, which usually are close together."""
     ((first, last),) = read(
         """SELECT min(number), max(number) FROM memories
-           WHERE space = SPACE AND session_id = ? AND scope = 'session'""",
+           WHERE space = @SPACE AND session_id = ? AND scope = 'session'""",
         (session_id,),
     )
     return first or 0, last or 0
 
 
 class _Passing(NamedTuple):
-    """The clauses that hold the rows of `words_SPACE` against filters. `is_own` tells the session's own from all
+    """The clauses that hold the rows of `words_@SPACE` against filters. `is_own` tells the session's own from all
     others."""
 
     join: str
@@ -529,7 +530,7 @@ def _passing(filters: Filters) -> _Passing:
             own, arguments = "FALSE", []
         return _Passing(APART, f"(a.number IS NULL OR ({own}))", "a.number IS NOT NULL", [*arguments])
     condition, given = condition_of(filters)
-    return _Passing("JOIN memories AS m ON m.number = words_SPACE.rowid", condition, "m.scope = 'session'", given)
+    return _Passing("JOIN memories AS m ON m.number = words_@SPACE.rowid", condition, "m.scope = 'session'", given)
 
 
 TAGGED: Final = 2000
@@ -560,12 +561,12 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
     scopes = filters.scopes or SCOPES
     if "session" in scopes:
         condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
-        own = f"m.space = SPACE AND m.scope = 'session' AND m.session_id = ? AND {condition}"
+        own = f"m.space = @SPACE AND m.scope = 'session' AND m.session_id = ? AND {condition}"
         yield _Part("memories AS m INDEXED BY memories_by_session", own, [filters.session_id, *arguments])
     condition, arguments = narrowing_of(filters)
     for scope, kind in dict.fromkeys(product(scopes, filters.types or MEMORY_TYPES)):
         if scope != "session":
-            sort = f"m.space = SPACE AND m.scope != 'session' AND m.scope = ? AND m.type = ? AND {condition}"
+            sort = f"m.space = @SPACE AND m.scope != 'session' AND m.scope = ? AND m.type = ? AND {condition}"
             yield _Part(f"memories AS m INDEXED BY {index}", sort, [scope, kind, *arguments])
 
 
@@ -632,13 +633,13 @@ def _counts(query: Query, session_id: str | None) -> Counts:
     by_type: Counter[str] = Counter()
     forgotten = 0
     if session_id is None:
-        sorts = query("SELECT scope, type, forgotten, count FROM tallies WHERE space = SPACE AND count > 0", ())
+        sorts = query("SELECT scope, type, forgotten, count FROM tallies WHERE space = @SPACE AND count > 0", ())
     else:
         sorts = query(
             """SELECT scope, type, forgotten, count FROM tallies
-               WHERE space = SPACE AND scope != 'session' AND count > 0
+               WHERE space = @SPACE AND scope != 'session' AND count > 0
                UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
-               WHERE space = SPACE AND session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
+               WHERE space = @SPACE AND session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
             (session_id,),
         )
     for scope, kind, is_forgotten, count in sorts:
@@ -654,15 +655,15 @@ def _counts(query: Query, session_id: str | None) -> Counts:
 def _count_graph(query: Query, session_id: str | None) -> tuple[int, int]:
     """Entities and what memories say of them: all, less what only hidden memories say."""
     ((entities, relationships),) = query(
-        """SELECT (SELECT count(*) FROM entities WHERE space = SPACE), (SELECT count(*) FROM entities AS e
-               CROSS JOIN memory_entities AS s ON s.entity = e.number WHERE e.space = SPACE)""",
+        """SELECT (SELECT count(*) FROM entities WHERE space = @SPACE), (SELECT count(*) FROM entities AS e
+               CROSS JOIN memory_entities AS s ON s.entity = e.number WHERE e.space = @SPACE)""",
         (),
     )
     if session_id is None:
         return entities, relationships
     ((hidden_entities, hidden_relationships),) = query(
         """WITH hidden AS MATERIALIZED (  -- few index entries are read where other sessions have few memories
-               SELECT number FROM memories WHERE space = SPACE AND scope = 'session' AND session_id != ?),
+               SELECT number FROM memories WHERE space = @SPACE AND scope = 'session' AND session_id != ?),
            named AS MATERIALIZED (
                SELECT link.entity, count(*) AS said FROM hidden
                CROSS JOIN memory_entities AS link ON link.memory = hidden.number GROUP BY link.entity)

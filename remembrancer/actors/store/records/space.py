@@ -1,7 +1,7 @@
 """One space of a database: its rows alone are read and written through it.
 
-A statement says `SPACE` where the number of the space is meant, which is a part of it, as it is of the names of its full
-texts (`words_SPACE`): those cannot be arguments.
+A statement says `@SPACE` where the number of the space is meant, which is a part of it, as it is of the names of its full
+texts (`words_@SPACE`): those cannot be arguments.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class SpaceConnection:
 
     def execute(self, statement: str, arguments: Arguments = ()) -> sqlite3.Cursor:
         """Execute one statement."""
-        return self.connection.execute(statement.replace("SPACE", self._name), arguments)
+        return self.connection.execute(statement.replace("@SPACE", self._name), arguments)
 
     def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> sqlite3.Cursor:
         """Execute one statement for each of the rows."""
-        return self.connection.executemany(statement.replace("SPACE", self._name), rows)
+        return self.connection.executemany(statement.replace("@SPACE", self._name), rows)
 
     def query(self, statement: str, arguments: Arguments = ()) -> list[Any]:
         """All rows of a query: a `Query`."""
@@ -59,7 +59,7 @@ class Space:
 
     def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
         """As `SqliteFile.read`."""
-        return self.file.read(query.replace("SPACE", str(self.number)), arguments)
+        return self.file.read(query.replace("@SPACE", str(self.number)), arguments)
 
     def read_decoded(self, work: Callable[[Query], T]) -> T:
         """As `SqliteFile.read_decoded`."""
@@ -71,7 +71,7 @@ class Space:
 
     def _bound(self, query: Query) -> Query:
         number = str(self.number)
-        return lambda statement, arguments: query(statement.replace("SPACE", number), arguments)
+        return lambda statement, arguments: query(statement.replace("@SPACE", number), arguments)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[SpaceConnection]:
@@ -90,6 +90,11 @@ class Space:
                 yield SpaceConnection(connection, self.number), SpaceConnection(connection, other.number)
             self.commits += 1
             other.commits += 1
+
+    @property
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes the database."""
+        return self.file.writer
 
     @property
     def path(self) -> Path:
@@ -128,15 +133,15 @@ class Space:
 
 def empty_space(connection: SpaceConnection) -> None:
     """Delete all rows of a space, and the words of its full texts. Inside a transaction."""
-    connection.execute("INSERT INTO words_SPACE (words_SPACE) VALUES ('delete-all')")
-    connection.execute("DELETE FROM names_SPACE")
+    connection.execute("INSERT INTO words_@SPACE (words_@SPACE) VALUES ('delete-all')")
+    connection.execute("DELETE FROM names_@SPACE")
     for table in OWNED:  # what hangs on their rows goes with these
-        connection.execute(f"DELETE FROM {table} WHERE space = SPACE")  # noqa: S608 - our names
+        connection.execute(f"DELETE FROM {table} WHERE space = @SPACE")  # noqa: S608 - our names
 
 
 def drop_space(connection: SpaceConnection) -> None:
     """Delete a space. Inside a transaction."""
     empty_space(connection)
-    connection.execute("DROP TABLE words_SPACE")
-    connection.execute("DROP TABLE names_SPACE")
-    connection.execute("DELETE FROM spaces WHERE number = SPACE")
+    connection.execute("DROP TABLE words_@SPACE")
+    connection.execute("DROP TABLE names_@SPACE")
+    connection.execute("DELETE FROM spaces WHERE number = @SPACE")

@@ -118,16 +118,16 @@ _INSERTED: Final = (
 )
 """The columns of a new memory that are as its fields say, beside those that a change may make another."""
 _TRACES: Final = (
-    "DELETE FROM history WHERE space = SPACE AND memory_id = ?1",
-    "DELETE FROM promotion_log WHERE space = SPACE AND (memory_id = ?1 OR merged_into = ?1)",
-    "DELETE FROM run_changes WHERE space = SPACE AND memory_id = ?1",
-    "UPDATE run_changes SET details = json_remove(details, '$.chain') WHERE space = SPACE AND instr(details, ?1)",
-    "DELETE FROM cross_project_patterns WHERE space = SPACE AND memory_id = ?1",
+    "DELETE FROM history WHERE space = @SPACE AND memory_id = ?1",
+    "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
+    "DELETE FROM run_changes WHERE space = @SPACE AND memory_id = ?1",
+    "UPDATE run_changes SET details = json_remove(details, '$.chain') WHERE space = @SPACE AND instr(details, ?1)",
+    "DELETE FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?1",
     """DELETE FROM awaited_links WHERE target = ?1
-       AND (SELECT space FROM memories WHERE number = awaited_links.source) = SPACE""",
+       AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
     # Answers that have its words, its tags or a reason in them: a repetition of such a change finds no memory any more.
     *(
-        f"DELETE FROM applied_operations WHERE space = SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
+        f"DELETE FROM applied_operations WHERE space = @SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
     ),
 )
@@ -200,7 +200,7 @@ class SqliteEdits:
         """The memories that a session has stored and that are not forgotten; what was derived of others is not its."""
         rows = self._query(
             """SELECT count(*) FROM memories
-               WHERE space = SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
+               WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
                    SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
             (session_id,),
         )
@@ -215,7 +215,7 @@ class SqliteEdits:
         wanted = _json(sorted(memory_ids))
         return self._query(
             """SELECT number, id FROM memories
-               WHERE space = SPACE AND id IN (SELECT value FROM json_each(?)) ORDER BY number""",
+               WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?)) ORDER BY number""",
             (wanted,),
         )
 
@@ -249,17 +249,21 @@ class SqliteEdits:
 
         A memory of that id that is here stays as it is: another file has erased its own.
         """
-        if self._query("SELECT 1 FROM memories WHERE space = SPACE AND id = ?", (memory_id,)):
+        if self._query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
-        is_erased = bool(self.rows(Erased, "memory_id", memory_id))
+        is_erased = self.is_erased(memory_id)
         found = bool(self.apply(EraseTraces(memory_id)))
         if found and not is_erased:
             self.apply(Put(Erased(memory_id, at)))
         return found or is_erased
 
+    def is_erased(self, memory_id: str) -> bool:
+        """True if a memory of that id was erased here."""
+        return bool(self.rows(Erased, "memory_id", memory_id))
+
     def drop_deleted_words(self) -> None:
         """Take the words of what was deleted out of the index, where they stay until they are merged away."""
-        for table in ("words_SPACE", "names_SPACE"):
+        for table in ("words_@SPACE", "names_@SPACE"):
             self.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
@@ -268,10 +272,10 @@ class SqliteEdits:
         for quote in quotes:
             values = (quote, _json(quote)[1:-1])
             dropped += self.execute(
-                "DELETE FROM turns WHERE space = SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
+                "DELETE FROM turns WHERE space = @SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
             ).rowcount
             dropped += self.execute(
-                """DELETE FROM tool_calls WHERE space = SPACE AND (instr(arguments, ?2)
+                """DELETE FROM tool_calls WHERE space = @SPACE AND (instr(arguments, ?2)
                    OR instr(coalesce(result_summary, ''), ?1) OR instr(coalesce(result_summary, ''), ?2))""",
                 values,
             ).rowcount
@@ -279,8 +283,8 @@ class SqliteEdits:
 
     def rename_project(self, old: str, new: str) -> None:
         """Note `new` as the project of everything that came from `old` or was observed in it."""
-        self.execute("UPDATE memories SET source_project = ? WHERE space = SPACE AND source_project = ?", (new, old))
-        for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns WHERE space = SPACE", ()):
+        self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
+        for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns WHERE space = @SPACE", ()):
             for pattern in self.rows(Pattern, "memory_id", memory_id):
                 renamed = tuple(
                     dict.fromkeys(new if project == old else project for project in pattern.source_projects)
@@ -301,7 +305,7 @@ class SqliteEdits:
     def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
         return self._query(
             """SELECT id, scope, session_id FROM memories
-               WHERE space = SPACE AND content_digest = ? AND forgotten_at IS NULL AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
+               WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
             (digest_of(content), session_id),
         )
 
@@ -321,9 +325,9 @@ class SqliteEdits:
         rows = self._query(
             """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
                    SELECT * FROM memory_links
-                   WHERE source = (SELECT number FROM memories WHERE space = SPACE AND id = ?1)
+                   WHERE source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?1)
                    UNION ALL SELECT * FROM memory_links
-                   WHERE target = (SELECT number FROM memories WHERE space = SPACE AND id = ?1)) AS l
+                   WHERE target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?1)) AS l
                JOIN memories AS s ON s.number = l.source JOIN memories AS t ON t.number = l.target
                ORDER BY l.source, l.target, l.relation""",
             (memory_id,),
@@ -346,14 +350,14 @@ class SqliteEdits:
             case Link():
                 self.execute(
                     """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
-                       WHERE s.space = SPACE AND s.id = ? AND t.space = SPACE AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
+                       WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
                     (edit.relation, edit.strength, edit.created_at, edit.source, edit.target),
                 )
             case Unlink():
                 self.execute(
                     """DELETE FROM memory_links WHERE relation = ?
-                       AND source = (SELECT number FROM memories WHERE space = SPACE AND id = ?)
-                       AND target = (SELECT number FROM memories WHERE space = SPACE AND id = ?)""",
+                       AND source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
+                       AND target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)""",
                     (edit.relation, edit.source, edit.target),
                 )
             case Put():
@@ -362,17 +366,17 @@ class SqliteEdits:
                 table = LOGS[edit.kind][0] if edit.kind in LOGS else TABLES[edit.kind]
                 where = "" if edit.field is None else f"AND {edit.field} = ?"
                 values = () if edit.field is None else (edit.value,)
-                self.execute(f"DELETE FROM {table} WHERE space = SPACE {where}", values)  # noqa: S608 - our names
+                self.execute(f"DELETE FROM {table} WHERE space = @SPACE {where}", values)  # noqa: S608 - our names
             case AddAlias():
                 self.execute(
-                    """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = SPACE AND id = ?2
+                    """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = @SPACE AND id = ?2
                        AND NOT EXISTS (SELECT 1 FROM aliases AS a JOIN memories AS m ON m.number = a.memory
-                                       WHERE a.alias = ?1 AND m.space = SPACE)""",
+                                       WHERE a.alias = ?1 AND m.space = @SPACE)""",
                     (edit.alias, edit.memory_id),
                 )
             case CountAccess():
                 self.execute(
-                    "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE space = SPACE AND id = ?",
+                    "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE space = @SPACE AND id = ?",
                     (edit.count, edit.last_accessed_at, edit.memory_id),
                 )
             case NoteUse():
@@ -404,7 +408,7 @@ class SqliteEdits:
         if memory_ids and session_id:
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
-                   SELECT number, ?1 FROM memories WHERE space = SPACE AND id IN (SELECT value FROM json_each(?2))
+                   SELECT number, ?1 FROM memories WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?2))
                    AND (scope != 'session' OR session_id = ?1)
                    AND (SELECT count(*) FROM memory_sessions WHERE memory = number) < ?3""",
                 (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
@@ -420,9 +424,9 @@ class SqliteEdits:
         else:
             table, key = TABLES[kind], names[0]
             others = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
-            on_conflict = f"ON CONFLICT (space, {key}) DO UPDATE SET {others}"
+            on_conflict = f"ON CONFLICT ({'' if key == 'number' else 'space, '}{key}) DO UPDATE SET {others}"
         self.execute(
-            f"""INSERT INTO {table} (space, {", ".join(names)}) VALUES (SPACE, {", ".join("?" * len(names))})
+            f"""INSERT INTO {table} (space, {", ".join(names)}) VALUES (@SPACE, {", ".join("?" * len(names))})
                 {on_conflict}""",  # noqa: S608 - our names
             values,
         )
@@ -434,7 +438,7 @@ class SqliteEdits:
         columns |= {"archived_at": archived_since(memory), "promotion_chain": _json(memory.promotion_chain)}
         number = self.execute(
             f"""INSERT INTO memories (space, {", ".join(columns)})
-                VALUES (SPACE, {", ".join("?" * len(columns))})""",  # noqa: S608 - our names
+                VALUES (@SPACE, {", ".join("?" * len(columns))})""",  # noqa: S608 - our names
             tuple(columns.values()),
         ).lastrowid
         assert number is not None
@@ -457,22 +461,22 @@ class SqliteEdits:
 
     def _drop_history(self, memory_id: str) -> None:
         """Delete the history of a memory, but for what it was in its session."""
-        self.execute("DELETE FROM history WHERE space = SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
+        self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
     def _link_awaited(self, number: int, memory_id: str) -> None:
         """Make the links of a memory, and those to it that waited for it, so far as both ends are here."""
         self.execute(
             """INSERT OR IGNORE INTO memory_links
                SELECT a.source, o.number, a.relation, a.strength, a.created_at
-               FROM awaited_links AS a JOIN memories AS o ON o.space = SPACE AND o.id = a.target WHERE a.source = ?
+               FROM awaited_links AS a JOIN memories AS o ON o.space = @SPACE AND o.id = a.target WHERE a.source = ?
                UNION ALL SELECT a.source, ?, a.relation, a.strength, a.created_at FROM awaited_links AS a
-               JOIN memories AS o ON o.number = a.source AND o.space = SPACE WHERE a.target = ?""",
+               JOIN memories AS o ON o.number = a.source AND o.space = @SPACE WHERE a.target = ?""",
             (number, number, memory_id),
         )
         self.execute(
             """DELETE FROM awaited_links
-               WHERE target = ? AND (SELECT space FROM memories WHERE number = awaited_links.source) = SPACE
-               OR (source = ? AND EXISTS (SELECT 1 FROM memories WHERE space = SPACE AND id = target))""",
+               WHERE target = ? AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE
+               OR (source = ? AND EXISTS (SELECT 1 FROM memories WHERE space = @SPACE AND id = target))""",
             (memory_id, number),
         )
 
@@ -489,7 +493,7 @@ class SqliteEdits:
             columns["forgotten_reason"] = after.forgotten_reason
             if after.status != before.now.status:
                 columns["archived_at"] = at if after.status == "archived" else None
-        ((number,),) = self._query("SELECT number FROM memories WHERE space = SPACE AND id = ?", (before.id,))
+        ((number,),) = self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (before.id,))
         is_searched = not SEARCHED_FIELDS.isdisjoint(fields)
         if is_searched:
             self._drop_words(number)
@@ -512,11 +516,11 @@ class SqliteEdits:
 
     def _add_words(self, number: int) -> None:
         """Have a memory in the full text of the space."""
-        self.execute(f"INSERT INTO words_SPACE (rowid, {_WORDS}) {_WORDS_OF}", (number,))
+        self.execute(f"INSERT INTO words_@SPACE (rowid, {_WORDS}) {_WORDS_OF}", (number,))
 
     def _drop_words(self, number: int) -> None:
         """Take a memory out of the full text, as it stands in its row."""
-        drop = f"INSERT INTO words_SPACE (words_SPACE, rowid, {_WORDS}) SELECT 'delete', * FROM ({_WORDS_OF})"  # noqa: S608
+        drop = f"INSERT INTO words_@SPACE (words_@SPACE, rowid, {_WORDS}) SELECT 'delete', * FROM ({_WORDS_OF})"  # noqa: S608
         self.execute(drop, (number,))
 
     def _add_tags(self, number: int, tags: Sequence[str]) -> None:
@@ -544,7 +548,7 @@ class SqliteEdits:
         begins = happened_at if record.valid_from is None else record.valid_from
         self.execute(
             """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
-                   record, details, begins, ends, owner) VALUES (SPACE, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+                   record, details, begins, ends, owner) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (
                 memory_id,
                 entry.version,
@@ -562,12 +566,12 @@ class SqliteEdits:
         if entry.version > 1:
             self.execute(
                 """UPDATE history SET replaced_at = ?
-                   WHERE space = SPACE AND memory_id = ? AND version < ? AND replaced_at IS NULL""",
+                   WHERE space = @SPACE AND memory_id = ? AND version < ? AND replaced_at IS NULL""",
                 (entry.changed_at, memory_id, entry.version),
             )
 
     def _delete(self, memory_id: str) -> None:
-        for (number,) in self._query("SELECT number FROM memories WHERE space = SPACE AND id = ?", (memory_id,)):
+        for (number,) in self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             entities = self._query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
             self._drop_words(number)
             self.execute("DELETE FROM memories WHERE number = ?", (number,))
@@ -576,7 +580,7 @@ class SqliteEdits:
     def _erase_traces(self, memory_id: str) -> int:
         found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
         chains = self._query(
-            "SELECT number, promotion_chain FROM memories WHERE space = SPACE AND instr(promotion_chain, ?)",
+            "SELECT number, promotion_chain FROM memories WHERE space = @SPACE AND instr(promotion_chain, ?)",
             (memory_id,),
         )
         for number, chain in chains:
@@ -587,12 +591,12 @@ class SqliteEdits:
 
     def _note_active(self, edit: NoteActive) -> None:
         """Note that a session is active. How one had ended that goes on is kept, for whoever finds it left."""
-        running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE space = SPACE AND session_id = ?
+        running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE space = @SPACE AND session_id = ?
                      AND status = 'active' AND ended_at IS NULL"""
         if self.execute(running, (edit.at, edit.session_id)).rowcount:
             return  # its index is not written again
         self.execute(
-            """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (SPACE, ?, ?, ?)
+            """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (@SPACE, ?, ?, ?)
                ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
                last_active_at = max(last_active_at, excluded.last_active_at)""",
             (edit.session_id, edit.at, edit.at),
@@ -601,11 +605,11 @@ class SqliteEdits:
     def _record_events(self, change: RecordEvents) -> None:
         """Add turns and tool calls; a tool call belongs to the last turn before it."""
         session = change.session_id
-        its = "space = SPACE AND session_id = "
+        its = "space = @SPACE AND session_id = "
         ((last,),) = self._query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
         self._execute_many(
             """INSERT INTO turns (space, session_id, turn_number, role, content, token_count, metadata, created_at)
-               VALUES (SPACE, ?, ?, ?, ?, ?, ?, ?)""",
+               VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?)""",
             [
                 (session, place, turn.role, turn.content, turn.token_count, _json(turn.metadata), turn.at)
                 for place, turn in enumerate(change.turns, start=last + 1)
@@ -614,7 +618,7 @@ class SqliteEdits:
         self._execute_many(
             f"""INSERT INTO tool_calls
                     (space, session_id, turn, tool_name, arguments, result_summary, success, duration_ms, created_at)
-                VALUES (SPACE, ?1, (SELECT number FROM turns WHERE {its}?1 AND created_at <= ?7
+                VALUES (@SPACE, ?1, (SELECT number FROM turns WHERE {its}?1 AND created_at <= ?7
                                     ORDER BY turn_number DESC LIMIT 1), ?2, ?3, ?4, ?5, ?6, ?7)""",  # noqa: S608
             [
                 (
@@ -655,8 +659,8 @@ class SqliteEdits:
     def _drop_entities(self, which: str, values: tuple[object, ...]) -> int:
         """Delete those of some entities that no memory is linked to; how many."""
         unlinked = f"{which} AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)"
-        gone = self._query(f"DELETE FROM entities WHERE space = SPACE AND {unlinked} RETURNING number", values)  # noqa: S608
-        self._execute_many("DELETE FROM names_SPACE WHERE rowid = ?", gone)
+        gone = self._query(f"DELETE FROM entities WHERE space = @SPACE AND {unlinked} RETURNING number", values)  # noqa: S608
+        self._execute_many("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
         return len(gone)
 
     def _link_entities(
@@ -689,16 +693,16 @@ class SqliteEdits:
 
     def number_of_entity(self, entity: EntityRef, at: float) -> int:
         """The number of an entity, which is made when it is new."""
-        known = "SELECT number FROM entities WHERE space = SPACE AND name = ? AND type = ?"
+        known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
         found = self._query(known, (entity.name, entity.type))
         if found:
             return int(found[0][0])
         number = self.execute(
-            "INSERT INTO entities (space, name, type, created_at, key) VALUES (SPACE, ?, ?, ?, ?)",
+            "INSERT INTO entities (space, name, type, created_at, key) VALUES (@SPACE, ?, ?, ?, ?)",
             (entity.name, entity.type, at, name_key(entity.name)),
         ).lastrowid
         assert number is not None
-        self.execute("INSERT INTO names_SPACE (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
+        self.execute("INSERT INTO names_@SPACE (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
         return number
 
 
@@ -712,9 +716,9 @@ class ArrivingEdits(SqliteEdits):
 
     def _insert(self, edit: Insert) -> None:
         memory, source = edit.memory, self._source
-        ((number,),) = source._query("SELECT number FROM memories WHERE space = SPACE AND id = ?", (memory.id,))
+        ((number,),) = source._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
         source._drop_words(number)
-        source.execute("DELETE FROM proposals WHERE space = SPACE AND memory_id = ?", (memory.id,))
+        source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory.id,))
         self._let_links_wait(number)
         entities = self._query(
             """SELECT s.entity, e.name, e.type, s.relationship, s.created_at, s.ordinal, s.subject, s.edge, s.found
@@ -725,11 +729,11 @@ class ArrivingEdits(SqliteEdits):
         self.execute("DELETE FROM memory_entities WHERE memory = ?", (number,))
         self._drop_history(memory.id)  # of an earlier stay here: its own tells that
         source.execute(
-            "UPDATE OR REPLACE history SET space = ? WHERE space = SPACE AND memory_id = ?",
+            "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
             (self._connection.number, memory.id),
         )
         self.execute(
-            """UPDATE memories SET space = SPACE, scope = ?, version = ?, updated_at = ?, promotion_chain = ?,
+            """UPDATE memories SET space = @SPACE, scope = ?, version = ?, updated_at = ?, promotion_chain = ?,
                    source_project = ? WHERE number = ?""",
             (
                 memory.scope,
@@ -781,7 +785,7 @@ class ArrivingEdits(SqliteEdits):
         self.execute("DELETE FROM passages WHERE memory = ?", (number,))
         self._execute_many(
             """INSERT INTO passages (space, memory, model, ordinal, start, "end", vector)
-               VALUES (SPACE, ?, ?, ?, ?, ?, ?)""",
+               VALUES (@SPACE, ?, ?, ?, ?, ?, ?)""",
             passages,
         )
         if not passages:
@@ -794,7 +798,7 @@ def read_rows(query: Query, kind: type[R], field: str | None = None, value: str 
     names = _COLUMNS[kind]
     where = "" if field is None else f"AND {field} = ?"
     found = query(
-        f"SELECT {', '.join(names)} FROM {table} WHERE space = SPACE {where} ORDER BY {order}",  # noqa: S608 - our names
+        f"SELECT {', '.join(names)} FROM {table} WHERE space = @SPACE {where} ORDER BY {order}",  # noqa: S608 - our names
         () if field is None else (value,),
     )
     decoders = [_DECODERS.get((kind, name)) for name in names]
@@ -811,7 +815,7 @@ def read_rows(query: Query, kind: type[R], field: str | None = None, value: str 
 
 def read_applied(query: Query, operation_id: str) -> Applied | None:
     """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
-    rows = query("SELECT result FROM applied_operations WHERE space = SPACE AND operation_id = ?", (operation_id,))
+    rows = query("SELECT result FROM applied_operations WHERE space = @SPACE AND operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
 
 

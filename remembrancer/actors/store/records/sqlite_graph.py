@@ -35,7 +35,7 @@ MOST_EDGES: Final = 200
 """Edges that one question for edges is answered with, the best supported."""
 AFTER_ALL: Final = "\U0010ffff"
 """Sorts after every letter: `beginning` + this is the end of what begins so."""
-VISIBLE: Final = "+m.space = SPACE AND (m.scope != 'session' OR m.session_id = ?)"
+VISIBLE: Final = "+m.space = @SPACE AND (m.scope != 'session' OR m.session_id = ?)"
 APART: Final = "memories AS a INDEXED BY memories_apart"
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
 """A memory that is not here is remembered, and everybody's who has the file: a short look says so of most."""
@@ -67,7 +67,7 @@ def _around() -> str:
     ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
     seen = IS_SEEN.replace("?", ":session")
     asked = "json_extract(j.value, '$[0]') AS {}, json_extract(j.value, '$[1]') AS most FROM json_each(:{}) AS j"
-    of_entity = "k CROSS JOIN entities AS e ON e.space = SPACE AND e.key = k.key CROSS JOIN memory_entities AS s ON s.{} = e.number"
+    of_entity = "k CROSS JOIN entities AS e ON e.space = @SPACE AND e.key = k.key CROSS JOIN memory_entities AS s ON s.{} = e.number"
     parts = [
         "SELECT number, NULL, degree FROM m",
         "SELECT key, NULL, degree FROM k",
@@ -95,7 +95,7 @@ def _around() -> str:
         k AS MATERIALIZED (
             SELECT e.key, a.most, sum({_counted(*ends)}) AS degree
             FROM (SELECT {asked.format("key", "keys")}) AS a CROSS JOIN entities AS e
-            ON e.space = SPACE AND e.key = a.key GROUP BY e.key)
+            ON e.space = @SPACE AND e.key = a.key GROUP BY e.key)
         {" UNION ALL ".join(parts)}"""  # noqa: S608 - fixed clauses
 
 
@@ -111,7 +111,7 @@ class SqliteGraph:
 
     def entities(self, wanted: EntityFilter) -> list[EntityRow]:
         found, visible = (
-            "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = SPACE AND",
+            "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND",
             f"AND {IS_VISIBLE}",
         )
         session, order = (wanted.session_id,), "ORDER BY e.key, e.number LIMIT ?"
@@ -119,11 +119,11 @@ class SqliteGraph:
         if wanted.numbers is not None:
             asked = [(f"{found} e.number IN {places_for(part)}", part) for part in map(padded, _parts(wanted.numbers))]
         elif wanted.phrases:
-            found = found.replace("FROM", "FROM names_SPACE CROSS JOIN").replace("e.space", "+e.space")
-            found += " e.number = names_SPACE.rowid AND"
-            order = "ORDER BY names_SPACE.rank, e.number LIMIT ?"
+            found = found.replace("FROM", "FROM names_@SPACE CROSS JOIN").replace("e.space", "+e.space")
+            found += " e.number = names_@SPACE.rowid AND"
+            order = "ORDER BY names_@SPACE.rank, e.number LIMIT ?"
             match = expression_of(wanted.phrases, "AND" if wanted.every else "OR")
-            asked = [(f"{found} names_SPACE MATCH ? {visible} {order}", (match, *session, wanted.limit))]
+            asked = [(f"{found} names_@SPACE MATCH ? {visible} {order}", (match, *session, wanted.limit))]
         elif wanted.name is not None:
             asked = [(f"{found} e.name = ? {visible} {order}", (wanted.name, *session, wanted.limit))]
         elif wanted.beginning is not None:
@@ -285,14 +285,14 @@ class SqliteGraph:
         if relationships is not None:
             spellings = self._file.read(
                 """SELECT DISTINCT s.edge FROM entities AS e CROSS JOIN memory_entities AS s ON s.entity = e.number
-                   WHERE e.space = SPACE"""
+                   WHERE e.space = @SPACE"""
             )
             wanted = tuple(spelling for (spelling,) in spellings if name_key(spelling) in relationships)
             condition += f" AND s.edge IN {places_for(wanted)}"
         rows = self._file.read(
             f"""WITH seen AS MATERIALIZED (
                     SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
-                    WHERE m.space = SPACE AND {VISIBLE}),
+                    WHERE m.space = @SPACE AND {VISIBLE}),
                 edges AS MATERIALIZED (
                     SELECT DISTINCT s.subject, s.edge, s.entity FROM seen AS s WHERE {condition}),
                 ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges{alone})
@@ -322,7 +322,7 @@ class SqliteGraph:
                 f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
                     CROSS JOIN memory_entities AS s ON s.entity = e.number
                     CROSS JOIN memories AS m ON m.number = s.memory
-                    WHERE e.space = SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                    WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
                     GROUP BY e.number""",  # noqa: S608 - fixed clauses
                 (key, key + AFTER_ALL, session_id),
             )

@@ -49,7 +49,7 @@ UNACCEPTABLE: Final = (
 """The errors that are the fault of an operation itself, and not of the file."""
 
 _IDS_WITH: Final = """
-    SELECT id FROM memories WHERE space = SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
+    SELECT id FROM memories WHERE space = @SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
         OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1)))
 """
 logger = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         return dropped
 
     def is_erased(self, memory_id: str) -> bool:
-        return bool(self._file.read("SELECT 1 FROM erased WHERE space = SPACE AND memory_id = ?", (memory_id,)))
+        return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         with self._edits() as edits:
@@ -213,7 +213,7 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         if self._file.commits == self._merged_at:
             return False
         if self._file.read(
-            "SELECT 1 FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory WHERE m.space = SPACE LIMIT 1"
+            "SELECT 1 FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory WHERE m.space = @SPACE LIMIT 1"
         ):
             with self._edits() as edits:
                 if find_entities(edits, self._clock()):
@@ -224,9 +224,9 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def number_of(self, memory_id: str) -> int | None:
         rows = self._file.read(
-            """SELECT number FROM memories WHERE space = SPACE AND id = ?1
+            """SELECT number FROM memories WHERE space = @SPACE AND id = ?1
                UNION ALL SELECT memory FROM aliases JOIN memories ON number = memory
-               WHERE alias = ?1 AND space = SPACE""",
+               WHERE alias = ?1 AND space = @SPACE""",
             (memory_id,),
         )
         return int(rows[0][0]) if rows else None
@@ -263,8 +263,10 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits, full: StorageFull | None) -> Outcome:
     """The outcome of a promotion, or of its return: the steps of a move between lanes, in one transaction."""
     earlier = destination.outcome_of(operation.operation_id) or source.outcome_of(operation.operation_id)
-    if earlier is not None or full is not None:
-        return Outcome(earlier or full)
+    if earlier is not None:
+        return Outcome(earlier)
+    if full is not None:
+        return Outcome(full)
     try:
         memory = carry_out(begin_move(Planner(operation, source)), source.apply)
     except (InvalidInput, NotFound) as refusal:

@@ -54,7 +54,7 @@ def read_portable(
 
 def read_belongings(query: Query) -> Belongings:
     """Read all that a file has to give to the one that takes its place."""
-    ids = [row[0] for row in query("SELECT id FROM memories WHERE space = SPACE ORDER BY number", ())]
+    ids = [row[0] for row in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number", ())]
     found = (read_portable(query, memory_id, None) for memory_id in ids)
     sessions = read_sessions(query)
     events = (read_events(query, session.session_id) for session in sessions if session.ended_at is None)
@@ -87,14 +87,14 @@ def _read_links(query: Query, number: int, session_id: str | None) -> tuple[Memo
     return tuple(MemoryLink(*row) for row in sorted(rows))
 
 
-_IN_SPACE: Final = "SELECT number FROM memories WHERE space = SPACE"
+_IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
 _WRITTEN: Final = {
     **dict.fromkeys(
         ("memories", "entities", "history", "erased", "applied_operations", "sessions", "moves", "note_writes")
         + ("proposals", "turns", "tool_calls", "promotion_log", "runs", "run_changes", "consolidation_log")
         + ("consolidation_requests", "cross_project_patterns", "topics", "maintenance", "lane_entries")
         + ("lane_erasures", "lane_tokens", "lane_sessions", "lane_refusals"),
-        "space = SPACE",
+        "space = @SPACE",
     ),
     **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), f"memory IN ({_IN_SPACE})"),
     **dict.fromkeys(("memory_links", "awaited_links"), f"source IN ({_IN_SPACE})"),
@@ -118,6 +118,6 @@ def write_records(query: Query, target: sqlite3.Connection) -> None:
     named = target.execute("SELECT number, name FROM entities").fetchall()
     words = [(number, name_words(name)) for number, name in named]
     target.executemany("INSERT INTO entities_text (rowid, words) VALUES (?, ?)", words)
-    (mark,) = query("SELECT journal, position, entry_id, applied_at FROM lane WHERE space = SPACE", ())
+    (mark,) = query("SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE", ())
     target.execute("UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ?", mark)
     target.execute("COMMIT")
