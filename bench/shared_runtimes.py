@@ -161,7 +161,7 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float) -> Soak:
         for machine in machines:
             await machine.runtime.stop()
         raise
-    ours, theirs = (dump_of(RuntimePaths(machine.runtime.home).lane_database(lane)) for machine in machines)
+    ours, theirs = (dump_of(RuntimePaths(machine.runtime.home).database) for machine in machines)
     if differing := [pair for pair in zip(ours, theirs, strict=False) if pair[0] != pair[1]] or len(ours) != len(
         theirs
     ):

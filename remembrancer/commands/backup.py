@@ -35,9 +35,11 @@ from remembrancer.actors.migrations import Schema
 from remembrancer.actors.snapshots import check_copy, fold_log
 from remembrancer.actors.store.home_reader import (
     CATALOG,
+    RECORDS,
     SHARED,
     USER_RECORDS,
     decode_shared,
+    former_names_in,
     lane_of_file,
     names_in,
     project_of_file,
@@ -102,7 +104,7 @@ class _FormatOnly(msgspec.Struct):
 
 def _is_known(name: str) -> bool:
     """True if a file of a home may have this name: nothing else gets into a backup, or out of one."""
-    is_fixed = name in (QUEUE, CATALOG, USER_RECORDS, SHARED)
+    is_fixed = name in (QUEUE, CATALOG, RECORDS, USER_RECORDS, SHARED)
     return is_fixed or project_of_file(name) is not None or lane_of_file(name) is not None
 
 
@@ -116,7 +118,7 @@ def _schema(name: str) -> Schema | None:
 def _files_in(paths: RuntimePaths) -> list[str]:
     """The files that a home has of those that a backup may have."""
     there = [name for name in (QUEUE, SHARED) if os.path.lexists(paths.home / name)]
-    return [*there, *names_in(paths)]
+    return [*there, *dict.fromkeys((*names_in(paths), *former_names_in(paths)))]
 
 
 # --- the archive ---
@@ -267,8 +269,7 @@ def main(argv: list[str]) -> int:
         )
         return exit_codes.OK
     waiting = f" and {queued:,} queued writes" if queued else ""
-    projects = sum(project_of_file(file.name) is not None for file in manifest.files)
-    lanes = sum(lane_of_file(file.name) is not None for file in manifest.files)
+    projects, lanes = manifest.total("project_spaces"), manifest.total("lane_spaces")
     shared = f" (what {lanes} share with other machines among them)" if lanes else ""
     not_in_it = "keys/, sharing/" if lanes else "keys/"
     print(

@@ -455,7 +455,6 @@ def check_files(at: Examination) -> Finding:
     home, paths = at.paths.home, at.paths
     directories = [
         paths.logs,
-        paths.user_database.parent,
         paths.projects,
         paths.lanes,
         paths.vectors,
@@ -463,7 +462,7 @@ def check_files(at: Examination) -> Finding:
         paths.hooks,
     ]
     directories += [paths.run, *sorted(paths.projects.glob("p_*"))]
-    files = [paths.catalog, paths.write_queue, paths.erasing, paths.user_database, paths.runtime_record]
+    files = [paths.catalog, paths.write_queue, paths.erasing, paths.database, paths.runtime_record]
     files += [paths.keys / "http.key"]
     files += [home / name for name in ("tokens.json", "tokens.json.lock", *CONFIG_FILES)]
     files += [
@@ -480,7 +479,7 @@ def check_files(at: Examination) -> Finding:
     bad += [f"{path} is missing or empty, though memories were in it" for path in _lost(at)]
     aside = sorted(
         path
-        for pattern in ("*.damaged-*", "*/*.damaged-*", "*/*.lost-*", "projects/*/*.damaged-*", "projects/*/*.lost-*")
+        for pattern in ("*.damaged-*", "*/*.damaged-*", "*.lost-*", "projects/*/*.damaged-*")
         for path in home.glob(pattern)
     )
     details = few([*bad, *(f"set aside: {path}" for path in aside)])
@@ -494,10 +493,8 @@ def check_files(at: Examination) -> Finding:
 
 
 def _lost(at: Examination) -> list[Path]:
-    """The files of memories that the catalogue knows of and that are not there any more."""
-    names = at.records.registered
-    places = [at.paths.user_database if name == "user" else at.paths.project_database(name) for name in names]
-    looks = [(path, look_at(path)) for path in places]
+    """The file of memories, if the catalogue knows of any and it is not there any more."""
+    looks = [(path, look_at(path)) for path in ([at.paths.database] if at.records.registered else [])]
     return [path for path, look in looks if look.problem is None and not look.size_bytes]
 
 
@@ -647,8 +644,6 @@ def check_records(at: Examination) -> Finding:
 def finding_of(file: ExaminedFile) -> Finding:
     """The finding about one file of records."""
     status, found, advice = OF_STATES[file.state]
-    if advice == RESTORE and Path(file.path).parent.name == LANES:
-        advice = "move what is damaged in lanes/ away, and run 'remembrancer down': it is read from the journal again"
     return Finding(status, found.format(file.reason), advice)
 
 
@@ -692,7 +687,7 @@ def check_sharing(at: Examination) -> Finding:
                 if about.get("user")
                 else f"{title}: joined, and no project here shares it: 'remembrancer share project' in its directory"
             )
-        position = about.get("position", lane_position(at.paths.lane_database(lane)))
+        position = about.get("position", lane_position(at.paths.database, lane))
         if position is not None and "head" in about:
             behind = max(0, int(str(about["head"])) - int(str(position)))
             details.append(f"{title}: at {position} of {about['head']} changes, {behind} behind")

@@ -568,7 +568,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     described = reader.answer(DescribeProjects())
     assert isinstance(described, ProjectsDescribed)
     assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
-    lane = here.paths.lane_database(LANE)
+    lane = here.paths.database
     examined = reader.answer(ExamineFiles())
     assert isinstance(examined, FilesExamined)
     assert {file.path: file.state for file in examined.files}[str(lane)] == "whole"

@@ -40,6 +40,7 @@ from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Opera
 from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
 from tests.patience import PATIENCE_S
+from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
 
@@ -320,7 +321,7 @@ async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> Non
 async def test_asking_about_the_graph_makes_no_project(rig: StoreRig) -> None:
     assert (await search(rig, "A", project=OTHER_PROJECT)).entities == ()
     await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""), Suggestions)
-    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 # strategy: graph

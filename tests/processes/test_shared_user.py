@@ -64,7 +64,7 @@ def said(*paths: Path, scope: str = "user") -> list[str]:
 
 async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> None:
     """Kill a store when some of what is its own is in the lane."""
-    file = rig.paths.lane_database(lane)
+    file = rig.paths.database
     asking = asyncio.create_task(rig.gateway.ask(ShareProject(None, lane), ProjectShared))
     await until(lambda: its.intersection(said(file)))
     await rig.store.kill()
@@ -91,7 +91,7 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
                 *(store_operation(text, text, scope="user", project=project) for text in texts[rig.home])
             )
         await killed_while_it_shares(here, lane, set(texts[home]))
-        assert set(said(here.paths.user_database, here.paths.lane_database(lane))) == set(texts[home])
+        assert set(said(here.paths.user_database, here.paths.database)) == set(texts[home])
         assert await here.gateway.found("lantern 7", strategy="keyword"), "what is left is found as well"
         shared = await done("share", "user", "--yes", "--invite", "laptop", home=home)
         assert (shared["lane"], shared["left"]) == (lane, 0)
@@ -102,12 +102,12 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
         joined = await done("join", "--yes", shared["invitation"], home=other)
         assert (joined["lane"], joined["member"], joined["left"]) == (lane, "laptop", 0)
         everything = sorted({*texts[home], *texts[other]})
-        await until(lambda: said(here.paths.lane_database(lane)) == everything)
-        assert said(there.paths.lane_database(lane)) == everything
+        await until(lambda: said(here.paths.database) == everything)
+        assert said(there.paths.database) == everything
         assert said(there.paths.user_database) == []
         await here.gateway.store("I like candles", scope="user")
-        await until(lambda: "I like candles" in said(there.paths.lane_database(lane)))
-        await until(lambda: dump_of(here.paths.lane_database(lane)) == dump_of(there.paths.lane_database(lane)))
+        await until(lambda: "I like candles" in said(there.paths.database))
+        await until(lambda: dump_of(here.paths.database) == dump_of(there.paths.database))
 
         assert await there.gateway.found("candles", strategy="keyword", project=OTHER_PROJECT)
         without_user = ProjectRef(OTHER_PROJECT.id, OTHER_PROJECT.path, sees_user=False)
@@ -138,7 +138,7 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
         await asyncio.to_thread(Sharing(other).join, await desk.invite(lane, "laptop"))
         for rig in (here, there):
             assert await rig.gateway.ask(ShareProject(None, lane), ProjectShared) == ProjectShared(0)
-        lanes = [rig.paths.lane_database(lane) for rig in (here, there)]
+        lanes = [rig.paths.database for rig in (here, there)]
         own = here.paths.project_database(PROJECT.id)
         await here.gateway.submit_batch(*stored, *given)
         await until(lambda: said(lanes[1]) == sorted(texts))

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import pty
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths, database_files
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, stop_runtime, until
+from tests.spaces import connect_space
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
@@ -244,7 +244,7 @@ def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> No
 
 def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    with closing(sqlite3.connect(RuntimePaths(shell.home).project_database(project_of(shell.directory).id))) as other:
+    with closing(connect_space(RuntimePaths(shell.home), project_of(shell.directory).id)) as other:
         other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
         done = command("edit", memory_id, "--kind", "decision", home=shell.home, directory=shell.directory)
     assert (done.returncode, done.stdout) == (0, "Changed: kind\n"), done.stderr

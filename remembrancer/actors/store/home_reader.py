@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 

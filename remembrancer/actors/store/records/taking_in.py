@@ -10,7 +10,7 @@ from typing import Any, Final
 from remembrancer.actors.store.records.schema import OWNED, make_space
 from remembrancer.memory.names import name_words
 
-_NUMBERED: Final = {
+NUMBERED: Final = {
     "memories": {"number": "memories"},
     "entities": {"number": "entities"},
     "turns": {"number": "turns"},
@@ -66,7 +66,7 @@ def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
 
 
 def _tables_named() -> set[str]:
-    return {named for columns in _NUMBERED.values() for named in columns.values() if named}
+    return {named for columns in NUMBERED.values() for named in columns.values() if named}
 
 
 def _last(connection: sqlite3.Connection, table: str) -> int:
@@ -76,7 +76,7 @@ def _last(connection: sqlite3.Connection, table: str) -> int:
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: int, offsets: dict[str, int]) -> None:
     known = {row[1] for row in new.execute(f"PRAGMA table_info ({table})")}
-    numbered = _NUMBERED.get(table, {})
+    numbered = NUMBERED.get(table, {})
     names = [
         name
         for _, name, *_ in old.execute(f"PRAGMA table_info ({table})")
