@@ -36,12 +36,11 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin remembrancer
 	$(BIN)/lint-imports --no-logo --no-cache
 
 bench: $(VENV)/.bench $(VENV)/.dev
 	$(BIN)/python -m bench.speed
-	$(BIN)/python -m bench.scopes
-	$(BIN)/python -m bench.consolidation
 ifdef DATA
 	$(foreach file,$(DATA),$(BIN)/python -m bench.retrieval --data $(file) &&) true
 else

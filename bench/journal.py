@@ -1,7 +1,7 @@
 """The journal of shared lanes: how long an append takes, how many hosts append at once, and how fast one catches up.
 
 `python -m bench.journal` starts real NATS servers of its own (one, then three of a cluster), their disk flushed for
-each append, and sealed entries of 600 bytes; with `--server postgresql` it starts a database in their place.
+each append, and sealed entries of 600 bytes.
 `--memories 50000` measures the joining of a lane of so many, too, and `--rest 120` for so many seconds a host of a lane
 in which nothing happens (of NATS servers).
 """
@@ -36,21 +36,16 @@ from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.actors.store.shared_lanes import Connection, FollowUp, SharedLanes
 from remembrancer.journal.contract import START, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
-from remembrancer.journal.postgres import PostgresJournal
 from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
-from remembrancer.journal.sharing import is_database
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sharing import ShareProject
 from remembrancer.protocol.writes import Operation, ProjectRef, StoreMemory
 from tests.conftest import DISK
 from tests.nats_servers import NatsServers
-from tests.postgres_servers import PostgresServer
 
 BODY: Final = bytes(600)
 LANE: Final = "bench"
-DATABASE: Final = 0
-"""In the place of a number of NATS servers."""
 GROUP: Final = 8
 """The operations that a busy host appends together."""
 JOINED: Final = "joined"
@@ -75,8 +70,6 @@ _FIGURES: Final = {
 
 def connected(urls: tuple[str, ...], keyring: Keyring) -> Sealed:
     """A connection of one host."""
-    if is_database(urls):
-        return Sealed(PostgresJournal(urls[0], seal_bytes=SEAL_BYTES), keyring)
     return Sealed(JetStreamJournal(Server(urls), seal_bytes=SEAL_BYTES), keyring)
 
 
@@ -254,21 +247,9 @@ async def _begun(servers: NatsServers, keyring: Keyring) -> None:
     await journal.aclose()
 
 
-async def _installed(url: str) -> None:
-    journal = PostgresJournal(url)
-    await journal.install()
-    await journal.create(LANE)
-    await journal.aclose()
-
-
 @contextmanager
 def _servers(count: int, keyring: Keyring) -> Iterator[tuple[str, ...]]:
-    """The URLs of so many NATS servers, or of a database, on the disk and with the lane that all hosts append to."""
-    if count == DATABASE:
-        with PostgresServer(root=DISK, settings={"fsync": "on", "shared_buffers": "128MB"}) as server:
-            asyncio.run(_installed(server.url))
-            yield (server.url,)
-        return
+    """The URLs of so many NATS servers, on the disk and with the lane that all hosts append to."""
     with NatsServers(count, root=DISK) as servers:
         asyncio.run(_begun(servers, keyring))
         yield servers.urls
@@ -277,7 +258,7 @@ def _servers(count: int, keyring: Keyring) -> Iterator[tuple[str, ...]]:
 def measured(
     servers_count: int, *, appends: int, hosts: int, seconds: float, memories: int, rest_s: float
 ) -> dict[str, float]:
-    """The figures over so many servers, or over a database."""
+    """The figures over so many servers."""
     keyring = Keyring.new()
     with _servers(servers_count, keyring) as urls:
         alone = asyncio.run(_appends(urls, keyring, appends, 1))
@@ -304,7 +285,7 @@ def measured(
                 joiner.start()
                 joined["join_s"], joined["join_mb"] = answers.get()
                 joiner.join()
-        if rest_s and servers_count != DATABASE:
+        if rest_s:
             with tempfile.TemporaryDirectory(dir=DISK) as directory:
                 rests = context.SimpleQueue()
                 resting = context.Process(target=_run_at_rest, args=(urls, keyring, Path(directory), rest_s, rests))
@@ -326,7 +307,6 @@ def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.journal", description=__doc__)
     parser.add_argument("--servers", type=int, action="append", choices=(1, 3), help="of NATS; default: both")
-    parser.add_argument("--server", choices=("nats", "postgresql"), default="nats")
     parser.add_argument("--appends", type=int, default=500)
     parser.add_argument("--hosts", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0)
@@ -334,7 +314,7 @@ def main() -> None:
     parser.add_argument("--rest", type=float, default=0.0, help="seconds; default: nothing rests")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    counts = [DATABASE] if asked.server == "postgresql" else asked.servers or [1, 3]
+    counts = asked.servers or [1, 3]
     figures = {
         count: measured(
             count,
@@ -349,7 +329,7 @@ def main() -> None:
     if asked.json:
         print(json.dumps(figures))
         return
-    print(f"{'':50}" + "".join(f"{f'{count} server(s)' if count else 'database':>14}" for count in counts))
+    print(f"{'':50}" + "".join(f"{f'{count} server(s)':>14}" for count in counts))
     for name, title in _FIGURES.items():
         if all(name not in figures[count] for count in counts):
             continue

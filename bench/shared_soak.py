@@ -1,11 +1,11 @@
-"""A shared lane while everything breaks: `python -m bench.soak --journal [postgresql] [--operations N]`.
+"""A shared lane while everything breaks: `python -m bench.soak --journal [--operations N]`.
 
-Three NATS servers, or a PostgreSQL database, and four hosts: store processes with homes of their own, each reaching
+Three NATS servers and four hosts: store processes with homes of their own, each reaching
 the servers over links of its own, their clocks ten minutes apart. They share a project and what is the user's, and each
 has a consolidator, which works there while its host has the lease. Sessions of each host change memories at random,
 their own and each other's, take in the same export, have runs carried out and undone, erase, and leave what is shared
 and join it again, while stores, consolidators and servers are killed or paused, links are cut, hold back what is sent
-or answered, or are slow, a database ends its connections, and members are let in and removed, so that the key changes.
+or answered, or are slow and members are let in and removed, so that the key changes.
 What is not answered, or may be tried again, a session sends again under the same id, as the write queue does.
 
 At the end every host's lanes have the same rows to the last byte, each acknowledged operation is there once, what was
@@ -30,7 +30,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -42,7 +41,7 @@ from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.config.settings import Settings
 from remembrancer.journal.sealing import Sealed
 from remembrancer.journal.server_config import Address
-from remembrancer.journal.sharing import Membership, Sharing, is_database, read_invitation
+from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Maintained, MaintainJob
 from remembrancer.protocol.control import PeerGone, Ready
 from remembrancer.protocol.errors import JournalAway, JournalRefused
@@ -95,7 +94,6 @@ from tests.links import Link
 from tests.nats_servers import Started
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
-from tests.postgres_servers import PostgresServer
 
 SERVERS: Final = 3
 HOSTS: Final = 4
@@ -622,18 +620,14 @@ OF_LINKS: Final = (
 )
 REMOVE: Final = "remove a member"
 OF_CONSOLIDATORS: Final = "kill a consolidator"
-OF_A_DATABASE: Final = "end all connections"
-"""As its administrator does, and what stands before a server that is moved."""
 FAULTS: Final = (*OF_STORES, *OF_SERVERS, *OF_LINKS)
 OF_THE_LONG_FORM: Final = (OF_CONSOLIDATORS, REMOVE)
 
 
-def faults(seed: int, weather: Weather, *, by_database: bool) -> Iterator[Fault]:
+def faults(seed: int, weather: Weather) -> Iterator[Fault]:
     """The faults in their order: each once, and again from the beginning in another order."""
     dice = random.Random(f"{seed} faults")
     names = FAULTS if weather.many is not None else (*FAULTS, *OF_THE_LONG_FORM)
-    if by_database:
-        names = (*names, OF_A_DATABASE)
     while True:
         for name in dice.sample(names, len(names)):
             yield Fault(
@@ -657,16 +651,14 @@ class World:
         hosts: int = HOSTS,
         servers: int = SERVERS,
         seed: int | None = None,
-        by_database: bool = False,
     ) -> None:
-        """`seed`: the users share as well, and consolidators work. `by_database`: by one PostgreSQL server."""
+        """`seed`: the users share as well, and consolidators work."""
         self._seed = seed
         self._soak = soak
         self.directory = directory
-        self._by_database = by_database
-        self._ports = [] if by_database else [free_port() for _ in range(servers)]
+        self._ports = [free_port() for _ in range(servers)]
         self.hosts = [Host(number, directory / f"h{number}", every) for number in range(hosts)]
-        self.servers: list[Started | PostgresServer] = []
+        self.servers: list[Started] = []
         self.lane = ""
         self.users_lane = ""
         """The lane that the users of all hosts share; "" if there is none."""
@@ -681,8 +673,8 @@ class World:
         for host in self.hosts:
             host.home.mkdir(mode=0o700)
         async with AsyncExitStack() as stack:
-            urls = await (self._start_database(stack) if self._by_database else self._start_servers(stack, sharing))
-            begun = [await self._begun(sharing, urls)]
+            await self._start_servers(stack, sharing)
+            begun = [await self._begun(sharing)]
             self.lane = begun[0].lane
             if self._seed is not None:
                 begun.append(await sharing.new_lane("own", "h0", is_users=True))
@@ -710,7 +702,7 @@ class World:
         if self._seed is not None:
             host.consolidator.start(self._soak, random.Random(f"{self._seed} consolidator {host.number}"))
 
-    async def _start_servers(self, stack: AsyncExitStack, sharing: Sharing) -> list[str]:
+    async def _start_servers(self, stack: AsyncExitStack, sharing: Sharing) -> None:
         """Three NATS servers, as a home configures them: it knows them already."""
         addresses = [Address(LOOPBACK, port) for port in self._ports]
         for (name, files), address in zip(sharing.configure(addresses).items(), addresses, strict=True):
@@ -721,21 +713,12 @@ class World:
             server = Started(of_server, f"{LOOPBACK}:{address.port}")
             await asyncio.to_thread(stack.enter_context, server)
             self.servers.append(server)
-        return []
 
-    async def _start_database(self, stack: AsyncExitStack) -> list[str]:
-        """A PostgreSQL server: its address."""
-        server = await asyncio.to_thread(PostgresServer, root=self.directory.parent)
-        await asyncio.to_thread(stack.enter_context, server)
-        self.servers.append(server)
-        self._ports.append(server.port)
-        return [server.url]
-
-    async def _begun(self, sharing: Sharing, urls: Sequence[str]) -> Membership:
+    async def _begun(self, sharing: Sharing) -> Membership:
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 try:
-                    await sharing.start(urls)
+                    await sharing.start([])
                     return await sharing.new_lane("soak", "h0")
                 except JournalAway:  # the servers have not agreed on a leader yet
                     await asyncio.sleep(0.05)
@@ -744,7 +727,7 @@ class World:
         """Let faults happen, several at a time where they last: so many, or until this is cancelled."""
         under_way: set[asyncio.Task[None]] = set()
         try:
-            for fault in itertools.islice(faults(seed, weather, by_database=self._by_database), weather.many):
+            for fault in itertools.islice(faults(seed, weather), weather.many):
                 await asyncio.sleep(fault.after_s)
                 task = asyncio.create_task(self._happen(fault))
                 under_way.add(task)
@@ -759,7 +742,7 @@ class World:
         hosts = self.hosts if name == "kill all stores" else [host]
         part = "links" if name in OF_LINKS else "consolidator" if name == OF_CONSOLIDATORS else "store"
         taken = {f"{part} {each.number}" for each in hosts}
-        if name in (*OF_SERVERS, OF_A_DATABASE, REMOVE):
+        if name in (*OF_SERVERS, REMOVE):
             taken = {name if name == REMOVE else "servers"}
         if taken & self._busy:
             return
@@ -770,7 +753,7 @@ class World:
         finally:
             self._busy -= taken
 
-    async def _break(self, name: str, hosts: Sequence[Host], server: Started | PostgresServer, fault: Fault) -> None:
+    async def _break(self, name: str, hosts: Sequence[Host], server: Started, fault: Fault) -> None:
         (host, *_), lasts = hosts, partial(asyncio.sleep, fault.lasts_s)
         links = [host.links[fault.server % len(host.links)]] if name == "cut a link" else host.links
         match name:
@@ -795,9 +778,6 @@ class World:
                 server.pause()
                 await lasts()
                 server.go_on()
-            case "end all connections":
-                assert isinstance(server, PostgresServer)
-                await asyncio.to_thread(server.end_connections)
             case _:
                 for link in links:
                     if name.startswith("cut"):
@@ -1033,20 +1013,15 @@ class Weather(NamedTuple):
     many: int | None = None
 
 
-async def run_long(
-    seed: int, operations: int, sessions: int, pace_s: float, *, by_database: bool = False
-) -> SharedSoak:
+async def run_long(seed: int, operations: int, sessions: int, pace_s: float) -> SharedSoak:
     """The long form: faults as long as the sessions work, some of them longer than the journal is waited for."""
     weather = Weather(0.05, pace_s, 8.0)
-    return await run(seed, operations, sessions, weather, every=500, root=DISK, by_database=by_database)
+    return await run(seed, operations, sessions, weather, every=500, root=DISK)
 
 
 def by_way_of(member: Membership, ports: Sequence[int]) -> Membership:
     """A membership whose servers are reached at these ports of this machine."""
     urls = tuple(f"nats://{LOOPBACK}:{port}" for port in ports)
-    if is_database(member.server.urls):
-        parts, (port,) = urlsplit(member.server.urls[0]), ports
-        urls = (parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:{port}").geturl(),)
     return msgspec.structs.replace(member, server=msgspec.structs.replace(member.server, urls=urls))
 
 
@@ -1077,14 +1052,13 @@ async def run(
     *,
     every: int,
     root: Path = ROOT_OF_FILES,
-    by_database: bool = False,
 ) -> SharedSoak:
     """One soak in homes of its own: so many `operations` of each host, by so many sessions; a snapshot after `every`
     entries."""
     soak, began = SharedSoak(seed), time.monotonic()
     is_long, each_asks = weather.many is None, operations // sessions
     directory = Path(tempfile.mkdtemp(prefix="rmb-", dir=root))
-    world = World(directory, soak, every, seed=seed if is_long else None, by_database=by_database)
+    world = World(directory, soak, every, seed=seed if is_long else None)
     try:
         async with world.running():
             crew = [

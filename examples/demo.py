@@ -251,6 +251,7 @@ class Demo:
         argo = {"name": "Argo CD", "type": "tool", "relationship": "deployed_by", "subject": "BillingService"}
         swap = {"add": [argo], "remove": ["Jenkins"]}
         await call(writer, "update_memory", memory_id=memory, content=after, related_entities=swap)
+        self.acknowledged[memory] = after
         self._promise("an update is what the other sessions find", await found() == [after])
         await call(writer, "forget_memory", memory_id=memory, reason="we are not sure any more")
         self._promise("a forgotten memory is not found", await found() == [])
@@ -426,25 +427,30 @@ class Demo:
         await self._wait_drained()
         await self._wait_embedded("embedding the rest")
         there, derived = self._in_the_files()
-        # An answer has the end of an id, which is found once.
-        found = [each for short_id in self.acknowledged for each in there if each.endswith(short_id)]
-        more = there - set(found)
+        # An answer has the end of an id, which a later memory may come to have too: its text tells which is meant.
+        found = {
+            each
+            for short_id, content in self.acknowledged.items()
+            for each, text in there.items()
+            if each.endswith(short_id) and text == content
+        }
+        more = there.keys() - found
         self._promise(
             f"{len(self.acknowledged):,} memories were acknowledged, {len(found):,} are there: none lost",
-            len(found) == len(set(found)) == len(self.acknowledged),
+            len(found) == len(self.acknowledged),
         )
         self._promise(
             f"none is there twice: the {len(more):,} others were made of them in the background", more <= derived
         )
         return self._promise.all_kept("To use it: see “Install and connect” in the README.")
 
-    def _in_the_files(self) -> tuple[set[str], set[str]]:
-        """The ids of all memories that are not forgotten, and of those that were made of others."""
-        paths, there, derived = RuntimePaths(self.home), set[str](), set[str]()
+    def _in_the_files(self) -> tuple[dict[str, str], set[str]]:
+        """The texts of all memories that are not forgotten by their ids, and the ids of those made of others."""
+        paths, there, derived = RuntimePaths(self.home), dict[str, str](), set[str]()
         project = project_of(self.home / PROJECT)
         for path in filter(Path.exists, (paths.user_database, paths.project_database(project.id))):
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
-                there |= {row[0] for row in file.execute("SELECT id FROM memories WHERE forgotten_at IS NULL")}
+                there |= dict(file.execute("SELECT id, content FROM memories WHERE forgotten_at IS NULL").fetchall())
                 derived |= {
                     row[0]
                     for row in file.execute(

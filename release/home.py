@@ -30,7 +30,6 @@ from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.hook import leave
 from remembrancer.config.project import project_of
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.gateway_link import HOOK_FORMAT, PROMPT
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import KINDS
@@ -46,6 +45,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
     memory_id_of,
 )
+from tests.in_process_journal import InProcessJournal, InProcessServer
 
 HOMES: Final = Path(__file__).parents[1] / "tests" / "homes"
 PROJECT: Final = "/home/ada/harbour"

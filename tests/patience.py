@@ -22,7 +22,6 @@ PATIENT_JOURNAL: Final = dict.fromkeys(
         "remembrancer.actors.store.shared_lanes.ANSWER_S",
         "remembrancer.journal.jetstream.ANSWER_S",
         "remembrancer.journal.jetstream.CONNECT_S",
-        "remembrancer.journal.postgres.ANSWER_S",
     ),
     PATIENCE_S,
 )

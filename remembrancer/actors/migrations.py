@@ -13,7 +13,7 @@ import mmap
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -34,6 +34,10 @@ STEPS: Final = 100
 SPARE_BYTES: Final = 4 * 1024 * 1024
 """The room that has to be left on a disk beside the copy of a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+PAGES_AT_ONCE: Final = 256
+"""Copied between two pauses: a megabyte."""
+BACKUPS: Final = "backups"
+"""The directory beside a database with its daily copies."""
 COPY: Final = "release"
 """The word between the name of a file and the release whose schema a copy of it has: `memory.db.release-0.2.0`."""
 
@@ -215,25 +219,45 @@ def keep_copy(path: Path, release: str) -> Path:
         sqlite3.DatabaseError: anything else that SQLite says.
     """
     target = copy_of(path, release)
+    write_checked_copy(
+        path, target, f"there is no room for the copy of {path} that is made before this release changes it"
+    )
+    return target
+
+
+def write_checked_copy(path: Path, target: Path, no_room: str, pause: Callable[[], None] | None = None) -> None:
+    """Copy a database as of one moment, whole and durably, and check the copy. With a `pause`, which is called between
+    some pages and the next, whoever writes meanwhile is not held up.
+
+    Raises:
+        StorageFull: the disk has no room for it (`no_room`).
+        RecordsUnusable, FileUnusable, sqlite3.DatabaseError: as `keep_copy`.
+    """
     fresh = target.with_name(f"{target.name}.new")
-    message = f"there is no room for the copy of {path} that is made before this release changes it"
     try:
-        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as source:
+        address = f"{path.absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None)) as source:
+            source.execute("BEGIN")
             ((size,),) = source.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
             if shutil.disk_usage(path.parent).free < size + SPARE_BYTES:
-                raise disk_full(message, path)
-            write_copy(source, fresh)
+                raise disk_full(no_room, path)
+            write_copy(source, fresh, pause)
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
         fresh.replace(target)
         sync_directory(target.parent)
     except OSError as error:
         if error.errno in NO_SPACE:
-            raise disk_full(message, path) from error
+            raise disk_full(no_room, path) from error
         raise FileUnusable(f"{target} cannot be written: {error.strerror or error}") from error
     finally:
         fresh.unlink(missing_ok=True)
-    return target
+
+
+def daily_copies(path: Path) -> list[Path]:
+    """The copies of a database that are made every day, the newest first: `backups/memory.db.20260131T120000Z` beside
+    it."""
+    return sorted((path.parent / BACKUPS).glob(f"{path.name}.*Z"), reverse=True)
 
 
 def drop_copies(path: Path, *words: str) -> None:
@@ -242,11 +266,12 @@ def drop_copies(path: Path, *words: str) -> None:
     Raises:
         FileUnusable: one cannot be read or deleted.
     """
-    for copy in path.parent.glob(f"{path.name}.{COPY}-*"):
+    daily = (path.parent / BACKUPS).glob(f"{path.name}.*")  # one that is being made, too
+    for copy in (*path.parent.glob(f"{path.name}.{COPY}-*"), *daily):
         try:
             if not words or _has(copy, words):
                 copy.unlink(missing_ok=True)
-                sync_directory(path.parent)
+                sync_directory(copy.parent)
         except OSError as error:
             raise FileUnusable(
                 f"{copy} may still have what was erased, and cannot be deleted ({error.strerror or error}): delete it"
@@ -260,8 +285,9 @@ def _has(path: Path, words: Sequence[str]) -> bool:
         return any(content.find(word.encode()) >= 0 for word in words)
 
 
-def write_copy(source: sqlite3.Connection, target: Path) -> None:
-    """Copy a database in one step (https://sqlite.org/backup.html) into a file that is made anew, and check the copy.
+def write_copy(source: sqlite3.Connection, target: Path, pause: Callable[[], None] | None = None) -> None:
+    """Copy a database (https://sqlite.org/backup.html) into a file that is made anew, and check the copy: in one step,
+    or with a `pause` between some pages and the next.
 
     Raises:
         RecordsUnusable: it is damaged.
@@ -270,7 +296,10 @@ def write_copy(source: sqlite3.Connection, target: Path) -> None:
     target.unlink(missing_ok=True)  # of an attempt that ended in the middle
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
-        source.backup(copy)
+        if pause is None:
+            source.backup(copy)
+        else:
+            source.backup(copy, pages=PAGES_AT_ONCE, progress=lambda _status, _left, _all: pause())
         copy.execute("PRAGMA journal_mode = DELETE")  # one file, with no log beside it; its owner sets it again
         found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":

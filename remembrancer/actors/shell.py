@@ -353,7 +353,7 @@ def lower_priority() -> None:
     process = psutil.Process()
     try:
         process.nice(NICENESS)
-        if hasattr(process, "ionice"):  # not on macOS
+        if sys.platform == "linux":
             process.ionice(psutil.IOPRIO_CLASS_IDLE)
     except (psutil.Error, OSError) as error:
         logger.info("the priority stays as it is", extra={"reason": str(error), "pid": os.getpid()})

@@ -134,7 +134,7 @@ class Browser:
 
     async def _first(self, request: Request) -> Response:
         project, _ = await self._places("", self._door.grant(request))
-        return RedirectResponse(f"{PREFIX}/p/{project.id}/", 303)
+        return RedirectResponse(f"{PREFIX}/p/{project.id}/today", 303)
 
     async def _enter(self, request: Request) -> Response:
         """By a link, which a person has from the command line; or by a token in a form."""

@@ -1,32 +1,36 @@
-"""The pages about what happened: *Review*, *Timeline* and *Sessions*, and the stream that keeps pages live."""
+"""The pages about what happened: *Today*, *Review* and *Sessions*, and the stream that keeps pages live."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from datetime import datetime
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from itertools import groupby
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
 from starlette.responses import Response, StreamingResponse
 
-from remembrancer.browser.memories import done_of, float_of
+from remembrancer.browser.memories import day_of, done_of, float_of
 from remembrancer.browser.rendering import word_diff
-from remembrancer.browser.view import Handler, View
+from remembrancer.browser.view import MOST, Handler, View, who
 from remembrancer.protocol.browsing import (
     ActivityRead,
     FindPairs,
+    ListedSession,
     ListSessions,
+    MemoryChanged,
     PairsFound,
     ReadActivity,
     ReadTurns,
+    RunDone,
     SessionsListed,
     TurnsRead,
 )
 from remembrancer.protocol.code import ListStale, StaleListed
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import (
     DescribeSession,
     DescribeStore,
@@ -37,8 +41,11 @@ from remembrancer.protocol.reads import (
     SessionDescription,
     StoreDescription,
 )
+from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
 PAGE: Final = 100
+FEW: Final = 20
+"""Questions of a session whose answers are told, and memories of each."""
 PULSE_S: Final = 10.0
 """At least so often something is sent: a gateway that is gone is noticed, and a token that was revoked."""
 TOGETHER_S: Final = 0.3
@@ -72,11 +79,12 @@ async def review(view: View) -> Response:
     about_code = stale.memories[:PAGE]
 
     def render() -> Response:
-        pairs = [(each, word_diff(each.older.content, each.newer.content)) for each in found.pairs]
+        pairs = [(each, word_diff(each.older.content, each.newer.content, least=0.5)) for each in found.pairs]
         return view.page(
             "review.html",
             proposals=waiting,
             pairs=pairs,
+            compared=store.counts.total - store.embedding.pending,
             uncompared=store.embedding.pending,
             about_code=about_code,
             done=done_of(view),
@@ -109,20 +117,136 @@ async def keep_both(view: View) -> Response:
     return view.go("/review", done="both hold")
 
 
-async def timeline(view: View) -> Response:
-    """The changes of memories and the runs, by day and session."""
-    before = view.asked("before")
-    asked = ReadActivity(view.project, view.session, float_of(before) if before else None, PAGE)
-    found = await view.ask(asked, ActivityRead)
-    everything: list[tuple[float, str, Any]] = [(each.at, each.session_id, each) for each in found.changes]
-    everything += [(each.at, each.session_id, each) for each in found.runs]
-    everything.sort(key=lambda each: -each[0])
-    days = [
-        (day, [(session, [one for *_, one in group]) for session, group in groupby(its, key=lambda each: each[1])])
-        for day, its in groupby(everything, key=lambda each: datetime.fromtimestamp(each[0]).astimezone().date())
-    ]
-    more = view.at("/timeline", before=found.changes[-1].at) if found.more else ""
-    return view.page("timeline.html", days=days, more=more, done=done_of(view))
+class Line(NamedTuple):
+    """A memory, everything that was done to it in one go, and what undoes the last of that; empty: nothing."""
+
+    change: MemoryChanged
+    did: str
+    undo: str
+
+
+class Asked(NamedTuple):
+    """A question, and the memories that were given for it, the best first."""
+
+    at: float
+    question: str
+    tool: str
+    memory_ids: tuple[str, ...]
+
+
+class Part(NamedTuple):
+    """The part that a session has in a day, the latest first."""
+
+    session_id: str
+    who: str
+    begins: float
+    ends: float
+    lines: Sequence[Line]
+    runs: Sequence[RunDone]
+    asked: Sequence[Asked]
+
+
+async def today(view: View) -> Response:
+    """A day by its sessions: the memories that were stored, changed, learned and shown; and the open ends.
+
+    Without a day it is today, or else the last day on which something was done.
+    """
+    wanted = view.asked("day")
+    now = datetime.now().astimezone()
+    day = now.date() if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
+    found = await _done_on(view, day)
+    before = await view.ask(ReadActivity(view.project, view.session, before=_start(day), limit=1), ActivityRead)
+    earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
+    shown = await view.shown(since=_start(day), until=_start(day + timedelta(1)))
+    if not wanted and earlier and not (found.changes or found.runs or shown):
+        return await today(view.with_query(day=earlier.isoformat()))
+    ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE), Listed)
+    asked = asked_of(shown)
+    return view.page(
+        "today.html",
+        day=day,
+        is_today=day == now.date(),
+        now=now.timestamp(),
+        parts=parts_of(found, asked, await view.sessions(), can_undo=day == now.date()),
+        totals=_totals(found.changes),
+        texts=await view.texts(
+            memory_id for several in asked.values() for each in several[:FEW] for memory_id in each.memory_ids[:FEW]
+        ),
+        ends=[each for each in ends.memories if each.is_open],
+        earlier=earlier and view.at("/today", day=earlier.isoformat()),
+        later=day < now.date() and view.at("/today", day=(day + timedelta(1)).isoformat()),
+        more=found.more,
+        done=done_of(view),
+    )
+
+
+def _start(day: date) -> float:
+    return datetime(day.year, day.month, day.day).astimezone().timestamp()
+
+
+async def _done_on(view: View, day: date) -> ActivityRead:
+    request = ReadActivity(view.project, view.session, _start(day + timedelta(1)), MOST, _start(day))
+    return await view.ask(request, ActivityRead)
+
+
+def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
+    """The number of memories to which each thing was done."""
+    done: dict[str, set[str]] = {}
+    for each in changes:
+        done.setdefault(_verb(each), set()).add(each.memory_id)
+    return {verb: len(ids) for verb, ids in done.items()}
+
+
+def _verb(change: MemoryChanged) -> str:
+    return verb_of(change).partition(" (")[0]
+
+
+def lines_of(changes: Sequence[MemoryChanged], *, can_undo: bool) -> list[Line]:
+    """The changes, the latest first, each memory once. `can_undo`: nothing was changed since the first of them."""
+    by_memory: dict[str, list[MemoryChanged]] = {}
+    for each in changes:
+        by_memory.setdefault(each.memory_id, []).append(each)
+    lines = []
+    for several in by_memory.values():
+        last, undo = several[0], ""
+        if last.is_forgotten:
+            undo = "restore" if last.change == FORGOTTEN else ""
+        elif can_undo:
+            undo = str(last.version - 1) if last.version > 1 else "forget"
+        did = ", ".join(dict.fromkeys(_verb(each) for each in reversed(several)))
+        lines.append(Line(last, did, undo))
+    return lines
+
+
+def asked_of(shown: Iterable[Any]) -> dict[str, list[Asked]]:
+    """The questions of each session with their answers, the latest first."""
+    by_session: dict[str, list[Asked]] = {}
+    for (at, session_id, tool, question), rows in groupby(
+        shown, key=lambda each: (each.at, each.session_id, each.tool, each.question)
+    ):
+        given = tuple(each.memory_id for each in rows if each.memory_id)
+        by_session.setdefault(session_id, []).append(Asked(at, question, tool, given))
+    return by_session
+
+
+def parts_of(
+    found: ActivityRead,
+    asked: Mapping[str, list[Asked]],
+    sessions: Mapping[str, ListedSession],
+    *,
+    can_undo: bool,
+) -> list[Part]:
+    """A day by sessions, the one that did something last first. Each memory is in the part that changed it last."""
+    last_in = {each.memory_id: each.session_id for each in reversed(found.changes)}
+    parts = []
+    for session_id in {*last_in.values(), *asked, *(each.session_id for each in found.runs if each.changes)}:
+        changes = [each for each in found.changes if last_in[each.memory_id] == session_id]
+        runs = [each for each in found.runs if each.session_id == session_id and each.changes]
+        questions = asked.get(session_id, [])
+        times = [*(each.at for each in changes), *(each.at for each in runs), *(each.at for each in questions)]
+        lines = lines_of(changes, can_undo=can_undo)
+        parts.append(Part(session_id, who(session_id, sessions), min(times), max(times), lines, runs, questions))
+    return sorted(parts, key=lambda each: -each.ends)
 
 
 async def undo_run(view: View) -> Response:
@@ -130,7 +254,7 @@ async def undo_run(view: View) -> Response:
     if not view.said("run"):
         raise InvalidInput("No run is named.")
     await view.call("reflect_and_consolidate", undo=view.said("run"))
-    return view.go("/timeline", done="run")
+    return view.go("/today", done="run")
 
 
 async def sessions(view: View) -> Response:
@@ -139,11 +263,13 @@ async def sessions(view: View) -> Response:
     asked = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     found = (await view.ask(asked, SessionsListed)).sessions
     more = view.at("/sessions", before=found[-1].last_active_at) if len(found) == PAGE else ""
-    return view.page("sessions.html", sessions=found, more=more)
+    return view.page(
+        "sessions.html", sessions=found, more=more, who=lambda each: who(each.session_id, {each.session_id: each})
+    )
 
 
 async def session(view: View) -> Response:
-    """One session: what was said, done, stored and shown in it."""
+    """One session: the memories that it stored, was given and left open; and what was said and done in it."""
     name = str(view.request.path_params["name"])
     about = await view.ask(DescribeSession(view.project, name), SessionDescription)
     turns = TurnsRead()
@@ -151,22 +277,29 @@ async def session(view: View) -> Response:
         numbers = re.fullmatch(r"(\d{1,18})-(\d{1,18})", view.asked("before"))
         before = (int(numbers[1]), int(numbers[2])) if numbers else None
         turns = await view.ask(ReadTurns(view.project, name, before), TurnsRead)
-    own = ListMemories(
-        project=view.project, session_id=name if view.is_owner else view.session, scopes=("session",), limit=PAGE + 1
-    )
-    memories = (await view.ask(own, Listed)).memories
+    seen_as = name if view.is_owner else view.session
+    since = about.started_at or 0.0
+    done = await view.ask(ReadActivity(view.project, seen_as, limit=MOST, after=since), ActivityRead)
+    lines = lines_of([each for each in done.changes if each.session_id == name], can_undo=False)
+    asked = asked_of(await view.shown(session_id=name)).get(name, [])
+    opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]
+    texts = await view.texts([*opened, *(one for each in asked for one in each.memory_ids)])
     told: list[tuple[float, Any]] = [(each.at, each) for each in turns.turns]
     told += [(each.at, each) for each in turns.tool_calls]
     earlier = turns.earlier and view.at(f"/sessions/{name}", before=f"{turns.earlier[0]}-{turns.earlier[1]}")
+    sessions = await view.sessions()
     return view.page(
         "session.html",
         name=name,
+        who=who(name, sessions),
+        entry=sessions.get(name),
         about=about,
         told=[each for _, each in sorted(told, key=lambda each: each[0])],
         earlier=earlier,
-        own=memories[:PAGE],
-        more=len(memories) > PAGE,
-        given=await view.shown(session_id=name),
+        lines=lines,
+        asked=asked,
+        texts=texts,
+        open=[texts[each] for each in opened if each in texts and texts[each].is_open],
     )
 
 
@@ -176,8 +309,8 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("POST", "/review/proposal"): decide,
     ("POST", "/review/replace"): replace,
     ("POST", "/review/both"): keep_both,
-    ("GET", "/timeline"): timeline,
-    ("POST", "/timeline/undo"): undo_run,
+    ("GET", "/today"): today,
+    ("POST", "/today/undo"): undo_run,
     ("GET", "/sessions"): sessions,
     ("GET", "/sessions/{name}"): session,
 }

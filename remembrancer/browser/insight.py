@@ -12,8 +12,10 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from remembrancer.browser.rendering import count
 from remembrancer.browser.view import Handler, View
-from remembrancer.protocol.browsing import GraphRead, ReadGraph, ReadUsage, UsageRead
+from remembrancer.memory.found_names import is_proper
+from remembrancer.protocol.browsing import GraphLink, GraphRead, ReadGraph, ReadUsage, UsageRead
 from remembrancer.protocol.code import CodeDescription, DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, AskTraces, RuntimeStatus, ToCommand, TracesGathered
 from remembrancer.protocol.errors import RemembrancerError
@@ -22,14 +24,15 @@ from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph, StoreDescription
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.wire import to_command
+from remembrancer.protocol.writes import MENTIONED_WITH
 
 DAY_S: Final = 86_400.0
 DAYS: Final = 90
 NODES: Final = 2000
 LISTED: Final = 100
 RELATED: Final = 8
-WALKED: Final = 300
-"""Entities around one that are drawn."""
+DRAWN: Final = 300
+"""Entities that are drawn, the most important ones."""
 FILES: Final = 200
 CONTROL_S: Final = 2.0
 
@@ -41,10 +44,24 @@ async def projects(view: View) -> Response:
 
 
 async def health(view: View) -> Response:
-    """The processes, the queue, the embedding, and the latency of the last calls."""
+    """The problems of the processes, the queue and the embedding; and the latency of the last calls."""
     asked_of_store = view.ask(DescribeStore(view.project, view.session), StoreDescription)
     (status, latency, why), store = await asyncio.gather(_running(view), asked_of_store)
-    return view.page("health.html", status=status, store=store, why=why, latency=json.dumps(latency), calls=latency)
+    problems = [why] if why else []
+    if status is not None:
+        problems += status.warnings
+        away = [each for each in status.processes if each.state != "ready"]
+        problems += [f"The {each.name or each.role} is {each.state}. {each.error or ''}" for each in away]
+        if (gateway := status.gateway) is not None and (gateway.queue_depth or gateway.queue_rejected):
+            waiting = f"{count(gateway.queue_depth, 'write')} in the queue, {gateway.queue_rejected} refused"
+            problems.append(f"The store is {gateway.store}: {waiting} (remembrancer queue).")
+    if error := store.embedding.error:
+        problems.append(f"Nothing new is found by meaning: {error}")
+    if letters := store.embedding.dead_letters:
+        problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
+    problems = list(dict.fromkeys(problems))
+    latencies = json.dumps(latency)
+    return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
 
 
 async def _running(view: View) -> tuple[RuntimeStatus | None, list[tuple[int, float]], str]:
@@ -130,45 +147,54 @@ async def graph(view: View) -> Response:
     entity = view.asked("entity")
     if entity:
         found = await _around(view, entity, LISTED)
-        return view.page("graph.html", entity=entity, entities=found.entities, suggestions=found.suggestions)
-    graph = await view.ask(ReadGraph(view.project, view.session, RELATED * LISTED), GraphRead)
+        return view.page("graph.html", entity=entity, entities=found.entities, suggestions=found.suggestions, hidden=0)
+    graph, hidden = await _overview(view)
     related: dict[int, list[dict[str, str]]] = {}
     for link in graph.links:
         for here, there in ((link.source, link.target), (link.target, link.source)):
             if len(its := related.setdefault(here, [])) < RELATED:
-                its.append({"type": "", "target": graph.nodes[there].name})
+                its.append({"type": link.type, "target": graph.nodes[there].name})
     entities = [
         {"name": each.name, "type": each.type, "memory_count": each.memories, "relationships": related.get(place, [])}
         for place, each in enumerate(graph.nodes[:LISTED])
     ]
-    return view.page("graph.html", entity="", entities=entities, suggestions=())
+    return view.page("graph.html", entity="", entities=entities, suggestions=(), hidden=hidden)
+
+
+async def _overview(view: View) -> tuple[GraphRead, int]:
+    """The most important entities that are worth looking at, or all with `all`; and the number of those left out."""
+    graph = await view.ask(ReadGraph(view.project, view.session, NODES), GraphRead)
+    wanted = [place for place, each in enumerate(graph.nodes) if view.asked("all") or is_proper(each.name, each.type)]
+    places = {old: new for new, old in enumerate(wanted[:DRAWN])}
+    links = tuple(
+        GraphLink(places[each.source], places[each.target], each.memories, each.type)
+        for each in graph.links
+        if each.source in places and each.target in places
+    )
+    return GraphRead(tuple(graph.nodes[place] for place in places), links), len(graph.nodes) - len(wanted)
 
 
 async def graph_data(view: View) -> Response:
     """The same for the drawing of it."""
     if not (entity := view.asked("entity")):
-        graph = await view.ask(ReadGraph(view.project, view.session, NODES), GraphRead)
+        graph, _ = await _overview(view)
         names = [each.name for each in graph.nodes]
         return _json(
             [{"id": each.name, "type": each.type, "memories": each.memories} for each in graph.nodes],
-            [
-                {"source": names[each.source], "target": names[each.target], "memories": each.memories}
-                for each in graph.links
-            ],
+            [{"source": names[each.source], "target": names[each.target], "type": each.type} for each in graph.links],
         )
-    found = await _around(view, entity, WALKED)
+    found = await _around(view, entity, DRAWN)
     known = {each.name for each in found.entities}
-    links: dict[tuple[str, str, str], int] = {}
+    links: dict[tuple[str, str, str], None] = {}
     for each in found.entities:
         for edge in each.relationships:
             if edge.target in known and not edge.stale:
                 ends = (each.name, edge.target) if edge.direction == "outgoing" else (edge.target, each.name)
-                links[(*ends, edge.type)] = edge.memories
+                links[(*ends, "" if edge.type == MENTIONED_WITH else edge.type)] = None
     nodes: list[dict[str, Any]] = [
         {"id": each.name, "type": each.type, "memories": each.memory_count} for each in found.entities
     ]
-    edges = [{"source": a, "target": b, "type": kind, "memories": count} for (a, b, kind), count in links.items()]
-    return _json(nodes, edges)
+    return _json(nodes, [{"source": a, "target": b, "type": kind} for a, b, kind in links])
 
 
 def _json(nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> Response:

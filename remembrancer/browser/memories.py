@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -13,14 +14,17 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
+from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
 from remembrancer.browser.rendering import day, tags_in, word_diff
-from remembrancer.browser.view import Handler, View
+from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
 from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
+BEST: Final = 5
+"""Results that are shown at once; the weaker ones unfold."""
 PAGE: Final = 50
 LEFT_OUT: Final = 8
 COMPARED: Final = 20
@@ -57,13 +61,13 @@ def filters_of(view: View) -> dict[str, Any]:
     scope, kind = view.asked("scope"), view.asked("kind")
     if (scope and scope not in SCOPES) or (kind and kind not in KINDS):
         raise InvalidInput("There is no such scope or kind: choose one of the list.")
-    before = _day(view.asked("until"))
+    before = day_of(view.asked("until"))
     return {
         "session_id": view.session,
         "scopes": (scope,) if scope else (),
         "kinds": (kind,) if kind else (),
         "tags": tags_in(view.asked("tag")),
-        "after": _day(view.asked("since")),
+        "after": day_of(view.asked("since")),
         "before": None if before is None else before + 86_400 - LEAST,
         "include_forgotten": bool(view.asked("forgotten")),
     }
@@ -83,6 +87,7 @@ async def search(view: View) -> Response:
 async def _found(view: View) -> Response:
     question, filters = view.asked("q"), filters_of(view)
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
+    values |= {"narrowed": _narrowed(view), "best": BEST}
     if question:
         source, is_typed = view.asked("source"), bool(view.asked("typed"))
         about = _whole_id(view.asked("not"))
@@ -130,6 +135,21 @@ async def _found(view: View) -> Response:
     return view.page("search.html", **values, done=done_of(view))
 
 
+def _narrowed(view: View) -> str:
+    """The filters of an address in words; empty without any."""
+    said = {name: view.asked(name) for name in ("kind", "tag", "since", "until")}
+    words = [
+        SCOPE_NAMES.get(view.asked("scope"), ""),
+        said["kind"].replace("_", " "),
+        said["tag"] and f"tag {said['tag']}",
+    ]
+    words += [said["since"] and f"from {said['since']}", said["until"] and f"to {said['until']}"]
+    words += [{"memory": "no notes", "notes": "notes alone"}.get(view.asked("source"), "")]
+    words += [{"important": "the most important first", "due": "open ends"}.get(view.asked("order"), "")]
+    words += ["forgotten too" if view.asked("forgotten") else ""]
+    return " · ".join(each for each in words if each)
+
+
 async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
     """The reason why a memory cannot be found at all by this search; empty if nothing stands against it."""
     try:
@@ -155,6 +175,10 @@ async def memory(view: View) -> Response:
     shown = await view.ask(GetMemory(view.project, view.session, _id_of(view)), MemoryShown)
     versions: list[Version] = []
     given = await view.shown(memory_id=shown.memory.id)
+    links = [each.target for each in (*shown.memory.links, *shown.incoming)]
+    texts = await view.texts([*links, *shown.near_duplicates, *(each.memory_id for each in shown.copies)])
+    sessions = await view.sessions()
+    found = [each.name for each in shown.memory.related_entities] + list(shown.found_entities)
 
     def render() -> Response:
         before = ""
@@ -172,6 +196,12 @@ async def memory(view: View) -> Response:
             kinds=KINDS,
             done=done_of(view),
             given=given,
+            texts=texts,
+            names=list(dict.fromkeys(found)),
+            who=partial(who, sessions=sessions),
+            project_name=next(
+                (name_of(each) for each in view.projects if each.id == shown.memory.source_project), "another"
+            ),
         )
 
     return await anyio.to_thread.run_sync(render)  # a long text takes its time
@@ -317,7 +347,8 @@ def done_of(view: View) -> dict[str, Any]:
 
 
 def _back(view: View, memory_id: str, done: str, undo: int | str | None) -> Response:
-    return view.go(f"/memory/{memory_id}", done=done, undo=f"{memory_id}~{undo}" if undo else "")
+    back = view.said("back") or f"/memory/{memory_id}"
+    return view.go(back if back.startswith("/") else "/", done=done, undo=f"{memory_id}~{undo}" if undo else "")
 
 
 def _id_of(view: View) -> str:
@@ -346,7 +377,7 @@ def _number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _day(text: str) -> float | None:
+def day_of(text: str) -> float | None:
     """The beginning of a day, in this machine's zone. Raises `InvalidInput`."""
     try:
         return datetime.fromisoformat(text).astimezone().timestamp() if text else None

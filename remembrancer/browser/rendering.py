@@ -28,13 +28,22 @@ MAX_DIFF_PARTS: Final = 2000
 """Words of two versions together that are compared, or lines: of more only the changed middle is told."""
 MAX_MARKDOWN: Final = 20_000
 """Characters that are marked up; what is longer is shown as it is written. Some texts take seconds for each 10,000."""
+_INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
-_LABELS: Final = {
-    **{"bm25": "word match", "context_meaning": "turns around it: meaning", "context_words": "turns around it: words"},
-    **{"assistant": "said by the assistant", "names_missed": "a name is missing", "outdated": "a later fact"},
-    **{"joined": "shares an entity", "opening": "how it begins", "standing": "no longer holds"},
+_MEANS: Final = {
+    "same words": ("words", "bm25", "names_missed", "context_words"),
+    "same meaning": ("meaning", "opening", "context_meaning"),
+    "time": ("time", "continues", "recency"),
+    "replaced, or set aside": ("outdated", "standing"),
+    "about the same names": ("joined", "graph"),
+    "importance": ("importance",),
+    "said by the assistant": ("assistant",),
 }
+"""The features of a score by what they mean to a person."""
 _WHY: Final = {each.name: each.why for each in FEATURES}
+SCOPES: Final = {"project": "this project", "user": "all my projects", "session": "one session"}
+FEW_WORDS: Final = 3
+"""Words between two changes that are shown as changed with them: a line of single words is hard to read."""
 
 
 class Bar(NamedTuple):
@@ -48,27 +57,29 @@ class Bar(NamedTuple):
 
 
 def bars(shares: Mapping[str, float]) -> list[Bar]:
-    """The parts of a score, the weightiest first, on one scale."""
-    most = max((abs(each) for each in shares.values()), default=1.0) or 1.0
-    ranked = sorted(shares.items(), key=lambda each: -abs(each[1]))
+    """The parts of a score by what they mean, the weightiest first, on one scale; those that add nothing left out."""
+    parts = {label: sum(shares.get(name, 0.0) for name in names) for label, names in _MEANS.items()}
+    ranked = sorted((each for each in parts.items() if abs(each[1]) >= 0.005), key=lambda each: -abs(each[1]))
+    most = max((abs(value) for _, value in ranked), default=1.0)
     return [
         Bar(
-            _LABELS.get(name, name.replace("_", " ")),
-            _WHY.get(name, ""),
+            label,
+            "; ".join(_WHY[name] for name in _MEANS[label] if abs(shares.get(name, 0.0)) >= 0.005),
             value,
             round(50 + min(0.0, value) / most * 50, 2),
             round(max(0.5, abs(value) / most * 50), 2),
         )
-        for name, value in ranked
+        for label, value in ranked
     ]
 
 
-def word_diff(before: str, after: str) -> Markup:
-    """The second text with what it took out of the first and put in, word by word."""
+def word_diff(before: str, after: str, *, least: float = 0.0) -> Markup:
+    """The second text with what it took out of the first and put in, by runs of words. Texts that have a smaller part
+    than `least` in common are not compared."""
     for parts in (_WORDS.findall, partial(str.splitlines, keepends=True)):
         old, new = parts(before), parts(after)
         if len(old) + len(new) <= MAX_DIFF_PARTS:
-            return Markup("").join(_diffed(old, new))
+            return Markup("").join(_diffed(old, new, least))
     begins = _alike(before, after)
     ends = _alike(before[begins:][::-1], after[begins:][::-1])
     middle = [text[begins : len(text) - ends] for text in (before, after)]
@@ -84,15 +95,31 @@ def _alike(one: str, other: str) -> int:
     )
 
 
-def _diffed(old: Sequence[str], new: Sequence[str]) -> Iterator[Markup]:
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "equal":
-            yield escape(harmless("".join(new[c:d])))
-            continue
-        if b > a:
-            yield Markup("<del>{}</del>").format(harmless("".join(old[a:b])))
-        if d > c:
-            yield Markup("<ins>{}</ins>").format(harmless("".join(new[c:d])))
+def _diffed(old: Sequence[str], new: Sequence[str], least: float) -> Iterator[Markup]:
+    taken, put = "", ""
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    if least and matcher.ratio() < least:
+        yield escape(harmless("".join(new)))
+        return
+    changes = matcher.get_opcodes()
+    for place, (tag, a, b, c, d) in enumerate(changes):
+        same = "".join(new[c:d])
+        if tag != "equal":
+            taken, put = taken + "".join(old[a:b]), put + same
+        elif 0 < place < len(changes) - 1 and len(same.split()) < FEW_WORDS and "\n" not in same:
+            taken, put = taken + same, put + same
+        else:
+            yield from _changed(taken, put)
+            taken, put = "", ""
+            yield escape(harmless(same))
+    yield from _changed(taken, put)
+
+
+def _changed(taken: str, put: str) -> Iterator[Markup]:
+    if taken:
+        yield Markup("<del>{}</del>").format(harmless(taken))
+    if put:
+        yield Markup("<ins>{}</ins>").format(harmless(put))
 
 
 class _Renderer(RendererHTML):
@@ -153,6 +180,11 @@ def beginning(text: str, longest: int = 200) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1].rsplit(' ', 1)[0]} …"
 
 
+def inline(text: str) -> Markup:
+    """A line of text, with code as code."""
+    return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
+
+
 def size(bytes_: float) -> str:
     """A number of bytes for a person."""
     for unit in ("B", "KB", "MB"):
@@ -160,6 +192,28 @@ def size(bytes_: float) -> str:
             return f"{bytes_:.0f} {unit}"
         bytes_ /= 1000
     return f"{bytes_:.1f} GB"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """So many of something: "1 memory", "2 memories"."""
+    if not many:
+        many = f"{one[:-1]}ies" if one.endswith("y") else f"{one}s"
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def clock(at: float) -> str:
+    """The time of a day."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M")
+
+
+def when_due(due: float, now: float) -> str:
+    """A due date from today on."""
+    on = datetime.fromtimestamp(due, UTC).date()
+    days = (on - datetime.fromtimestamp(now).astimezone().date()).days
+    if 1 < days < 7:
+        return on.strftime("%A")
+    date = f"{on.day} {on:%B}" if abs(days) < 300 else f"{on.day} {on:%B %Y}"
+    return {0: "today", 1: "tomorrow", -1: "yesterday"}.get(days, date)
 
 
 def tags_text(tags: Sequence[str]) -> str:
@@ -191,7 +245,8 @@ def environment() -> Environment:
     )
     made.filters |= {
         **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars, "size": size},
-        "tags": tags_text,
+        **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
+        "scope": lambda scope: SCOPES.get(scope, scope),
         "short": lambda memory_id: memory_id.removeprefix(MEMORY_PREFIX),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import PurePath
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlencode
 from weakref import WeakValueDictionary
 
@@ -20,14 +21,21 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from remembrancer.browser.door import PREFIX, Form
 from remembrancer.config.tokens import Grant
-from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.browsing import ListedSession, ListSessions, SessionsListed
+from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.session_life import BROWSER_SESSION
+from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, Notice
+from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import Answer, Call, Tool
+
+MOST_SHOWN: Final = 2000
+"""Rows of the record of showings that a page reads."""
+MOST: Final = 1000
+"""Changes of a day, or since a session began, that are read; sessions whose clients are known."""
+PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 
 T = TypeVar("T")
 
@@ -109,11 +117,39 @@ class View:
         """True if who looks may see every project: the words of sessions are for nobody else."""
         return self.grant is None or self.grant.every_project
 
-    async def shown(self, *, memory_id: str = "", session_id: str = "") -> Sequence[Any]:
-        """The showings of a memory, or to a session: to the owner everywhere, to others in this project."""
+    async def shown(
+        self, *, memory_id: str = "", session_id: str = "", since: float = 0.0, until: float = math.inf
+    ) -> Sequence[Any]:
+        """The showings of a memory, to a session, or in a time: to the owner everywhere, to others in this project."""
         project = "" if self.is_owner and memory_id else self.project.id
         read = self.shared.shown_log.read
-        return await self.logged(partial(read, project=project, memory_id=memory_id, session_id=session_id), ())
+        asked = partial(
+            read, project=project, memory_id=memory_id, session_id=session_id, since=since, limit=MOST_SHOWN
+        )
+        nothing: Sequence[Any] = ()
+        found = await self.logged(asked, nothing)
+        return [each for each in found if each.at < until]
+
+    async def sessions(self) -> dict[str, ListedSession]:
+        """The project's last sessions by their ids."""
+        listed = await self.ask(ListSessions(self.project, self.session, None, MOST), SessionsListed)
+        return {each.session_id: each for each in listed.sessions}
+
+    async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
+        """These memories by their ids; those that are gone or forgotten are left out."""
+        wanted = tuple(dict.fromkeys(memory_ids))
+        if not wanted:
+            return {}
+        request = FollowLinks(self.project, self.session, wanted, limit=len(wanted), counts_accesses=False)
+        try:
+            return {each.id: each for each in (await self.ask(request, LinksFound)).memories}
+        except NotFound:
+            return {}
+
+    def with_query(self, **query: str) -> View:
+        """The same visit with other fields in its address."""
+        scope = {**self.request.scope, "query_string": urlencode({**self.request.query_params, **query}).encode()}
+        return replace(self, request=Request(scope, self.request.receive))
 
     async def logged(self, read: Callable[[], T], otherwise: T) -> T:
         """The finding of `read` in the record of what was shown. If that cannot be read, the page says so."""
@@ -134,7 +170,7 @@ class View:
         said = urlencode(
             {name: value for name, value in query.items() if value not in (None, "")} | session, doseq=True
         )
-        return f"{PREFIX}/p/{self.project.id}{path}" + (f"?{said}" if said else "")
+        return f"{PREFIX}/p/{self.project.id}{path}" + (f"{'&' if '?' in path else '?'}{said}" if said else "")
 
     @property
     def path(self) -> str:
@@ -186,3 +222,10 @@ def name_of(project: ProjectRef) -> str:
     """The name of a project: the directory that it is in."""
     path = PurePath(project.path)
     return (path.parent.name if path.name == ".git" else path.name) or project.path
+
+
+def who(session_id: str, sessions: Mapping[str, ListedSession]) -> str:
+    """A session as a person knows it: by its client."""
+    known = sessions.get(session_id)
+    client = known.client if known is not None and known.client else "A session"
+    return PEOPLE.get(session_id) or (client.replace("-", " ").title() if client.islower() else client)

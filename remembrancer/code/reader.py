@@ -86,6 +86,7 @@ if __name__ == "__main__":
     os.nice(5)
     for each in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(each, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    if sys.platform != "darwin":  # which refuses that limit
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     serve(sys.stdin.buffer, sys.stdout.buffer)

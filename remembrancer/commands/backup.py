@@ -31,7 +31,7 @@ from remembrancer import __version__
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.gateway.queue_contents import copy_queue
 from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
-from remembrancer.actors.migrations import Schema
+from remembrancer.actors.migrations import BACKUPS, Schema
 from remembrancer.actors.snapshots import check_copy, fold_log
 from remembrancer.actors.store.home_reader import (
     CATALOG,
@@ -452,6 +452,8 @@ def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside:
     write_whole(paths.restore_mark, msgspec.json.encode(mark))
     aside.mkdir(mode=0o700)
     _rename(paths.vectors, aside / paths.vectors.name)  # first: it fits the old records only
+    for copies in {(home / name).parent / BACKUPS for name in _files_in(paths)}:  # of another history
+        _rename(copies, aside / copies.relative_to(home))
     restored = {file.name for file in manifest.files}
     for name in sorted({*_files_in(paths), *restored}):
         _set_aside(home, aside, name, stays=name in restored)

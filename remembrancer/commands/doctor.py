@@ -27,8 +27,9 @@ import psutil
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
-from remembrancer.actors.migrations import COPY
+from remembrancer.actors.migrations import COPY, daily_copies
 from remembrancer.actors.snapshots import lane_position, sqlite_version
+from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
@@ -46,7 +47,6 @@ from remembrancer.config.settings import (
     Settings,
     model_choices,
 )
-from remembrancer.config.tokens import Tokens
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.memory.stop_words import ENGLISH
 from remembrancer.protocol.control import RuntimeStatus
@@ -106,6 +106,7 @@ OURS: Final = (
         "config.*",
         "restore.*",
         "before-restore-*",
+        "backups",
     ),
 )
 """The things in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
@@ -121,13 +122,13 @@ ENOUGH_MEMORIES: Final = 10
 LONG_QUEUED_S: Final = 60.0
 """A queue of a running system is empty within seconds of the store's return."""
 
+LATE_S: Final = 2 * DAY_S
+"""A daily copy that is so late is said: a runtime may not have been up."""
 LANES: Final = "lanes"
 JOIN: Final = "'remembrancer share invite' on the machine that began it, and 'remembrancer join' here"
 LEAVE: Final = (
     "have the server restored, or 'remembrancer share leave' in the project's directory, and join and share anew"
 )
-READ_S: Final = 90.0
-"""The journal of a lane is read every 30 s at least: what was read longer ago may be old."""
 WHEN_STOPPED: Final = {
     "journal_away": "nothing to do if the server is meant to be away: writes wait, and reads go on; else start it",
     "journal_refused": JOIN,
@@ -201,17 +202,30 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
     parser.add_argument("--project", metavar="DIR", help="whose clients' files are looked at (default: this directory)")
     parser.add_argument("--fix", action="store_true", help="make this user's alone what others can get at")
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="make damaged files of memories whole, of what can be read and the last daily copy; then look again",
+    )
     asked = parser.parse_args(argv)
     project = Path(asked.project or ".")
     if not project.is_dir():
         raise InvalidInput(f"{project} is not a directory")
     paths = paths_here()
+    repaired = []
+    if asked.repair:
+        from remembrancer.commands.repair import repair_home
+
+        repaired = repair_home(paths)
     found = Examination(paths, Surroundings.here(os.environ, project), fix=asked.fix).run()
     status = worst(finding.status for finding in found.values())
     if asked.json:
         checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in found.items()]
-        print(json.dumps({"home": str(paths.home), "status": status, "checks": checks}))
+        done = {"repaired": msgspec.to_builtins(repaired)} if asked.repair else {}
+        print(json.dumps({"home": str(paths.home), "status": status, "checks": checks, **done}))
     else:
+        for file in repaired:
+            print("\n".join(file.lines()))
         print_findings(paths.home, found)
     return exit_codes.DEGRADED if status == "problem" else exit_codes.OK
 
@@ -599,7 +613,7 @@ def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
 # --- the data ---
 
 
-RESTORE: Final = "put back a backup of it, or move it away to begin anew"
+RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or put back a backup of it"
 OF_STATES: Final[dict[FileState, tuple[Status, str, str]]] = {
     "whole": ("ok", "", ""),
     "older": ("ok", "of release {}: it is copied and brought forward when it is opened next", ""),
@@ -639,6 +653,27 @@ def check_records(at: Examination) -> Finding:
         "; ".join(advice),
         few(details),
     )
+
+
+def check_copies(at: Examination) -> Finding:
+    """Check that every file of memories has a daily copy which is not too old."""
+    kept = at.settings.backup_copies if at.settings is not None else None
+    if kept == 0 or at.paths.home.name.startswith(IN_MEMORY):
+        return Finding("ok", "none is made")
+    now, late, ages, size = time.time(), list[str](), list[float](), 0
+    for file in at.records.files:
+        path, copies = Path(file.path), daily_copies(Path(file.path))
+        size += sum(copy.stat().st_size for copy in copies)
+        ages += [now - made_at(copies[0])] if copies else []
+        if path != at.paths.catalog and file.size_bytes and is_due(path, now - LATE_S):
+            late.append(f"{path}: {f'the last one is {ages[-1] / DAY_S:.0f} days old' if copies else 'none yet'}")
+    if not ages:
+        return Finding("ok", "none yet: a running memory makes one of each file a day")
+    newest, oldest = (f"{age / 3600:.0f} h" for age in (min(ages), max(ages)))
+    found = f"the last copies, each checked, are {newest} to {oldest} old, and all together take {size_in_words(size)}"
+    if late:
+        return Finding("warning", found, "make room, or see store.log for the reason", few(late))
+    return Finding("ok", found)
 
 
 def finding_of(file: ExaminedFile) -> Finding:
@@ -706,32 +741,6 @@ def check_sharing(at: Examination) -> Finding:
     if USER in shared:
         sharing = f"the user and {projects} projects share" if projects else "the user shares"
     return Finding(status, f"{sharing} with other machines", "; ".join(advice), few(details))
-
-
-def check_shared_tokens(at: Examination) -> Finding:
-    """Check whether this host takes the tokens that come with what is shared, and how new its list of them is."""
-    shared = lanes_of_projects(at.paths.home / SHARED)
-    grants = Tokens(at.paths.home).shared() if shared else ()
-    if not grants:
-        return Finding("ok", "none has been made for what is shared here" if shared else "none: nothing is shared")
-    count = "1 token" if len(grants) == 1 else f"{len(grants)} tokens"
-    if at.settings is None or not at.settings.http_shared_tokens:
-        advice = "if clients are to come to this machine with them, set http_shared_tokens (docs/sharing.md)"
-        return Finding("ok", f"{count} made for what is shared, none is taken here", advice)
-    read = {each.lane: each.read_at for each in at.lanes}
-    details, is_old = list[str](), False
-    for lane, of_lane in sorted(Counter(grant.lane for grant in grants).items()):
-        read_at = read.get(lane)
-        age_s = None if read_at is None else max(0.0, time.time() - read_at)
-        is_old |= age_s is None or age_s > READ_S
-        when = "not read since the runtime was started" if age_s is None else f"read {age_s:.0f} s ago"
-        details.append(f"{lane}: {of_lane}, {when}")
-    if not is_old:
-        return Finding("ok", f"{count} taken here", "", tuple(details))
-    advice = "one that was revoked since is still taken here: see 'sharing' for what keeps this machine from reading it"
-    if at.runtime is None:
-        return Finding("ok", f"{count} taken here when a runtime is up", "", tuple(details))
-    return Finding("warning", f"{count} taken here, and the list may be old", advice, tuple(details))
 
 
 def check_queue(at: Examination) -> Finding:
@@ -844,9 +853,9 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "model": check_model,
     "other hosts": check_other_hosts,
     "records": check_records,
+    "copies": check_copies,
     "index": check_index,
     "sharing": check_sharing,
-    "shared tokens": check_shared_tokens,
     "write queue": check_queue,
     "clients": check_clients,
 }

@@ -17,6 +17,7 @@ import json
 import os
 import select
 import stat
+import sys
 import time
 
 from remembrancer.actors.bridge.places import find_places, working_directory
@@ -455,13 +456,14 @@ def main(argv: list[str]) -> int:
 def _started() -> float:
     """The monotonic time at which this process was started: the start of Python is part of what the session waits for,
     and takes its time on a busy machine. By the kernel's word (proc(5), field 22), or else by the work done so far."""
-    try:
-        with open("/proc/self/stat", "rb", buffering=0) as file:
-            ticks = int(file.read().rpartition(b")")[2].split()[19])
-        since_boot = ticks / os.sysconf("SC_CLK_TCK")
-        return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + since_boot
-    except (OSError, ValueError, AttributeError):  # not on Linux
-        return time.monotonic() - time.process_time()
+    if sys.platform == "linux":
+        try:
+            with open("/proc/self/stat", "rb", buffering=0) as file:
+                ticks = int(file.read().rpartition(b")")[2].split()[19])
+            return time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            pass
+    return time.monotonic() - time.process_time()
 
 
 def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> None:

@@ -118,7 +118,7 @@ def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed:
     from remembrancer.config.tokens import LOOPBACK, Tokens
     from remembrancer.protocol.errors import InvalidInput
 
-    tokens = Tokens(home.directory, takes_shared=True)
+    tokens = Tokens(home.directory)
     if token:
         tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
     if is_none_needed and host not in LOOPBACK:

@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer share",
         description="Memories that several machines share: each has them whole, works without a network, and passes on "
-        "by a NATS server or a PostgreSQL database what changes. The server sees sizes and times, and nothing of what "
+        "by a NATS server what changes. The server sees sizes and times, and nothing of what "
         "is said.",
         epilog="exit status: 0 done, 2 there is no such lane or member, 3 a journal is not as it should be, "
         "8 the server refuses, 9 it does not answer",
@@ -64,9 +64,6 @@ def main(argv: list[str]) -> int:
         help="the name or address by which the machines reach the server; three times for three (default: this machine "
         "alone, to try it)",
     )
-    config.add_argument(
-        "--postgresql", action="store_true", help="print the SQL by which an administrator prepares a database instead"
-    )
     config.add_argument("--out", default="remembrancer-server", metavar="DIR", help="a new directory for it")
     start = does.add_parser("start", help="use a server for what is shared from here")
     start.add_argument(
@@ -74,7 +71,7 @@ def main(argv: list[str]) -> int:
         action="append",
         default=[],
         metavar="URL",
-        help="tls://HOST:4222; three of a cluster; or postgresql://USER:PASSWORD@HOST/DATABASE",
+        help="tls://HOST:4222; three times for a cluster",
     )
     invite = does.add_parser("invite", help="print an invitation for one more machine")
     remove = does.add_parser("remove", help="let a machine in no more, and seal with a new key from now on")
@@ -175,23 +172,7 @@ def _sharing() -> Sharing:
     return Sharing(paths_here().home)
 
 
-def _print_sql() -> int:
-    """Print the SQL that makes a role and all that it decides over, in a database of one's choice."""
-    from remembrancer.journal.server_config import sql_of_database
-
-    sql, url = sql_of_database()
-    print(sql, end="")
-    print(
-        "Have psql run this, as somebody who may make roles, in the database that you choose. It has a password.\n"
-        f"Then: remembrancer share start --server '{url}'",
-        file=sys.stderr,
-    )
-    return exit_codes.OK
-
-
 def _configure(sharing: Sharing, asked: argparse.Namespace) -> int:
-    if asked.postgresql:
-        return _print_sql()
     from remembrancer.journal.server_config import PORT, Address
 
     addresses = []

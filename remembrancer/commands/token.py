@@ -6,23 +6,19 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask_store, paths_here
-from remembrancer.config.project import project_of
-from remembrancer.config.tokens import Grant, SharedGrant, Tokens, new_shared
+from remembrancer.commands.runtime_client import paths_here
+from remembrancer.config.tokens import Grant, Tokens
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name
-from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
-from remembrancer.protocol.sharing import GrantToken, LanesDescribed, RevokeToken
+from remembrancer.protocol.errors import InvalidInput
 
 _SPAN: Final = re.compile(r"(\d{1,5})([hdw])")
-_SECRET: Final = ("sha256", "session_key")
+_SECRET: Final = ("sha256",)
 _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
@@ -32,8 +28,7 @@ def main(argv: list[str]) -> int:
         prog="remembrancer token",
         description="The tokens with which clients may come over HTTP (remembrancer up --http). A token is shown once, "
         "when it is made; only its SHA-256 is kept. What is revoked stops at once, open streams too.",
-        epilog="exit status: 0 done, 2 there is such a token already, or none, 8 the server of what is shared refuses, "
-        "9 it does not answer",
+        epilog="exit status: 0 done, 2 there is such a token already, or none",
     )
     does = parser.add_subparsers(dest="does", required=True, metavar="create | list | revoke")
     create = does.add_parser("create", help="make a token, and print it")
@@ -49,11 +44,6 @@ def main(argv: list[str]) -> int:
     create.add_argument(
         "--no-user", action="store_true", help="it sees its projects alone, and no memory of the user's"
     )
-    create.add_argument(
-        "--shared",
-        action="store_true",
-        help="it opens the project on each machine that shares it and takes such tokens (see http_shared_tokens)",
-    )
     create.add_argument("--expires", metavar="WHEN", help="12h, 30d, 8w, or a date like 2027-01-31 (default: never)")
     listing = does.add_parser("list", help="which tokens there are")
     revoke = does.add_parser("revoke", help="have a token open nothing any more")
@@ -62,13 +52,11 @@ def main(argv: list[str]) -> int:
         each.add_argument("--json", action="store_true", help="for programs")
     asked = parser.parse_args(argv)
     home, now = paths_here().home, time.time()
-    tokens = Tokens(home, takes_shared=True)
+    tokens = Tokens(home)
     if asked.does == "list":
         _list(tokens.all(), now, as_json=asked.json)
     elif asked.does == "revoke":
-        named = [each for each in tokens.all() if each.name == asked.name]
-        shared = [each for each in named if isinstance(each, SharedGrant)]
-        _revoke(tokens, asked.name, shared, is_own=len(named) > len(shared) or not shared)
+        tokens.revoke(asked.name)
         print(
             json.dumps({"revoked": asked.name}) if asked.json else f"Revoked {asked.name}: it opens nothing any more."
         )
@@ -76,52 +64,11 @@ def main(argv: list[str]) -> int:
         name = clean_name(asked.name, field="NAME", longest=MAX_NAME)
         projects = tuple(_directory(each) for each in asked.project or ["."])
         expires_at = None if asked.expires is None else _moment(asked.expires, now)
-        if asked.shared:
-            lane = _lane_of(home, projects)
-            token, told = new_shared(name, now, expires_at=expires_at, read_only=asked.read_only)
-            ask_store(GrantToken(lane, told), LanesDescribed)
-        else:
-            token = tokens.create(
-                name, projects, now, expires_at=expires_at, read_only=asked.read_only, sees_user=not asked.no_user
-            )
+        token = tokens.create(
+            name, projects, now, expires_at=expires_at, read_only=asked.read_only, sees_user=not asked.no_user
+        )
         print(json.dumps({"name": name, "token": token, "projects": projects}) if asked.json else token)
     return exit_codes.OK
-
-
-def _revoke(tokens: Tokens, name: str, shared: Sequence[SharedGrant], *, is_own: bool) -> None:
-    """Revoke a token of this home, and those of its name that other machines take: each, also where another one cannot
-    be.
-
-    Raises:
-        HomeUnusable: the home's list cannot be written.
-        RemembrancerError: what keeps the first of the others from being revoked.
-    """
-    failures = list[RemembrancerError]()
-    for grant in shared:
-        try:
-            ask_store(RevokeToken(grant.lane, grant.name), LanesDescribed)
-        except RemembrancerError as error:
-            failures.append(error)
-    if is_own:
-        try:
-            tokens.revoke(name)
-        except OSError as error:
-            done = "; the shared ones of that name are revoked" if shared and not failures else ""
-            failures.append(
-                HomeUnusable(f"{name} still opens this home: its list cannot be written ({error.strerror}){done}")
-            )
-    if failures:
-        raise failures[0]
-
-
-def _lane_of(home: Path, projects: tuple[str, ...]) -> str:
-    """The lane that the one project of a shared token shares."""
-    if len(projects) > 1:
-        raise InvalidInput("a shared token is for one project: make another for the next one")
-    lane = lanes_of_projects(home / SHARED).get(project_of(Path(projects[0])).id)
-    if lane is None:
-        raise InvalidInput(f"{projects[0]} is not shared: 'remembrancer share project' shares it")
-    return lane
 
 
 def _directory(named: str) -> str:
@@ -157,5 +104,4 @@ def _list(grants: tuple[Grant, ...], now: float, *, as_json: bool) -> None:
         ends = "" if grant.expires_at is None else f", until {datetime.fromtimestamp(grant.expires_at):%Y-%m-%d %H:%M}"
         over = " (over)" if grant.expires_at is not None and grant.expires_at <= now else ""
         may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', not the user'}"
-        may += f", at every machine that shares {grant.lane}" if isinstance(grant, SharedGrant) else ""
         print(f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}")

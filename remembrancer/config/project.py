@@ -5,8 +5,11 @@ Worktrees of one repository have one git common directory, so they share a memor
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +26,20 @@ def project_of(directory: Path) -> ProjectRef:
     Bytes of the path that are not UTF-8 count in the id, and are shown as U+FFFD: a message can only carry text.
     """
     real = Path(os.path.realpath(directory))  # unlike Path.resolve, it puts up with a loop of symbolic links
-    root = os.fsencode(_git_common_directory(real) or real)
+    root = _as_stored(os.fsencode(_git_common_directory(real) or real))
     return ProjectRef(id=f"p_{hashlib.sha256(root).hexdigest()[:12]}", path=root.decode("utf-8", "replace"))
+
+
+def _as_stored(path: bytes) -> bytes:
+    """The path as the file system has it: macOS finds a directory by letters of another case or composition, too."""
+    if sys.platform == "darwin":
+        with contextlib.suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                path = fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0")
+            finally:
+                os.close(descriptor)
+    return path
 
 
 def working_tree_of(directory: Path) -> Path:

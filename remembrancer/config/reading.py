@@ -106,7 +106,9 @@ SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, *PROVIDERS, *SWITCHES, EXTENSION
 DB_PATH: Final = "db_path"
 DIMENSIONS: Final = "embedding_dimensions"
 
-UNUSED_KEYS: Final = frozenset({"namespace", "database", "remote_url", "remote_user", "remote_pass"})
+UNUSED_KEYS: Final = frozenset(
+    {"namespace", "database", "remote_url", "remote_user", "remote_pass", "http_shared_tokens"}
+)
 """In a file: accepted with any value, and without effect in this release."""
 
 SYNONYMS: Final = {"log_level": {"warn": "warning"}}

@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """UTF-8 bytes of one memory's content."""
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
     """The size at which a database refuses new writes; None: only the disk limits it."""
+    backup_copies: Annotated[int, Meta(ge=0, le=366)] = 7
+    """Daily copies that are kept of each file of memories; 0: none is made."""
     relevance_weight: Weight = 0.6
     importance_weight: Weight = 0.2
     recency_weight: Weight = 0.2
@@ -149,8 +151,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The PEM file of a TLS certificate and its private key; None: no TLS."""
     http_requests_per_minute: Annotated[int, Meta(ge=0, le=1_000_000)] = 3000
     """Requests that a token has in a minute, all at once or one by one; 0: as many as it likes."""
-    http_shared_tokens: bool = False
-    """True if the tokens of shared projects are taken, which any machine that may write there can make."""
     notes: bool = True
     """True if the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")

@@ -5,11 +5,9 @@ Of a token only the SHA-256 is kept, in `tokens.json` of the home; it is a rando
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -17,22 +15,13 @@ import msgspec
 
 from remembrancer.config.json_list import JsonList
 from remembrancer.config.project import working_tree_of
-from remembrancer.protocol.errors import HomeUnusable
-from remembrancer.protocol.sharing import SharedToken
 from remembrancer.protocol.writes import ProjectRef
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 """The addresses from which only this machine can come."""
 FILE: Final = "tokens.json"
-SHARED_FILE: Final = "lanes/tokens.json"
-"""The tokens of lanes as far as this host knows them, by which it goes when their journals cannot be reached."""
-ENDED_FILE: Final = "lanes/sessions.json"
-"""The sessions that clients with tokens of lanes have ended at any of their hosts."""
-ENDED_KEPT: Final = 2000
-"""Sessions that are known one by one to have been ended; of older ones none comes back."""
 PREFIX: Final = "rmb_"
 RANDOM_BYTES: Final = 32
-SESSION_KEY_BYTES: Final = 32
 LINK_S: Final = 600.0
 """The time that a link which opens the browser once may wait for it."""
 BROWSER_S: Final = 30 * 86_400.0
@@ -59,31 +48,10 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """True for the token of a link, which is good for one thing: to be exchanged for a browser's own."""
 
 
-class SharedGrant(Grant, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The rights of the holder of a token that each host of a lane takes, as they are in the project of this host."""
-
-    lane: str
-    session_key: bytes
-
-
-class LaneSessions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The newest sessions that clients with tokens of a lane have ended, by their names, which begin with when they
-    began."""
-
-    name: str
-    """The lane."""
-    ended: tuple[str, ...]
-
-    def has(self, session: str) -> bool:
-        """True if a session was ended. Of those that are older than all that are known one by one none goes on."""
-        return session in self.ended or (len(self.ended) >= ENDED_KEPT and session < self.ended[0])
-
-
 class Tokens:
-    """The tokens of a home, read anew whenever their file has changed. `takes_shared`: those of its lanes as well."""
+    """The tokens of a home, read anew whenever their file has changed."""
 
-    def __init__(self, home: Path, *, takes_shared: bool = False) -> None:
-        self._takes_shared = takes_shared
+    def __init__(self, home: Path) -> None:
         self._list = JsonList(
             home,
             home / FILE,
@@ -93,86 +61,11 @@ class Tokens:
             things="tokens",
             remedy="make new tokens",
         )
-        self._shared = JsonList(
-            home,
-            home / SHARED_FILE,
-            home / f"{SHARED_FILE}.lock",
-            SharedGrant,
-            thing="a shared token",
-            things="shared tokens",
-            remedy="start the runtime anew",
-        )
-        self._ended = JsonList(
-            home,
-            home / ENDED_FILE,
-            home / f"{ENDED_FILE}.lock",
-            LaneSessions,
-            thing="a lane",
-            things="the sessions of lanes",
-            remedy="start the runtime anew",
-        )
 
     def all(self) -> tuple[Grant, ...]:
-        """Every token that is taken here and was not revoked, expired or not.
-
-        Raises:
-            HomeUnusable: a file cannot be read: nobody is let in by it.
-        """
-        return (*self._list.all(), *(self._shared.all() if self._takes_shared else ()))
-
-    def shared(self) -> tuple[SharedGrant, ...]:
-        """The tokens of lanes. Raises `HomeUnusable`."""
-        return self._shared.all()
-
-    def session_key(self, sha256: str) -> bytes | None:
-        """The key for the ids of sessions with a token that other hosts take too; None: it is of this home alone.
-
-        Raises `HomeUnusable`.
-        """
-        return next((each.session_key for each in self.shared() if each.sha256 == sha256), None)
-
-    def keep_shared(self, lanes: Collection[str], lane: str = "", grants: tuple[SharedGrant, ...] = ()) -> None:
-        """Keep the tokens of the lanes that this home shares, and of one of them the given ones in place of the others.
-
-        For the store, which reads them there.
-
-        Raises:
-            OSError: they cannot be written. If one of them opens nothing any more, none does until they can be; and
-                where the file cannot be removed either, that one still does.
-        """
-        known: tuple[SharedGrant, ...] | None = None
-        with contextlib.suppress(HomeUnusable):
-            known = self._shared.all()
-        kept = (*(each for each in known or () if each.lane in lanes and each.lane != lane), *grants)
-        if kept != known:
-            try:
-                with self._shared.writing():
-                    self._shared.write(kept)
-            except OSError:
-                if known is None or not set(known) <= set(kept):
-                    self.take_no_shared()
-                raise
-
-    def take_no_shared(self) -> None:
-        """Have no token of a lane open anything until `keep_shared`. It needs no room. Raises `OSError`."""
-        self._shared.remove()
-
-    def keep_ended(self, lanes: Collection[str], sessions: LaneSessions) -> None:
-        """Keep the sessions of a lane that were ended, as `keep_shared` does its tokens. Raises `OSError`."""
-        known: tuple[LaneSessions, ...] = ()
-        with contextlib.suppress(HomeUnusable):
-            known = self._ended.all()
-        kept = (*(each for each in known if each.name in lanes and each.name != sessions.name), sessions)
-        if kept != known:
-            with self._ended.writing():
-                self._ended.write(kept)
-
-    def has_ended(self, lane: str, session: str) -> bool:
-        """True if a client with a token of a lane has ended a session at any of its hosts, or nobody knows."""
-        try:
-            return any(each.has(session) for each in self._ended.all() if each.name == lane)
-        except HomeUnusable:
-            return True
+        """Every token that was not revoked, expired or not. Raises `HomeUnusable`: nobody is let in by a file that
+        cannot be read."""
+        return self._list.all()
 
     def find(self, token: str, now: float) -> Grant | None:
         """The rights of a token's holder; None: it was never given out, was revoked, or has expired."""
@@ -240,27 +133,6 @@ class Tokens:
     def revoke(self, name: str) -> None:
         """Have a token open nothing any more. Raises `InvalidInput` when there is none of that name."""
         self._list.revoke(name)
-
-
-def new_shared(name: str, now: float, *, expires_at: float | None, read_only: bool) -> tuple[str, SharedToken]:
-    """A new token, which is said this once, and the form of it that hosts are told."""
-    token = _new()
-    return token, SharedToken(name, _digest(token), secrets.token_bytes(SESSION_KEY_BYTES), now, expires_at, read_only)
-
-
-def shared_grant(token: SharedToken, lane: str, project: str) -> SharedGrant:
-    """The rights that the token of a lane gives at a host, whose project of that lane is in a directory."""
-    return SharedGrant(
-        token.name,
-        token.sha256,
-        (project,),
-        token.created_at,
-        token.expires_at,
-        token.read_only,
-        sees_user=False,
-        lane=lane,
-        session_key=token.session_key,
-    )
 
 
 def as_granted(project: ProjectRef, grant: Grant | None, *trees: Path) -> ProjectRef:

@@ -88,8 +88,7 @@ class Server(msgspec.Struct, frozen=True):
     """The servers of a journal, and the way in."""
 
     urls: tuple[str, ...]
-    """`nats://host:port` or `tls://host:port`: all of one cluster. Or the one URL of a PostgreSQL database, with user
-    and password."""
+    """`nats://host:port` or `tls://host:port`: all of one cluster."""
     user_jwt: str = ""
     user_seed: str = ""
     """The user's signed rights and the seed of its key, as NATS writes them; both empty where everybody is let in."""

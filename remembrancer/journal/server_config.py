@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from cryptography import x509
@@ -20,8 +18,6 @@ from remembrancer.journal.nats_accounts import Authority
 
 PORT: Final = 4222
 CLUSTER_PORT: Final = 6222
-SCHEMA_VERSION: Final = 2
-"""The version of what `schema` makes, which a comment of the schema says. Tables without one are of the first."""
 _VALID_FOR: Final = timedelta(days=3650)
 _YESTERDAY: Final = timedelta(days=1)
 """Clocks differ: a certificate is good from the day before."""
@@ -83,26 +79,6 @@ class Certificates(NamedTuple):
             .sign(signing, SHA256())
         )
         return _pem(certificate), _key_pem(key)
-
-
-def schema() -> str:
-    """The SQL that makes the tables, functions and policies of a database in its schema `remembrancer`, or that makes
-    those of any earlier version into today's."""
-    made = Path(__file__).with_name("postgres.sql").read_text()
-    return f"{made}COMMENT ON SCHEMA remembrancer IS 'version {SCHEMA_VERSION}';\n"
-
-
-def sql_of_database() -> tuple[str, str]:
-    """The SQL that prepares a database, with a role of its own that decides over it, and the URL to begin with."""
-    password = secrets.token_urlsafe(24)
-    made = (
-        "BEGIN;\n"
-        f"CREATE ROLE remembrancer LOGIN CREATEROLE PASSWORD '{password}';\n"
-        "GRANT remembrancer TO CURRENT_USER;\n"
-        "CREATE SCHEMA remembrancer AUTHORIZATION remembrancer;\n"
-        f"SET LOCAL ROLE remembrancer;\n{schema()}COMMIT;\n"
-    )
-    return made, f"postgresql://remembrancer:{password}@HOST:5432/DATABASE"
 
 
 def server_files(

@@ -11,11 +11,11 @@ import binascii
 import secrets
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -29,16 +29,13 @@ from remembrancer.protocol.errors import ConfigurationError, FileUnusable, Inval
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import read_file, write_whole
 
-if TYPE_CHECKING:
-    from remembrancer.journal.postgres import PostgresJournal
-
 PREFIX: Final = "remembrancer-join:"
 MAX_LINE: Final = 64 * 1024
 MAX_TITLE: Final = 200
 LOCKED_AGAIN_S: Final = 0.05
-OTHER_KIND: Final = (
-    "this home decides over a server of the other kind already: begin to share by this one from another home "
-    "(REMEMBRANCER_HOME)"
+BY_DATABASE: Final = (
+    "this release does not share by PostgreSQL: 'remembrancer share leave' keeps here all that was shared by it, and a "
+    "NATS server shares it again ('docs/sharing.md')"
 )
 
 T = TypeVar("T")
@@ -142,13 +139,14 @@ class Sharing:
 
         Raises:
             InvalidInput: one has.
-            JournalAway, JournalRefused: that cannot be known, and nothing was joined.
+            JournalAway, JournalRefused, ConfigurationError: that cannot be known, and nothing was joined.
         """
-        is_known = any(each.lane == read_invitation(invitation).lane for each in self.memberships())
-        membership = self.join(invitation)
+        membership = read_invitation(invitation)
+        journal = self.open(membership)
+        is_known = any(each.lane == membership.lane for each in self.memberships())
+        self.join(invitation)
         if is_known:
             return membership
-        journal = self.open(membership)
         try:
             word = (await journal.notices(membership.lane)).get(membership.member)
             if word is not None and not _decode_seen(word.body).left:
@@ -182,8 +180,11 @@ class Sharing:
 
     @property
     def administration(self) -> Administration | None:
-        """The server that lanes are begun on; None if there is none yet."""
-        return _read(self._administration, _decode_administration) if self._administration.exists() else None
+        """The server that lanes are begun on; None if there is none yet, or a PostgreSQL of release 0.2.0."""
+        if not self._administration.exists():
+            return None
+        known = _read(self._administration, _decode_administration)
+        return None if _is_database(known.urls) else known
 
     def servers(self) -> list[str]:
         """The URLs of the server that lanes are begun on, as they may be shown."""
@@ -207,8 +208,6 @@ class Sharing:
         if len(addresses) not in (1, 3):
             raise InvalidInput("a journal has one server, or three of which one may be away")
         known = self.administration
-        if known is not None and is_database(known.urls):
-            raise InvalidInput(OTHER_KIND)
         authority = (known.authority if known else None) or Authority.new()
         if known is not None and known.certificate:
             certificates = Certificates(known.certificate, known.certificate_key)
@@ -220,12 +219,11 @@ class Sharing:
         return server_files(authority, certificates, addresses)
 
     async def start(self, urls: Sequence[str]) -> None:
-        """Use a server for new lanes, if it is there: that of `configure`, a NATS server that lets everybody in, or a
-        database, where the tables are made.
+        """Use a server for new lanes, if it is there: that of `configure`, or one that lets everybody in.
 
         Raises:
             JournalAway, JournalRefused: it is not there, does not know our keys, or has no JetStream.
-            InvalidInput: this home decides over a server of the other kind.
+            ConfigurationError: it is a database.
         """
         with self._deciding():
             await self._start(urls)
@@ -233,18 +231,9 @@ class Sharing:
     async def _start(self, urls: Sequence[str]) -> None:
         known = self.administration or Administration(tuple(urls))
         chosen = msgspec.structs.replace(known, urls=tuple(urls) or known.urls)
-        if is_database(chosen.urls) != is_database(known.urls) and (known.authority or known.members):
-            raise InvalidInput(OTHER_KIND)
-        if is_database(chosen.urls):
-            if urls:
-                chosen = msgspec.structs.replace(chosen, **_with_certificate(urls))
-            async with _database(_everything(chosen)) as database:
-                await database.install()
-            self._write(self._administration, chosen)
-            return
         if chosen.authority is not None:
             await _tell_servers(chosen, chosen.authority)
-        journal = _nats(_everything(chosen))
+        journal = _connection(_everything(chosen))
         try:
             await journal.check()
         finally:
@@ -294,10 +283,6 @@ class Sharing:
         """A member of a lane, noted among those that were invited."""
         user, key = "", None
         server = Server(administration.urls, ca_pem=administration.certificate)
-        if is_database(administration.urls):
-            async with _database(server) as database:
-                user, url = await database.let_in(lane, member, read_only=read_only)
-            server = msgspec.structs.replace(server, urls=(url,))
         if administration.authority is not None:
             key = KeyPair.new(USER)
             user = key.public
@@ -333,10 +318,6 @@ class Sharing:
         if member == own.member:
             raise InvalidInput("this machine is that member: 'remembrancer share leave' takes it out")
         authority = administration.authority
-        is_shut = authority is not None or is_database(administration.urls)
-        if is_database(administration.urls):
-            async with _database(_everything(administration)) as database:
-                await database.let_out(members[member].user)
         if authority is not None:
             authority = authority.revoking(members[member].user)
             await _tell_servers(administration, authority)
@@ -356,7 +337,7 @@ class Sharing:
         self.keep(msgspec.structs.replace(own, keyring=newer))
         members_now = {**administration.members, lane: left}
         self._write(self._administration, msgspec.structs.replace(administration, members=members_now))
-        return is_shut
+        return authority is not None
 
     def _administrated(self) -> Administration:
         administration = self.administration
@@ -404,8 +385,7 @@ def inbox_of(key: KeyPair) -> str:
     return f"_INBOX_{key.public}"
 
 
-def is_database(urls: Sequence[str]) -> bool:
-    """True for the URL of a PostgreSQL database, False for those of NATS servers."""
+def _is_database(urls: Sequence[str]) -> bool:
     return any(url.startswith(("postgresql://", "postgres://")) for url in urls)
 
 
@@ -416,52 +396,10 @@ def without_password(url: str) -> str:
     return parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}" if user else parts.netloc).geturl()
 
 
-def _with_certificate(urls: Sequence[str]) -> dict[str, Any]:
-    """The URL of a database, and the certificate that it names by a file of this machine alone."""
-    if len(urls) > 1:
-        raise InvalidInput("a database is one URL; several hosts of it stand there with commas between")
-    parts = urlsplit(urls[0])
-    named = dict(parse_qsl(parts.query))
-    path = named.pop("sslrootcert", "system")
-    if path == "system":
-        return {"urls": tuple(urls), "certificate": ""}
-    try:
-        certificate = Path(path).expanduser().read_text()
-    except (OSError, ValueError) as error:
-        raise FileUnusable(f"the certificate {path} cannot be read: {error}") from error
-    return {"urls": (parts._replace(query=urlencode(named)).geturl(),), "certificate": certificate}
-
-
-def _postgres(server: Server) -> PostgresJournal:
-    """The journals of a database. Raises `ConfigurationError` where its package is not installed."""
-    try:
-        from remembrancer.journal.postgres import PostgresJournal  # with the packages of the extra `postgresql`
-    except ImportError as error:
-        if "psycopg" in str(error):
-            raise ConfigurationError(
-                "sharing by a database needs one more package: pip install 'remembrancer[postgresql]'"
-            ) from error
-        raise
-    return PostgresJournal(server.urls[0], ca_pem=server.ca_pem, seal_bytes=SEAL_BYTES)
-
-
-@asynccontextmanager
-async def _database(server: Server) -> AsyncIterator[PostgresJournal]:
-    """The database of who decides over it."""
-    database = _postgres(server)
-    try:
-        yield database
-    finally:
-        await database.aclose()
-
-
-def _connection(server: Server) -> JetStreamJournal | PostgresJournal:
-    if is_database(server.urls):
-        return _postgres(server)
-    return _nats(server)
-
-
-def _nats(server: Server) -> JetStreamJournal:
+def _connection(server: Server) -> JetStreamJournal:
+    """A connection to the servers. Raises `ConfigurationError` for a database."""
+    if _is_database(server.urls):
+        raise ConfigurationError(BY_DATABASE)
     if not server.user_seed:
         return JetStreamJournal(server, seal_bytes=SEAL_BYTES)
     key = KeyPair(server.user_seed)
@@ -485,7 +423,7 @@ async def _tell_servers(administration: Administration, authority: Authority) ->
     """
     key = KeyPair.new(USER)
     jwt = authority.system_user(inbox_of(key), key=key)
-    journal = _nats(Server(administration.urls, jwt, key.seed, administration.certificate))
+    journal = _connection(Server(administration.urls, jwt, key.seed, administration.certificate))
     try:
         await journal.send_account(authority.account_jwt())
     finally:

@@ -79,6 +79,14 @@ NO_NAMES: Final = frozenset(_NO_NAMES.split())
 """Words with a capital letter that name nothing of a project, and what code has for values."""
 
 
+def is_proper(name: str, kind: str) -> bool:
+    """True for the name of a person, a product or a place (Valkey, Anna Lindqvist) and for what somebody gave a type of
+    its own; False for identifiers, tickets and files, which only look like names of things."""
+    words = re.split(r"[ -]", name)
+    looks_proper = all(word[:1].isupper() and re.sub("['’]", "", word).isalpha() for word in words)
+    return kind not in ("custom", "file", "function") or looks_proper
+
+
 def found_names(text: str, *, is_entity: bool = False) -> tuple[FoundName, ...]:
     """The names in a text, each key once, the certain first. `is_entity`: it describes one, which it begins with."""
     read = _ENDLESS.sub(" ", _URL.sub(" ", text[:READ]))

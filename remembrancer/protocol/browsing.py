@@ -150,11 +150,13 @@ class GraphNode(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GraphLink(msgspec.Struct, frozen=True, array_like=True):
-    """Two of the entities, which are numbered from 0 on, and the number of memories that relate them."""
+    """Two of the entities, which are numbered from 0 on, the number of memories that relate them, and the name of a
+    relation; an empty one: they are only mentioned together."""
 
     source: int
     target: int
     memories: int
+    type: str = ""
 
 
 class GraphRead(msgspec.Struct, frozen=True, tag=True):

@@ -49,45 +49,6 @@ class RejoinLane(msgspec.Struct, frozen=True, tag=True):
     has_new_key: bool = False
 
 
-class SharedToken(msgspec.Struct, frozen=True):
-    """A token by which clients come over HTTP to each host of a lane that takes such, into its project of the lane.
-
-    `sha256` is of the token, in hexadecimal; times are seconds since the epoch, and `expires_at` None is never.
-    """
-
-    name: str
-    sha256: str
-    session_key: bytes
-    """The key that signs the ids of its holder's sessions, at whichever host they begin."""
-    created_at: float
-    expires_at: float | None = None
-    read_only: bool = False
-
-
-class GrantToken(msgspec.Struct, frozen=True, tag=True):
-    """Have a token open a lane at each of its hosts. Answered as `DescribeLanes`."""
-
-    lane: str
-    token: SharedToken
-
-
-class RevokeToken(msgspec.Struct, frozen=True, tag=True):
-    """Have the token of a name open a lane nowhere any more. Answered as `DescribeLanes`."""
-
-    lane: str
-    name: str
-
-
-class EndHttpSession(msgspec.Struct, frozen=True, tag=True):
-    """A client that came with a lane's token has ended its session: none of the lane's hosts goes on with it.
-
-    `name` is the session's id without its signature. Answered as `DescribeLanes`.
-    """
-
-    lane: str
-    name: str
-
-
 class DescribeLanes(msgspec.Struct, frozen=True, tag=True):
     """Say how the shared lanes of this home are."""
 
@@ -97,7 +58,6 @@ class LaneState(msgspec.Struct, frozen=True):
 
     `problem` says why nothing is exchanged now, or any more (`code` is that of the error). `project` is the path of the
     project that shares it; "" if it is the user's. `erasings` are the positions at which memories were erased.
-    `read_at` is when the running store has read the journal last, in seconds since the epoch (None: not yet).
     """
 
     lane: str
@@ -107,7 +67,6 @@ class LaneState(msgspec.Struct, frozen=True):
     problem: str | None = None
     code: str | None = None
     erasings: tuple[int, ...] = ()
-    read_at: float | None = None
     damaged: tuple[str, ...] = ()
     """The files with entries that could be applied nowhere, and were set aside: each name says whose it is."""
 
@@ -124,5 +83,5 @@ class OthersWrote(msgspec.Struct, frozen=True, tag=True):
     operations: tuple[Operation, ...]
 
 
-SharingRequest = ShareProject | LeaveLane | RejoinLane | GrantToken | RevokeToken | EndHttpSession | DescribeLanes
+SharingRequest = ShareProject | LeaveLane | RejoinLane | DescribeLanes
 SharingReply = ProjectShared | LaneLeft | LanesDescribed

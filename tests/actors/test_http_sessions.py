@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -16,11 +16,9 @@ import pytest
 
 from remembrancer.actors.gateway import http_sessions
 from remembrancer.actors.gateway.http_sessions import EndedSessions
-from remembrancer.config.settings import Settings
-from remembrancer.config.tokens import LaneSessions, Tokens, new_shared, shared_grant
-from remembrancer.protocol.errors import JournalAway
+from remembrancer.config.tokens import Tokens
 from tests.clients.conformance_server import served
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 VERSION = "2025-11-25"
@@ -121,96 +119,6 @@ def test_what_a_client_has_ended_stays_ended_for_the_next_gateway(home: Path) ->
     anyio.run(go_on, [200, 404])
     (home / "keys" / "http-ended").write_bytes(b"\xff")
     anyio.run(go_on, [404, 404])  # nobody knows which were ended
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(("takes", "status"), [(False, 401), (True, 200)])
-async def test_a_token_of_a_shared_project_opens_nothing_where_nobody_has_said_so(
-    home: Path, takes: bool, status: int
-) -> None:
-    text, told = new_shared("ana", time.time(), expires_at=None, read_only=False)
-    Tokens(home).keep_shared(["l_0123456789ab"], "l_0123456789ab", (shared_grant(told, "l_0123456789ab", str(home)),))
-    async with served(home, Settings(http_shared_tokens=takes)) as url, client(url, text) as line:
-        answer = await line.post("/mcp", json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": ABOUT})
-        assert answer.status_code == status
-
-
-LANE = "l_0123456789ab"
-TAKES = Settings(http_shared_tokens=True)
-
-
-def shared_token(home: Path) -> str:
-    """A token of a lane that this home shares."""
-    text, told = new_shared("ana", time.time(), expires_at=None, read_only=False)
-    Tokens(home).keep_shared([LANE], LANE, (shared_grant(told, LANE, str(home)),))
-    return text
-
-
-def test_a_session_that_was_ended_at_another_host_is_over_here_with_its_stream(home: Path) -> None:
-    token = shared_token(home)
-    sessions: list[str] = []
-
-    async def cut_off() -> None:
-        async with served(home, TAKES) as url, client(url, token) as line:
-            sessions.extend([await begin(line), await begin(line)])
-            async with line.stream("GET", "/mcp", headers=of(sessions[0])) as stream:
-                assert stream.status_code == 200
-                Tokens(home).keep_ended([LANE], LaneSessions(LANE, (sessions[0].partition(".")[0],)))
-                with anyio.fail_after(PATIENCE_S), suppress(httpx.RemoteProtocolError):
-                    async for _ in stream.aiter_raw():
-                        pass
-            assert [await status_of(line, each) for each in sessions] == [404, 200]
-
-    async def go_on() -> None:
-        async with served(home, TAKES) as url, client(url, token) as line:
-            assert [await status_of(line, each) for each in sessions] == [404, 200]
-
-    anyio.run(cut_off)
-    anyio.run(go_on)
-
-
-def test_the_end_of_a_session_is_told_to_the_others_when_they_can_be_told(home: Path) -> None:
-    told: list[tuple[str, str]] = []
-    tried: list[tuple[str, str]] = []
-    token, own = shared_token(home), Tokens(home).create("own", (str(home),), time.time())
-    ended: list[str] = []
-
-    async def away(lane: str, session: str) -> None:
-        tried.append((lane, session))
-        raise JournalAway("the journal is not reachable")
-
-    async def tell(lane: str, session: str) -> None:
-        told.append((lane, session))
-
-    async def end_one() -> None:
-        async with served(home, TAKES, away) as url, client(url, token) as line, client(url, own) as private:
-            of_home = await begin(private)
-            assert (await private.delete("/mcp", headers=of(of_home))).status_code in (200, 204)
-            ended.append(await begin(line))
-            assert (await line.delete("/mcp", headers=of(ended[0]))).status_code in (200, 204)
-            assert await status_of(line, ended[0]) == 404
-            await until(lambda: tried)
-
-    async def go_on() -> None:
-        async with served(home, TAKES, tell) as url, client(url, token) as line:
-            assert await status_of(line, ended[0]) == 404
-            await until(lambda: told)
-
-    anyio.run(end_one)
-    for _ in range(2):
-        anyio.run(go_on)
-        assert told == tried[:1] == [(LANE, ended[0].partition(".")[0])], "once, and of no private session"
-
-
-@pytest.mark.parametrize(("kept", "goes_on"), [(3, True), (2, False)])
-def test_of_ended_sessions_that_are_too_many_to_be_known_none_goes_on(
-    monkeypatch: pytest.MonkeyPatch, kept: int, goes_on: bool
-) -> None:
-    monkeypatch.setattr("remembrancer.config.tokens.ENDED_KEPT", kept)
-    sessions = LaneSessions(LANE, ("0000000b", "0000000c"))
-    assert sessions.has("0000000a") is not goes_on
-    assert sessions.has("0000000b")
-    assert not sessions.has("0000000d")
 
 
 @pytest.mark.anyio

@@ -9,7 +9,7 @@ import pytest
 
 from remembrancer.memory.edits import Move
 from remembrancer.memory.moves import begin_move
-from remembrancer.protocol.errors import JournalAway
+from remembrancer.protocol.errors import ConfigurationError, JournalAway
 from remembrancer.protocol.sharing import LaneLeft, LeaveLane, ShareProject
 from remembrancer.protocol.writes import Applied, PromoteMemory, TagMemory, UpdateMemory
 from tests.actors.test_shared_lanes import LANE, Host
@@ -173,3 +173,19 @@ async def test_what_was_promoted_while_the_lane_was_left_comes_back_with_the_his
         (1, "the lantern burns oil"),
         (2, "the lantern burns wax"),
     ]
+
+
+async def test_a_host_that_cannot_reach_the_journal_any_more_leaves_and_keeps_what_it_has(hosts: list[Host]) -> None:
+    _, there = hosts
+    await there.share()
+    await there.store("lantern", "the lantern burns oil")
+    await there.aclose()
+    there.refusal = ConfigurationError("this release does not share by that")
+    there.start()
+    await there.files.project(OTHER_PROJECT)
+    assert there.finds("project", "oil")
+    left = await there.ask(LeaveLane(OTHER_PROJECT))
+    assert isinstance(left, LaneLeft)
+    assert left.memories == 1
+    await there.files.project(OTHER_PROJECT)
+    assert there.finds("project", "oil")

@@ -22,7 +22,6 @@ from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowU
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
 from remembrancer.journal.contract import Mark, Page
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
@@ -58,6 +57,7 @@ from remembrancer.protocol.writes import (
     Scope,
     TagMemory,
 )
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.operations import (
     OTHER_PROJECT,
     PROJECT,

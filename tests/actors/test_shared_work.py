@@ -17,13 +17,13 @@ from remembrancer.actors.store.job_queue import JobQueue
 from remembrancer.actors.store.memory_files import USER, find_target, moved_to
 from remembrancer.actors.store.shared_lanes import LEASE_S
 from remembrancer.config.settings import Settings
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.consolidation import ConsolidateJob, Maintain, MaintainJob, Work
 from remembrancer.protocol.errors import ConsolidatorUnavailable, NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, CloseRequest, ReviseMemory, UndoneResult, UndoRun
 from remembrancer.protocol.sharing import LeaveLane, ShareProject
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation, ProjectRef
 from tests.actors.test_shared_lanes import LANE, Host
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import until

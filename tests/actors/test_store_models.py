@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.store.vectors.embedding_queue import MAX_ATTEMPTS
+from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
 from tests.actors.store_process import CHOICE, IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig

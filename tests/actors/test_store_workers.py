@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.vectors.embedding_queue import HAND_BYTES, MAX_DEATHS
+from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from remembrancer.actors.store.vectors.embedding_scheduler import DEADLY
+from remembrancer.actors.store.vectors.leases import HAND_BYTES
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.work import PassageJob
 from remembrancer.protocol.writes import UpdateMemory
@@ -50,7 +51,7 @@ async def die(rig: StoreRig, worker: Worker) -> None:
     await rig.gateway.until(lambda now: now.embedding.workers == 0)
 
 
-async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_in_their_order(rig: StoreRig) -> None:
+async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_the_newest_first(rig: StoreRig) -> None:
     texts = [f"word{n} " + "of the harbour chronicle " * 1200 for n in range(8)]
     for text in texts:
         await rig.gateway.store(text)
@@ -62,7 +63,7 @@ async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_in_their
         worker.answer(worker.jobs[done : done + 1])
         await given(worker, min(done + 1 + held, len(texts)))
         assert size_of(worker.jobs[done + 1 :]) <= HAND_BYTES
-    assert [job.text for job in worker.jobs] == texts
+    assert [job.text for job in worker.jobs] == texts[::-1]
     await rig.gateway.until_embedded()
 
 
@@ -71,7 +72,7 @@ async def test_a_memory_that_its_embedders_die_of_is_a_dead_letter_and_holds_up_
     good = [await gateway.store(f"word{n} of the harbour chronicle") for n in range(3)]
     deadly = await gateway.store("poison in the harbour")
     good += [await gateway.store(f"word{n} of the harbour chronicle") for n in range(3, 6)]
-    for _ in range(MAX_DEATHS + 1):
+    for _ in range(MAX_ATTEMPTS):
         worker = await rig.worker(holds=True)
         await work_until(worker, "poison")
         await die(rig, worker)

@@ -6,20 +6,21 @@ const { chromium } = require(modules + "playwright-core");
 const assert = require("node:assert");
 const fs = require("node:fs");
 const { token, url, gateway } = JSON.parse(process.env.DOOR);
-const PAGES = ["/", "/?q=deploy", "/review", "/timeline", "/graph", "/sessions", "/notes", "/code", "/projects", "/health", "/usage"];
+const PAGES = ["/today", "/", "/?q=deploy", "/review", "/graph", "/sessions", "/notes", "/code", "/projects", "/health", "/usage"];
 const WAIT = { timeout: 30000 };
 
-async function store(content, fields = {}) { // as a session does
-  const body = { jsonrpc: "2.0", id: Math.random().toString(), method: "tools/call", params: { name: "store_memory", arguments: { content, ...fields } } };
+async function call(name, given) { // as a session does
+  const body = { jsonrpc: "2.0", id: Math.random().toString(), method: "tools/call", params: { name, arguments: given } };
   const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
-  const answer = await (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).json();
-  return answer.result.structuredContent.memory_id;
+  return (await (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).json()).result.structuredContent;
 }
 
-async function recall(query) {
-  const body = { jsonrpc: "2.0", id: Math.random().toString(), method: "tools/call", params: { name: "recall_memories", arguments: { query } } };
-  await fetch(url, { method: "POST", headers: { "Content-Type": "application/json", Authorization: `Bearer ${token}` }, body: JSON.stringify(body) });
+async function store(content, fields = {}) {
+  const { memory_id } = await call("store_memory", { content, ...fields });
+  return (await call("get_memory", { memory_id })).id; // whole
 }
+
+const recall = (query) => call("recall_memories", { query });
 
 const walks = {
   // A person who has never seen it finds a wrong memory, sees why and when it was shown, corrects it, undoes that, and watches a session store another.
@@ -46,7 +47,7 @@ const walks = {
     await page.getByText("Undone.").waitFor(WAIT);
     assert.match(await page.locator(".content").innerText(), /Mondays/);
     await page.goBack();
-    await page.getByRole("link", { name: "Timeline" }).click();
+    await page.getByRole("link", { name: "Today" }).click();
     await page.locator("#pulse.on").waitFor(WAIT);
     const news = `The gate opens at seven, says a session`;
     await store(news);
@@ -92,7 +93,7 @@ const walks = {
     await open(other).nth(2).waitFor(WAIT);
     // Several are moved to the user, and back.
     await tick("north", "west");
-    await page.getByRole("button", { name: "To the user" }).click();
+    await page.getByRole("button", { name: "For all my projects" }).click();
     await page.getByText("Moved.").waitFor(WAIT);
     await page.goto(base + "/?scope=user");
     assert.strictEqual(await open(page).count(), 2);
@@ -103,7 +104,7 @@ const walks = {
     assert.strictEqual(await open(page).count(), 0);
     // One is moved, comes back by Undo, is no longer true, and is again.
     await page.goto(`${base}/memory/${ids[0]}`);
-    for (const [name, said] of [["To the user", "Moved."], ["No longer true", "Marked as no longer true."], ["Forget", "Forgotten."]]) {
+    for (const [name, said] of [["For all my projects", "Moved."], ["No longer true", "Marked as no longer true."], ["Forget", "Forgotten."]]) {
       await page.getByRole("button", { name, exact: true }).click();
       await page.getByText(said).waitFor(WAIT);
       await page.keyboard.press("u");
@@ -111,8 +112,8 @@ const walks = {
     }
     assert.match(await page.locator(".memory .about").innerText(), /project/);
     // A run of the consolidator is undone by one click.
-    await page.goto(base + "/timeline");
-    await page.getByText("consolidation of 2 memories").waitFor(WAIT);
+    await page.goto(base + "/today");
+    await page.getByText("Consolidation of 2 memories").waitFor(WAIT);
     await page.getByRole("button", { name: "undo all of it" }).click();
     await page.getByText("The run was undone.").waitFor(WAIT);
     await other.getByText("The old gate squeaks").first().waitFor(WAIT);
@@ -120,11 +121,12 @@ const walks = {
     await page.goto(base + "/");
     await page.fill("#q", "gate");
     await page.locator("#results .chance").first().waitFor(WAIT);
+    await page.getByText("Filters:").click();
     await page.selectOption("select[name=scope]", "project");
     await page.waitForURL(/scope=project/, WAIT);
     await page.waitForURL(/q=gate/, WAIT);
     await page.locator("#results .chance").first().waitFor(WAIT);
-    const shown = await page.locator("#results > .cards .card").count(), coming = page.waitForEvent("download", WAIT);
+    const shown = await page.locator("#results > .cards .card, #results .weaker .card").count(), coming = page.waitForEvent("download", WAIT);
     await page.getByText("Export these").click();
     const lines = fs.readFileSync(await (await coming).path(), "utf8").trim().split("\n").map((line) => JSON.parse(line));
     assert.strictEqual(lines.length, shown);
@@ -180,7 +182,7 @@ const walks = {
     await page.getByText("Saved.").waitFor(WAIT);
     await page.getByRole("button", { name: "Undo" }).click();
     await page.getByText("Undone.").waitFor(WAIT);
-    await page.locator(".brand").click();
+    await page.getByRole("link", { name: "Search", exact: true }).click();
     await page.locator(".card input").first().check();
     await page.getByRole("button", { name: "Forget" }).click();
     await page.getByText("Forgotten.").waitFor(WAIT);
@@ -199,7 +201,7 @@ const walks = {
     await page.locator(".card a.text").first().click();
     await page.getByText("When it was shown").waitFor(WAIT);
     await page.screenshot({ path: `${folder}/browser-memory.png` });
-    await page.goto(base + "/timeline");
+    await page.goto(base + "/today");
     await page.emulateMedia({ colorScheme: "dark" });
     await page.screenshot({ path: `${folder}/browser-timeline.png` });
   },
@@ -210,6 +212,7 @@ async function opened(browser, options = {}) {
   const page = await context.newPage();
   await page.goto(fs.existsSync(state) ? link.replace(/enter.*/, "") : link);
   await page.waitForURL(/\/p\/p_/, WAIT).catch(() => page.goto(link.replace(/enter.*/, "")));
+  await page.goto(page.url().replace(/today.*/, ""));
   await context.storageState({ path: state });
   return page;
 }

@@ -260,20 +260,15 @@ class _NoRecords:
     def left(self, _: object) -> None: ...
 
 
-async def _tell_nobody(_lane: str, _session: str) -> None:
-    """No session is shared with other hosts."""
-
-
 def http_server(
     home: Path,
     call_tool: CallTool | None = None,
     settings: Settings | None = None,
-    tell_end: Callable[[str, str], Awaitable[None]] = _tell_nobody,
 ) -> HttpServer:
     """One that anybody may come to."""
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
-    parts = (build(), call_tool, load_tools(), registry, Traces(), list, tell_end)
+    parts = (build(), call_tool, load_tools(), registry, Traces(), list)
     return HttpServer(home, settings, "conformance", *parts, no_token=True)
 
 
@@ -281,10 +276,9 @@ def http_server(
 async def served(
     home: Path,
     settings: Settings | None = None,
-    tell_end: Callable[[str, str], Awaitable[None]] = _tell_nobody,
 ) -> AsyncIterator[str]:
     """Its address, while it serves."""
-    door = http_server(home, settings=settings, tell_end=tell_end)
+    door = http_server(home, settings=settings)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(door.serve)
         while door.url is None:  # noqa: ASYNC110 - it listens in the next moment

@@ -12,15 +12,12 @@ from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
 import nats
-import psycopg
 
 from remembrancer.journal.contract import Journal
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.journal.jetstream import JetStreamJournal, Server, entries_stream, state_stream
-from remembrancer.journal.postgres import PostgresJournal
 from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.nats_servers import NatsServers
-from tests.postgres_servers import PostgresServer
 
 RESOLVE_S = 5.0
 """The time that a journal takes to learn what is so, of the servers of a test, which are all there."""
@@ -155,55 +152,4 @@ class ThreeServers(OneServer):
     count = 3
 
 
-class Postgres:
-    """A database, which all tests of this process share, and seals on everything."""
-
-    _running: ClassVar[list[PostgresServer]] = []
-
-    def __init__(self, directory: Path) -> None:
-        self._connections: list[Journal] = []
-        self._keyring = Keyring.new()
-
-    async def __aenter__(self) -> Self:
-        if not self._running:
-            server = PostgresServer()
-            atexit.register(server.__exit__)
-            await asyncio.to_thread(server.__enter__)
-            first = PostgresJournal(server.url)
-            await first.install()
-            await first.aclose()
-            self._running.append(server)
-        self._url = self._running[0].url
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for connection in self._connections:
-            await connection.aclose()
-
-    def lane(self) -> str:
-        """See `Journals`."""
-        return f"lane-{uuid.uuid4().hex}"
-
-    async def connect(self) -> Journal:
-        """See `Journals`."""
-        journal = PostgresJournal(self._url, seal_bytes=SEAL_BYTES, resolve_s=RESOLVE_S)
-        self._connections.append(Sealed(journal, self._keyring))
-        return self._connections[-1]
-
-    async def lose(self, lane: str) -> None:
-        """See `Journals`."""
-        async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
-            await connection.execute("DELETE FROM remembrancer.lanes WHERE lane = %s", (lane,))
-
-    async def pass_time(self, seconds: float) -> None:
-        """See `Journals`."""
-        await asyncio.sleep(seconds)
-
-    def now(self) -> float:
-        """See `Journals`."""
-        return time.time()
-
-
-KINDS: tuple[type[Journals], ...] = (InProcess, OneServer, ThreeServers, Postgres)
+KINDS: tuple[type[Journals], ...] = (InProcess, OneServer, ThreeServers)

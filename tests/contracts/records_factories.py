@@ -1,4 +1,4 @@
-"""Every kind of `Records` that there is. A new database passes the contract when it has joined the list."""
+"""Records in a directory of a test, and what tests ask of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Final, Protocol, cast
 
 from remembrancer.actors.store.records.contract import Filters, Records, WaitingWork
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.consolidation import ReadUpkeep
 from remembrancer.protocol.runs import Prune
-from tests.contracts.records_in_memory import CAPABILITIES, MemoryRecords, Tables
 from tests.operations import PROJECT, REQUESTED_AT
 
 
@@ -28,26 +26,8 @@ class Clock:
         return self.now
 
 
-class RecordsFactory(Protocol):
-    """One place where records are kept, which may be opened again and again."""
-
-    clock: Clock
-
-    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> Records:
-        """Open what is there, or begin. Closed at the end of the test, if not before."""
-
-    def close(self) -> None:
-        """Close whatever was opened."""
-
-
-ALL: Final = CAPABILITIES | {"background", "events", "graph", "limits", "names", "stems"}
-"""Everything that a test of the contract may need of records."""
-
-
 class SqliteFactory:
     """A SQLite file in a directory."""
-
-    capabilities = ALL
 
     def __init__(self, directory: Path) -> None:
         self.clock = Clock()
@@ -66,23 +46,6 @@ class SqliteFactory:
             records.close()
 
 
-class MemoryFactory:
-    """Dicts that are kept as long as the test."""
-
-    capabilities = CAPABILITIES
-
-    def __init__(self, _directory: Path) -> None:
-        self.clock = Clock()
-        self._tables = Tables()
-
-    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> Records:
-        assert limit_bytes is None, "a test that needs limits says so"
-        return cast(Records, MemoryRecords(self._tables, PROJECT.id, self.clock, session_limit=session_limit))
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-
 def leave_half_made(path: Path) -> None:
     """Leave a database as `kill -9` does while it is made: a page or more, and the journal that takes them back."""
     begun = path.with_name("begun.db")
@@ -94,9 +57,6 @@ def leave_half_made(path: Path) -> None:
         shutil.copy(begun, path)
         shutil.copy(f"{begun}-journal", f"{path}-journal")
     begun.unlink()
-
-
-FACTORIES: list[type[SqliteFactory] | type[MemoryFactory]] = [SqliteFactory, MemoryFactory]
 
 
 def texts_of(records: Records, numbers: Sequence[int]) -> dict[int, str]:

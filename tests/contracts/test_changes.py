@@ -45,7 +45,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import RecordsFactory, near_duplicates
+from tests.contracts.records_factories import SqliteFactory, near_duplicates
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -75,7 +75,7 @@ ResultT = TypeVar("ResultT")
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     """With one memory in it."""
     opened = factory.open()
     opened.apply([FIRST])
@@ -372,7 +372,7 @@ def portable(name: str, **fields: Any) -> PortableMemory:
 
 
 def test_a_memory_comes_back_from_another_place_as_it_was(
-    factory: RecordsFactory, records: Records, tmp_path: Path
+    factory: SqliteFactory, records: Records, tmp_path: Path
 ) -> None:
     other = store_operation("other", "x")
     records.apply([other])
@@ -387,7 +387,7 @@ def test_a_memory_comes_back_from_another_place_as_it_was(
     exported = [shown(records), shown(records, memory_id_of(other))]
     assert exported[1].links == (MemoryLink(ID, "similar_to", 0.96, REQUESTED_AT),)
     for place, order in enumerate((exported, exported[::-1])):
-        elsewhere = type(factory)(tmp_path / str(place))  # type: ignore[call-arg]
+        elsewhere = type(factory)(tmp_path / str(place))
         copy = elsewhere.open()
         for memory in order:
             assert do(copy, ImportMemory(memory), ImportedResult) == ImportedResult(memory.id, "imported")

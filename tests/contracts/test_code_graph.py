@@ -15,10 +15,8 @@ from remembrancer.code.segments import read_segment
 from remembrancer.code.tree import Tree
 from remembrancer.protocol.reads import GraphEntity, SearchGraph
 from remembrancer.protocol.writes import EntityRef
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.operations import PROJECT, SESSION, store_operation
-
-pytestmark = pytest.mark.needs("graph")
 
 FILES = {
     "relay/pool.py": "class Pool:\n    def acquire(self):\n        # calls dial\n        return opened_at('dial')\n\n\n"
@@ -45,7 +43,7 @@ def code(tmp_path: Path) -> Iterator[CodeIndex]:
 
 
 @pytest.fixture
-def view(factory: RecordsFactory) -> View:
+def view(factory: SqliteFactory) -> View:
     records = factory.open()
     entities = (EntityRef("Pool", "concept", "about"), EntityRef("relay", "service", "part_of"))
     records.apply([store_operation("why", "The Pool is small.", related_entities=entities)])

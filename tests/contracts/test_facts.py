@@ -23,7 +23,7 @@ from remembrancer.protocol.writes import (
     RestoreMemory,
     UpdateMemory,
 )
-from tests.contracts.records_factories import RecordsFactory, SqliteFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.runs_rig import shown
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
@@ -31,7 +31,7 @@ OLD, NEW, ALWAYS = "mem_old", "mem_new", "mem_always"
 START, MOVED, LATER = REQUESTED_AT, REQUESTED_AT + 1000, REQUESTED_AT + 2000
 
 
-def do(factory: RecordsFactory, records: Records, at: float, change: Change, session_id: str = SESSION) -> Any:
+def do(factory: SqliteFactory, records: Records, at: float, change: Change, session_id: str = SESSION) -> Any:
     """The result of a change that is asked for and recorded at a time, or its refusal."""
     factory.clock.now = at
     name = f"{type(change).__name__} {at} {session_id}"
@@ -40,7 +40,7 @@ def do(factory: RecordsFactory, records: Records, at: float, change: Change, ses
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     made = factory.open()
     factory.clock.now = START
     made.apply(
@@ -68,7 +68,7 @@ def known(records: Records, at: float, as_of: float, session_id: str = SESSION, 
 
 @pytest.mark.parametrize("ends", ["without a word", "by a newer one"])
 def test_a_second_invalidation_taken_back_gives_the_end_of_its_time_that_was_set_since_the_first(
-    factory: RecordsFactory, records: Records, ends: str
+    factory: SqliteFactory, records: Records, ends: str
 ) -> None:
     do(factory, records, MOVED, InvalidateMemory(ALWAYS, "it was thought so"))
     do(factory, records, MOVED + 1, RestoreMemory(ALWAYS))
@@ -94,7 +94,7 @@ def test_a_fact_is_valid_between_its_times_and_where_none_are_given_since_it_hap
     assert records.matching(Filters(SESSION, valid_at=START - 90), 10) is not None
 
 
-def test_an_invalidated_fact_keeps_its_reason_and_what_replaced_it(factory: RecordsFactory, records: Records) -> None:
+def test_an_invalidated_fact_keeps_its_reason_and_what_replaced_it(factory: SqliteFactory, records: Records) -> None:
     result = do(factory, records, LATER, InvalidateMemory(OLD, "we moved", NEW))
     assert result == InvalidatedResult(OLD, LATER, "we moved", 2)
     old = shown(records, OLD)
@@ -112,7 +112,7 @@ def test_an_invalidated_fact_keeps_its_reason_and_what_replaced_it(factory: Reco
     [RestoreMemory(OLD), RestoreMemory(OLD, version=1), UpdateMemory(OLD, cleared=("valid_until",))],
 )
 def test_to_invalidate_is_undone_by_restoring_and_by_taking_the_end_away(
-    factory: RecordsFactory, records: Records, undo: Change
+    factory: SqliteFactory, records: Records, undo: Change
 ) -> None:
     do(factory, records, LATER, InvalidateMemory(OLD, "we moved", NEW))
     do(factory, records, LATER + 1, undo)
@@ -122,14 +122,14 @@ def test_to_invalidate_is_undone_by_restoring_and_by_taking_the_end_away(
     assert valid(records, LATER + 1) == [NEW, ALWAYS, OLD]
 
 
-def test_to_take_back_what_replaced_a_fact_makes_it_valid_again(factory: RecordsFactory, records: Records) -> None:
+def test_to_take_back_what_replaced_a_fact_makes_it_valid_again(factory: SqliteFactory, records: Records) -> None:
     do(factory, records, LATER, InvalidateMemory(OLD, "we moved", NEW))
     do(factory, records, LATER + 1, UpdateMemory(NEW, remove_links=(LinkRef("supersedes", OLD),)))
     assert (shown(records, OLD).valid_until, shown(records, OLD).invalid_reason) == (None, None)
 
 
 def test_an_end_that_was_given_before_comes_back_and_what_never_began_never_does(
-    factory: RecordsFactory, records: Records
+    factory: SqliteFactory, records: Records
 ) -> None:
     do(factory, records, MOVED, UpdateMemory(OLD, valid_until=LATER + 500))
     assert do(factory, records, LATER, InvalidateMemory(OLD)).valid_until == LATER
@@ -141,7 +141,7 @@ def test_an_end_that_was_given_before_comes_back_and_what_never_began_never_does
 
 
 def test_what_is_not_seen_is_neither_invalidated_nor_named_as_what_replaced_a_fact(
-    factory: RecordsFactory, records: Records
+    factory: SqliteFactory, records: Records
 ) -> None:
     own = store_operation("own", "my cache is Redis", memory_id="mem_own", scope="session")
     records.apply([own])
@@ -157,7 +157,7 @@ def test_what_is_not_seen_is_neither_invalidated_nor_named_as_what_replaced_a_fa
 
 
 def test_what_was_known_at_a_time_is_without_later_records_and_with_what_was_forgotten_later(
-    factory: RecordsFactory, records: Records
+    factory: SqliteFactory, records: Records
 ) -> None:
     do(factory, records, MOVED + 10, UpdateMemory(ALWAYS, content="the cache has two ports", valid_from=START - 800))
     do(factory, records, LATER, InvalidateMemory(OLD, "we moved", NEW))
@@ -178,7 +178,7 @@ def test_what_was_known_at_a_time_is_without_later_records_and_with_what_was_for
     assert known(records, LATER + 40, MOVED) == [NEW, ALWAYS], "what was erased was never there"
 
 
-def test_what_was_a_sessions_own_then_is_shown_to_it_alone(factory: RecordsFactory, records: Records) -> None:
+def test_what_was_a_sessions_own_then_is_shown_to_it_alone(factory: SqliteFactory, records: Records) -> None:
     factory.clock.now = MOVED
     records.apply([store_operation("own", "a draft", memory_id="mem_own", scope="session", requested_at=MOVED)])
     do(factory, records, LATER, PromoteMemory("mem_own", "project"))

@@ -12,14 +12,12 @@ from remembrancer.actors.store.records.found_entities import FEW
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import Applied, EntityRef, EraseMemory, UpdateMemory
-from tests.contracts.records_factories import RecordsFactory, SqliteFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_SESSION, SESSION, change_operation, memory_id_of, store_operation
-
-pytestmark = pytest.mark.needs("names")
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     return factory.open()
 
 

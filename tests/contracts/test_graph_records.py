@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, LinkRef, Operation, UpdateMemory
-from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,
@@ -35,11 +35,9 @@ from tests.operations import (
     store_operation,
 )
 
-pytestmark = pytest.mark.needs("graph")
-
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     return factory.open()
 
 
@@ -350,40 +348,39 @@ said = st.lists(
 def test_edges_are_what_the_visible_memories_say_and_nothing_else(
     tmp_path: Path, memories: list[tuple[list[tuple[str, str]], str, bool]]
 ) -> None:
-    for kind in (each for each in FACTORIES if "graph" in each.capabilities):
-        factory = kind(Path(tempfile.mkdtemp(dir=tmp_path)))
-        records = factory.open()
-        expected: dict[tuple[str, str, str], Counter[str]] = {}
-        counts: dict[str, set[int]] = {}
-        for place, (entities, whose, is_forgotten) in enumerate(memories):
-            fields = {
-                "scope": "project" if whose == "shared" else "session",
-                "session_id": OTHER_SESSION if whose == "theirs" else SESSION,
-            }
-            stored = say(records, f"m{place}", *(f"{name}:{kind_of}" for name, kind_of in entities), **fields)
-            if is_forgotten and whose != "theirs":
-                forget(records, stored)
-            for name, relationship in entities if whose != "theirs" else ():
-                if not is_forgotten:
-                    counts.setdefault(name, set()).add(place)
-                if name != entities[0][0]:
-                    edge = expected.setdefault((entities[0][0], relationship, name), Counter())
-                    edge["forgotten" if is_forgotten else "live"] += 1
-        graph = records.graph
-        rows = [row for name in ("a", "b", "c") for row in graph.entities(EntityFilter(SESSION, name=name))]
-        label = {row.number: f"{row.name}:{row.type}" for row in rows}
-        for outgoing in (True, False):
-            found = graph.edges(list(label), SESSION, outgoing=outgoing, relationships=None)
-            assert not found.cut
-            assert {_named_edge(row, label): (row.live, row.forgotten) for row in found.rows} == {
-                edge: (each["live"], each["forgotten"]) for edge, each in expected.items()
-            }
-        counted = graph.memory_counts([[number] for number in label], SESSION)
-        assert dict(zip(label.values(), counted, strict=True)) == {
-            name: len(counts.get(name, ())) for name in label.values()
+    factory = SqliteFactory(Path(tempfile.mkdtemp(dir=tmp_path)))
+    records = factory.open()
+    expected: dict[tuple[str, str, str], Counter[str]] = {}
+    counts: dict[str, set[int]] = {}
+    for place, (entities, whose, is_forgotten) in enumerate(memories):
+        fields = {
+            "scope": "project" if whose == "shared" else "session",
+            "session_id": OTHER_SESSION if whose == "theirs" else SESSION,
         }
-        assert graph.summary(SESSION, None, 99).relationships == len(expected)
-        factory.close()
+        stored = say(records, f"m{place}", *(f"{name}:{kind_of}" for name, kind_of in entities), **fields)
+        if is_forgotten and whose != "theirs":
+            forget(records, stored)
+        for name, relationship in entities if whose != "theirs" else ():
+            if not is_forgotten:
+                counts.setdefault(name, set()).add(place)
+            if name != entities[0][0]:
+                edge = expected.setdefault((entities[0][0], relationship, name), Counter())
+                edge["forgotten" if is_forgotten else "live"] += 1
+    graph = records.graph
+    rows = [row for name in ("a", "b", "c") for row in graph.entities(EntityFilter(SESSION, name=name))]
+    label = {row.number: f"{row.name}:{row.type}" for row in rows}
+    for outgoing in (True, False):
+        found = graph.edges(list(label), SESSION, outgoing=outgoing, relationships=None)
+        assert not found.cut
+        assert {_named_edge(row, label): (row.live, row.forgotten) for row in found.rows} == {
+            edge: (each["live"], each["forgotten"]) for edge, each in expected.items()
+        }
+    counted = graph.memory_counts([[number] for number in label], SESSION)
+    assert dict(zip(label.values(), counted, strict=True)) == {
+        name: len(counts.get(name, ())) for name in label.values()
+    }
+    assert graph.summary(SESSION, None, 99).relationships == len(expected)
+    factory.close()
 
 
 def _named_edge(row: EdgeRow, label: dict[int, str]) -> tuple[str, str, str]:

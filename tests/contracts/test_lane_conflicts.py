@@ -10,7 +10,6 @@ import pytest
 
 from remembrancer.actors.store import shared_lane
 from remembrancer.journal.contract import MAX_ENTRY_BYTES, Mark, NewEntry, Page
-from remembrancer.journal.in_process import InProcessJournal
 from remembrancer.protocol.errors import (
     EntryDamaged,
     EntryTooLarge,
@@ -29,6 +28,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.test_shared_lane import LANE, Host, Hosts
+from tests.in_process_journal import InProcessJournal
 from tests.operations import change_operation, memory_id_of, store_operation
 
 YEAR_S = 365 * 86400.0

@@ -20,12 +20,12 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import SharedLane, TakenIn, check_snapshot
 from remembrancer.journal.contract import START, Journal, Mark, Snapshot, Trimmed
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.errors import JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation
 from tests.contracts.journals import OneServer
 from tests.contracts.test_shared_lane import LANE
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store_operation
 

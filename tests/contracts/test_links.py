@@ -21,13 +21,13 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.runs_rig import FOUR, ONE, THREE, TWO, carry_out, shown, stored
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, change_operation, store_operation
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     made = factory.open()
     made.apply(stored())
     return made
@@ -197,7 +197,6 @@ def test_forgotten_memories_are_not_named_and_only_so_many_of_the_others(records
     assert len(record.superseded_by) == 5
 
 
-@pytest.mark.needs("background")
 def test_a_promotion_that_somebody_asked_for_is_in_the_chain_and_in_the_log(records: Records) -> None:
     change = PromoteMemory(THREE, "project", "we need it", why="explicit")
     reply = records.apply([change_operation("promote", change)])[0].reply

@@ -18,7 +18,7 @@ from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, Revi
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
-from tests.contracts.records_factories import RecordsFactory, texts_of, work_of
+from tests.contracts.records_factories import SqliteFactory, texts_of, work_of
 from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, stored
 from tests.operations import (
     OTHER_SESSION,
@@ -30,8 +30,6 @@ from tests.operations import (
     store_operation,
 )
 
-pytestmark = pytest.mark.needs("background")
-
 MODEL = "small.int8.0123456789ab.4"
 EVERYTHING = ReadMemories(None)
 VECTORS = np.array(
@@ -40,7 +38,7 @@ VECTORS = np.array(
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     made = factory.open()
     made.apply(stored())
     return made
@@ -75,7 +73,7 @@ def test_memories_come_in_pages_in_their_order(records: Records) -> None:
     assert ([each.id for each in rest.memories], rest.more) == ([FOUR], False)
 
 
-def test_a_memory_is_read_with_all_that_counts(factory: RecordsFactory, records: Records) -> None:
+def test_a_memory_is_read_with_all_that_counts(factory: SqliteFactory, records: Records) -> None:
     entity = EntityRef("store", "service", "about")
     change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
     records.apply([change_operation("update", change)])

@@ -12,11 +12,9 @@ from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import ForgetMemory, PromoteMemory
-from tests.contracts.records_factories import RecordsFactory, upkeep_of, work_of
+from tests.contracts.records_factories import SqliteFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo_operation
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
-
-pytestmark = pytest.mark.needs("background")
 
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
 CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
@@ -24,7 +22,7 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     """A session that is closed and one that runs, each with turns and tool calls; and a run."""
     made = factory.open()
     made.apply(stored())
@@ -56,7 +54,7 @@ def pruned(records: Records, edit: Prune) -> int:
             return total
 
 
-def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: RecordsFactory, records: Records) -> None:
+def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: SqliteFactory, records: Records) -> None:
     assert upkeep_of(records, 0, nothing(sessions_before=factory.clock.now))[1] == 0, "not before the time"
     edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
     assert upkeep_of(records, 0, edit)[1] == pruned(records, edit) == 7
@@ -71,7 +69,7 @@ def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: RecordsFac
 
 
 def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
-    factory: RecordsFactory, records: Records
+    factory: SqliteFactory, records: Records
 ) -> None:
     edit = nothing(runs_before=factory.clock.now + 1, limit=1)
     assert upkeep_of(records, 0, edit)[1] == 4, "two runs, and two changes of one"
@@ -85,7 +83,7 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
 
 
 def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
-    factory: RecordsFactory, records: Records
+    factory: SqliteFactory, records: Records
 ) -> None:
     moving = change_operation("moving", PromoteMemory(ONE, "user"))
     records.prepare(moving, begin_move)
@@ -97,7 +95,7 @@ def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
 
 
 def test_an_operation_that_was_queued_for_months_is_known_from_when_it_was_applied(
-    factory: RecordsFactory, records: Records
+    factory: SqliteFactory, records: Records
 ) -> None:
     factory.clock.now += 90 * DAY_S
     late = store_operation("late", "queued for three months")

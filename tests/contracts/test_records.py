@@ -44,7 +44,7 @@ from remembrancer.protocol.writes import (
     SourceRef,
     UpdateMemory,
 )
-from tests.contracts.records_factories import RecordsFactory, near_duplicates, texts_of
+from tests.contracts.records_factories import SqliteFactory, near_duplicates, texts_of
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,
@@ -62,7 +62,7 @@ ALL = Filters(SESSION)
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     return factory.open()
 
 
@@ -94,7 +94,7 @@ def hits(records: Records, query: str, filters: Filters = ALL, limit: int = 50) 
 # Applying
 
 
-def test_an_operation_is_applied_once_and_answered_alike_ever_after(factory: RecordsFactory, records: Records) -> None:
+def test_an_operation_is_applied_once_and_answered_alike_ever_after(factory: SqliteFactory, records: Records) -> None:
     entity = EntityRef("store", "service", "about")
     operation = store_operation("op", "kept once", related_entities=(entity,))
     first = records.apply([operation])[0]
@@ -184,8 +184,7 @@ def test_an_operation_that_cannot_be_applied_changes_nothing_and_does_not_hurt_t
     assert not applied(records.apply([good])[0]).replayed, "its id has not been used up"
 
 
-@pytest.mark.needs("limits")
-def test_a_file_at_its_limit_still_forgets(factory: RecordsFactory) -> None:
+def test_a_file_at_its_limit_still_forgets(factory: SqliteFactory) -> None:
     records = factory.open()
     stored = store_operation("first", "kept")
     store(records, stored)
@@ -199,8 +198,7 @@ def test_a_file_at_its_limit_still_forgets(factory: RecordsFactory) -> None:
     assert full.counts(None).forgotten == 1
 
 
-@pytest.mark.needs("limits")
-def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(factory: RecordsFactory) -> None:
+def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(factory: SqliteFactory) -> None:
     records = factory.open()
     first = store_operation("first", "kept")
     store(records, first)
@@ -441,7 +439,6 @@ def test_more_matches_than_the_limit_are_not_counted_out_but_declined(records: R
     assert len(matching) == 10
 
 
-@pytest.mark.needs("stems")
 def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(records: Records) -> None:
     many, one, tagged, _ = store(
         records,
@@ -572,7 +569,7 @@ def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(recor
     }
 
 
-def test_a_near_duplicate_that_is_found_again_keeps_when_it_was_first_found(factory: RecordsFactory) -> None:
+def test_a_near_duplicate_that_is_found_again_keeps_when_it_was_first_found(factory: SqliteFactory) -> None:
     records = factory.open()
     ops = [store_operation("a", "x"), store_operation("b", "y")]
     a, b = store(records, *ops)
@@ -606,7 +603,7 @@ def test_a_session_is_known_from_its_first_memory_on(records: Records) -> None:
 # Lasting
 
 
-def test_all_of_it_is_there_after_closing_and_opening_again(factory: RecordsFactory) -> None:
+def test_all_of_it_is_there_after_closing_and_opening_again(factory: SqliteFactory) -> None:
     records = factory.open()
     one, two = store(
         records, store_operation("a", "the first", tags=("t",)), store_operation("b", "the second", importance=1.0)

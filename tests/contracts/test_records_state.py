@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
@@ -32,7 +31,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.contracts.records_factories import FACTORIES, MemoryFactory, RecordsFactory, SqliteFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.records_model import (
     SESSIONS,
     Model,
@@ -54,12 +53,10 @@ UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 class Changing(RuleBasedStateMachine):
     """Applies operations in groups, repeats some, embeds some memories, and closes and opens the file."""
 
-    kind: type[SqliteFactory] = SqliteFactory
-
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-state-"))
-        self.factory = self.kind(self.directory)
+        self.factory = SqliteFactory(self.directory)
         self.records = self.factory.open()
         self.model = Model()
         self.waiting: list[Operation] = []
@@ -197,15 +194,8 @@ def check_rows(path: Path, model: Model) -> None:
     assert words_alone == len(named)
 
 
-@pytest.mark.parametrize("kind", FACTORIES, ids=lambda kind: kind.__name__)
-def test_any_changes_leave_the_records_as_the_model_says(
-    kind: type[SqliteFactory] | type[MemoryFactory],
-) -> None:
-    machine = type("ChangingHere", (Changing,), {"kind": kind})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(stateful_step_count=40, report_multiple_bugs=False),
-    )
+def test_any_changes_leave_the_records_as_the_model_says() -> None:
+    run_state_machine_as_test(Changing, settings=settings(stateful_step_count=40, report_multiple_bugs=False))
 
 
 STORE, LAUNCHER, INDEX = (EntityRef(name, "service", "about") for name in ("Store", "launcher", "vector index"))
@@ -243,7 +233,7 @@ SOONER_OR_LATER: tuple[Change, ...] = (
 """The cases that random changes may miss: each sort, what changes nothing, what is refused, and ways back."""
 
 
-def test_each_sort_of_change_leaves_the_records_as_the_model_says_and_is_made_once(factory: RecordsFactory) -> None:
+def test_each_sort_of_change_leaves_the_records_as_the_model_says_and_is_made_once(factory: SqliteFactory) -> None:
     records, model = factory.open(), Model()
     changes = [
         change_operation(f"change {place}", change, requested_at=REQUESTED_AT + place)

@@ -11,7 +11,7 @@ from remembrancer.actors.store.records import search
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory, UpdateMemory
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -26,7 +26,7 @@ ALL = Filters(SESSION)
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     return factory.open()
 
 

@@ -13,13 +13,13 @@ from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import Applied, ForgetMemory, ImportMemory, PortableMemory, TagMemory
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo
 from tests.operations import OTHER_SESSION, REQUESTED_AT, change_operation
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     """Two memories that are archived, and two others."""
     made = factory.open()
     made.apply(stored())
@@ -46,7 +46,6 @@ def test_what_is_revived_by_a_clock_that_is_behind_has_no_version_older_than_the
     assert [entry.changed_at for entry in one.history[-2:]] == [archived_at, archived_at]
 
 
-@pytest.mark.needs("background")
 def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(records: Records) -> None:
     records.touch(numbers(records, ONE, ONE), 5e9, OTHER_SESSION)
     one = shown(records, ONE)
@@ -81,7 +80,7 @@ def test_undoing_the_run_that_archived_it_leaves_what_was_revived(records: Recor
     assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
 
 
-def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: RecordsFactory, records: Records) -> None:
+def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: SqliteFactory, records: Records) -> None:
     archived_at = archived_since(shown(records, ONE))
     assert archived_at == factory.clock.now
     later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
@@ -90,7 +89,7 @@ def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: Recor
     assert archived_since(shown(records, "mem_three")) is None
 
 
-def test_an_import_keeps_the_time_of_archiving(factory: RecordsFactory, records: Records, tmp_path: Path) -> None:
+def test_an_import_keeps_the_time_of_archiving(factory: SqliteFactory, records: Records, tmp_path: Path) -> None:
     archived_at = factory.clock.now
     later = change_operation("tag", TagMemory(ONE, add=("later",)), requested_at=REQUESTED_AT + 1000)
     records.apply([later])

@@ -8,13 +8,13 @@ from remembrancer.actors.store.records.contract import Records
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import SqliteFactory
 from tests.contracts.runs_rig import CONTENTS, ONE, SUMMARY, THREE, TWO, carry_out, shown, stored, undo
 from tests.operations import change_operation
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     made = factory.open()
     made.apply(stored())
     return made
@@ -64,7 +64,6 @@ def read(records: Records) -> dict[str, Material]:
     return {each.id: each for each in records.materials(ReadMemories(None), None).memories}
 
 
-@pytest.mark.needs("background")
 def test_what_was_undone_is_known_until_the_memory_changes_again(records: Records) -> None:
     carry_out(records, *summing_up(ONE, TWO))
     carry_out(records, ReviseMemory(THREE, "archived", status="archived"), run_id="other")

@@ -51,7 +51,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.contracts.dying_process import APPLIED, carry_out_and_die
-from tests.contracts.records_factories import RecordsFactory, SqliteFactory, upkeep_of, work_of
+from tests.contracts.records_factories import SqliteFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     FOUR,
@@ -83,7 +83,7 @@ EVERYTHING = Filters(SESSION)
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     made = factory.open()
     made.apply(stored())
     return made
@@ -107,7 +107,6 @@ def whole(records: Records) -> list[PortableMemory]:
 # Carrying out
 
 
-@pytest.mark.needs("background")
 def test_a_proposal_that_was_refused_is_made_again_by_restoring_its_memory(records: Records) -> None:
     carry_out(records, ProposeMemory(ONE, "it speaks of the user", 0.8))
     (proposed,) = records.proposals()
@@ -122,7 +121,6 @@ def test_a_proposal_that_was_refused_is_made_again_by_restoring_its_memory(recor
     assert shown(records, ONE).history == before.history
 
 
-@pytest.mark.needs("background")
 def test_a_run_does_all_that_it_says(records: Records) -> None:
     outcome = records.apply([run_operation("op", *consolidating(), source_ids=(ONE, TWO), result_ids=(SUMMARY,))])[0]
     assert isinstance(outcome.reply, Applied)
@@ -151,7 +149,6 @@ def test_a_run_does_all_that_it_says(records: Records) -> None:
     ]
 
 
-@pytest.mark.needs("background")
 def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: Records) -> None:
     first, again = (records.apply([run_operation("op", *consolidating())])[0].reply for _ in range(2))
     assert isinstance(first, Applied)
@@ -238,8 +235,7 @@ def test_a_memory_that_a_run_makes_has_its_entities_and_is_found_by_its_summary(
     assert records.portable("mem_new", OTHER_SESSION) is None
 
 
-@pytest.mark.needs("background")
-def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: RecordsFactory, records: Records) -> None:
+def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: SqliteFactory, records: Records) -> None:
     named = UpdateMemory(ONE, add_entities=(EntityRef("kept", "service", "about"),))
     records.apply([change_operation("name", named)])
     assert isinstance(factory, SqliteFactory)
@@ -258,9 +254,8 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: RecordsFa
     assert records.graph.summary("", None, 1).topics == topics.topics[1:]
 
 
-@pytest.mark.needs("background")
 def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
-    factory: RecordsFactory, records: Records
+    factory: SqliteFactory, records: Records
 ) -> None:
     records.apply([change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
@@ -274,7 +269,6 @@ def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     assert (closed.status, closed.memories_promoted) == ("completed", 2)
 
 
-@pytest.mark.needs("background")
 def test_a_request_is_closed_once(records: Records) -> None:
     assert records.request_consolidation(1, 5.0)
     (request,) = list(work_of(records).requests)
@@ -283,7 +277,6 @@ def test_a_request_is_closed_once(records: Records) -> None:
     assert carry_out(records, CloseRequest(request.number), part=1).edits == 0
 
 
-@pytest.mark.needs("background")
 def test_what_the_background_does_opens_no_session_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
@@ -292,7 +285,6 @@ def test_what_the_background_does_opens_no_session_again(records: Records) -> No
     assert list(work_of(records).sessions) == []
 
 
-@pytest.mark.needs("background")
 def test_an_end_that_is_told_twice_is_dealt_with_once(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     records.apply([change_operation("end again", EndSession(SESSION, "abandoned"), requested_at=REQUESTED_AT + 5)])
@@ -304,7 +296,6 @@ def test_an_end_that_is_told_twice_is_dealt_with_once(records: Records) -> None:
     assert list(work_of(records).sessions) == []
 
 
-@pytest.mark.needs("background")
 def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)
@@ -339,7 +330,6 @@ def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(record
         (EndSession(SESSION, "abandoned"), EndSession(SESSION, "abandoned"), "abandoned"),
     ],
 )
-@pytest.mark.needs("background")
 def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_abandoned_one_for_it(
     records: Records, before: EndSession, after: EndSession, ending: str
 ) -> None:
@@ -350,7 +340,6 @@ def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_a
     assert [(each.ended_at, each.ending) for each in work_of(records).sessions] == [(REQUESTED_AT + 2, ending)]
 
 
-@pytest.mark.needs("background")
 def test_a_session_that_begins_again_and_is_left_is_abandoned(records: Records) -> None:
     changes: list[Change] = [EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned")]
     records.apply([change_operation(f"{place}", change) for place, change in enumerate(changes)])
@@ -435,7 +424,6 @@ def test_several_steps_of_one_run_are_undone_together_up_to_what_others_did(reco
     assert [skipped.memory_id for skipped in undone.skipped] == [TWO]
 
 
-@pytest.mark.needs("background")
 def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(records: Records) -> None:
     before = whole(records)
     carry_out(records, *consolidating())
@@ -466,11 +454,10 @@ def test_what_a_run_forgot_comes_back(records: Records) -> None:
     assert CONTENTS[ONE] in reachable(records)
 
 
-@pytest.mark.needs("background")
-def test_a_link_that_was_made_anew_since_is_left(factory: RecordsFactory, records: Records) -> None:
+def test_a_link_that_was_made_anew_since_is_left(factory: SqliteFactory, records: Records) -> None:
     carry_out(records, AddLink(ONE, TWO, "supports"))
     other = AddLink(ONE, TWO, "supports")
-    with factory.open()._file.transaction() as connection:  # type: ignore[attr-defined]
+    with factory.open()._file.transaction() as connection:
         connection.execute("DELETE FROM memory_links")
     carry_out(records, other, run_id="other", at=REQUESTED_AT + 1)
     undo(records)
@@ -489,7 +476,6 @@ def test_what_stood_behind_a_near_duplicate_is_active_again_when_that_says_somet
     assert (shown(records, TWO).status, shown(records, TWO).history[-1].change) == ("active", "released")
 
 
-@pytest.mark.needs("background")
 def test_the_last_part_of_a_run_that_was_undone_meanwhile_only_closes_its_session(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     (entry,) = list(work_of(records).sessions)

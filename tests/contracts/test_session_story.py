@@ -23,7 +23,7 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
 )
-from tests.contracts.records_factories import RecordsFactory, work_of
+from tests.contracts.records_factories import SqliteFactory, work_of
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,
@@ -36,7 +36,7 @@ from tests.operations import (
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     return factory.open()
 
 
@@ -74,7 +74,7 @@ def test_a_forgotten_memory_was_stored_all_the_same_but_is_no_topic(records: Rec
     assert records.session_story(OTHER_SESSION).changes == {"forgotten": 1}
 
 
-def test_a_session_stores_no_more_than_it_may(factory: RecordsFactory) -> None:
+def test_a_session_stores_no_more_than_it_may(factory: SqliteFactory) -> None:
     records = factory.open(session_limit=2)
     operations = [store_operation(name, f"text {name}") for name in "abc"]
     *stored, refused = [each.reply for each in records.apply(operations)]
@@ -120,7 +120,6 @@ def test_there_are_only_so_many_topics() -> None:
     assert topics[0] == "topic 29"
 
 
-@pytest.mark.needs("events")
 def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records: Records) -> None:
     events = RecordEvents(
         SESSION,
@@ -147,7 +146,6 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
     assert (told.turns, told.tool_calls, told.tool_failures) == (2, 2, 1)
 
 
-@pytest.mark.needs("events")
 def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(records: Records) -> None:
     for number in range(EARLIER + 2):
         name, at = f"session:{number}", REQUESTED_AT + number
@@ -175,7 +173,6 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
     assert describe_session([records.session_story(SESSION)]).earlier == (), "the user's file has those of all projects"
 
 
-@pytest.mark.needs("events")
 def test_entities_of_one_community_are_one_topic_under_its_label(records: Records) -> None:
     records.apply([store_operation("a", "one", tags=("tabs",), related_entities=(entity("Auth"), entity("JWT")))])
     topics = (Topic("sign-in", ("JWT", "auth", "Gateway")), Topic("other", ("tabs", "vim")))
@@ -201,7 +198,6 @@ def edited(*paths: str) -> Operation:
     return Operation(f"events {paths}", PROJECT, SESSION, REQUESTED_AT, RecordEvents(SESSION, turns, tuple(calls)))
 
 
-@pytest.mark.needs("events")
 def test_the_record_of_a_session_says_what_no_memory_says(records: Records) -> None:
     records.apply(
         [
@@ -214,7 +210,6 @@ def test_the_record_of_a_session_says_what_no_memory_says(records: Records) -> N
     assert record_of(records) == "The session of 2023-11-14 22:13 UTC worked on src/app.py, /etc/hosts."
 
 
-@pytest.mark.needs("events")
 def test_a_session_that_ends_again_has_one_record(records: Records) -> None:
     records.apply([edited("a.py")])
     end(records)
@@ -226,7 +221,6 @@ def test_a_session_that_ends_again_has_one_record(records: Records) -> None:
     assert record.content.endswith("worked on a.py, b0.py, b1.py, b2.py, b3.py, b4.py, b5.py, b6.py and 1 more.")
 
 
-@pytest.mark.needs("events")
 def test_a_session_without_files_leaves_no_record(records: Records) -> None:
     records.apply([store_operation("told", "Next: measure it"), edited()])
     end(records)

@@ -19,7 +19,6 @@ from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import FORMAT, REFUSED_S, SharedLane, check_snapshot
 from remembrancer.journal.contract import MAX_ENTRY_BYTES, START, NewEntry, Trimmed
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.errors import (
     EntryTooLarge,
     InvalidInput,
@@ -42,6 +41,7 @@ from remembrancer.protocol.writes import (
 )
 from tests.contracts.runs_rig import run_operation
 from tests.contracts.test_same_everywhere import STEPS, Step, operations_of
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.lane_dump import dump_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 
@@ -335,6 +335,23 @@ def test_entries_of_the_first_format_are_applied_at_their_hosts_time(hosts: Host
     memory = hosts[1].lane.portable(memory_id_of(stored), None)
     assert memory is not None
     assert (memory.created_at, hosts[1].lane._applied_at) == (REQUESTED_AT + 60, REQUESTED_AT + 60)
+
+
+def test_what_0_2_0_said_of_tokens_and_sessions_changes_nothing_and_every_entry_names_its_form(hosts: Hosts) -> None:
+    said = (
+        {"entry": "token", "name": "ana", "token": None, "format": 2},
+        {"entry": "session", "name": "0a", "format": 2},
+    )
+    entries = [NewEntry(str(each["entry"]), msgspec.msgpack.encode(each)) for each in said]
+    hosts.run(hosts[1].journal.append(LANE, entries, behind=START))
+    hosts[0].submit([store_operation("lantern", "the lantern burns oil")])
+    hosts[0].lane.announce_key()
+    hosts[1].catch_up()
+    assert hosts[0].lane.mark == hosts[1].lane.mark
+    assert hosts[0].dump() == hosts[1].dump()
+    page = hosts.run(hosts[0].journal.read(LANE, after=START))
+    formats = [msgspec.msgpack.decode(entry.body).get("format") for entry in page.entries]
+    assert formats == [2, 2, FORMAT, FORMAT]
 
 
 def test_an_archived_memory_is_revived_on_every_host_by_an_entry(hosts: Hosts) -> None:

@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHE
 from remembrancer.actors.store.retrieval.keywords import phrases_of, units_of
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory
-from tests.contracts.records_factories import RecordsFactory, texts_of
+from tests.contracts.records_factories import SqliteFactory, texts_of
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -40,7 +40,7 @@ ALL = Filters(SESSION)
 
 
 @pytest.fixture
-def records(factory: RecordsFactory) -> Records:
+def records(factory: SqliteFactory) -> Records:
     return factory.open()
 
 
@@ -267,7 +267,6 @@ def words_in(records: Records, question: str, *numbers: int) -> dict[int, int]:
     return {number: len(places) for number, places in found.items()}
 
 
-@pytest.mark.needs("stems")
 def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records: Records) -> None:
     all_, some, none = tell(
         records,

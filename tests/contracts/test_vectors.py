@@ -13,7 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageFilter, PassageVectors, Records, Vectors
+from remembrancer.actors.store.records.contract import (
+    MAX_ATTEMPTS,
+    EmbeddedMemory,
+    PassageFilter,
+    PassageVectors,
+    Records,
+    Vectors,
+)
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import Chroma
@@ -315,6 +322,54 @@ def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limi
     cosines = vectors @ unit(1, seed=4)[0]
     found = exact_vectors.first_memories(cosines, np.arange(1, count + 1), limit)
     assert list(found) == [int(place) + 1 for place in np.argsort(-cosines, kind="stable")[:limit]]
+
+
+# What has no vectors
+
+
+def asked(records: Records, limit: int = 9, hand_bytes: int = 10**6, without: Sequence[int] = ()) -> list[int]:
+    return [each.number for each in records.next_texts(MODEL, limit, hand_bytes, without)]
+
+
+def test_texts_without_vectors_are_asked_for_newest_first_within_bounds(exact: Library) -> None:
+    records = exact.records
+    records.apply([store_operation(f"op{n}", f"memory {n}") for n in range(1, 7)])
+    assert (asked(records), records.missing(MODEL), records.missing(None)) == ([6, 5, 4, 3, 2, 1], 6, 6)
+    exact.save([6, 2], [unit(1), unit(1)])
+    assert (asked(records), records.missing(MODEL), records.missing("other")) == ([5, 4, 3, 1], 4, 6)
+    assert asked(records, limit=2, without=[5]) == [4, 3]
+    assert asked(records, hand_bytes=10) == [5, 4], "as long as there is room, and the one that fills it"
+    (first, *_) = records.next_texts(MODEL, 1, 1)
+    assert (first.content, first.digest, first.is_alone) == ("memory 5", digest_of("memory 5"), False)
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_a_text_becomes_a_dead_letter_and_has_another_chance_later(exact: Library, *, died: bool) -> None:
+    records = exact.records
+    first, second = store_operation("op1", "memory 1"), store_operation("op2", "memory 2")
+    records.apply([first, second])
+    exact.ids[1] = memory_id_of(first)
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        dead = records.note_attempts(MODEL, [1, 999], f"reason {attempt}", 100.0, died=died)
+        assert dead == ([1] if attempt == MAX_ATTEMPTS else [])
+        if not dead:
+            assert [(each.number, each.is_alone) for each in records.next_texts(MODEL, 9, 999)] == [
+                (2, False),
+                (1, died),
+            ]
+    assert (asked(records), records.missing(MODEL), records.missing("other")) == ([2], 1, 2)
+    assert records.dead_letters(MODEL) == {1: f"reason {MAX_ATTEMPTS}"}
+    records.try_again(MODEL, 99.0)
+    assert asked(records) == [2]
+    records.try_again(MODEL, 100.0)
+    assert asked(records) == [2, 1]
+    again = records.note_attempts(MODEL, [1], "again", 200.0, died=died)
+    assert again == ([1] if died else []), "a deadly one has one chance"
+    exact.change(1, unit(1))
+    assert (asked(records), records.dead_letters(MODEL)) == ([2], {})
+    for _ in range(MAX_ATTEMPTS):
+        assert records.note_attempts(MODEL, [1], "late", 100.0, died=died) == [], "it has its vectors"
+    assert records.missing(MODEL) == 1
 
 
 # In Chroma

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.vectors.embedding_queue import MAX_DEATHS
+from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from tests.runtime import Runtime, Session, until
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,7 @@ async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_wo
         assert status["embedding"]["dead_letters"] == 1
         assert "embedders that died" in status["embedding"]["dead_letter_error"]
         restarts = {process["role"]: process["restarts"] for process in status["processes"]}
-        assert restarts.pop("embedder") <= MAX_DEATHS + 1
+        assert restarts.pop("embedder") <= MAX_ATTEMPTS
         assert set(restarts.values()) == {0}
         by_words = await client.call("recall_memories", query="poison cupboard", strategy="keyword")
         assert by_words["memories"][0]["id"] == deadly["memory_id"]

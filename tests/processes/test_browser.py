@@ -96,7 +96,7 @@ def test_it_begins_in_the_project_of_its_link_and_not_in_the_one_that_was_used_l
         visits[-1].stored(f"We deploy the {name} on Tuesdays")
     for visit in visits:
         with closing(visit.client) as client:
-            assert client.get(f"{visit.base}/").headers["location"].endswith(f"{visit.project}/")
+            assert client.get(f"{visit.base}/").headers["location"].endswith(f"{visit.project}/today")
 
 
 def test_a_token_lets_in_as_far_as_its_rights_go_and_one_signs_out(come: Come) -> None:
@@ -164,12 +164,12 @@ def test_every_change_of_a_memory_can_be_undone_but_erasing(come: Come) -> None:
     assert "Undone." in (page := visit.undo(page))
     assert "true until" in Page(page := visit.do(f"{here}/invalidate")).text
     assert "true until" not in Page(visit.undo(page)).text
-    assert "Back to the project" in (page := visit.do(f"{here}/promote", target="user"))
-    assert "To the user" in (page := visit.undo(page))
+    assert "Only for its project" in (page := visit.do(f"{here}/promote", target="user"))
+    assert "For all my projects" in (page := visit.undo(page))
     assert "Undone." in page
     visit.do(f"{here}/promote", target="user")
-    assert "To the user" in (page := visit.do(f"{here}/promote", target="project"))
-    assert "Back to the project" in visit.undo(page)
+    assert "For all my projects" in (page := visit.do(f"{here}/promote", target="project"))
+    assert "Only for its project" in visit.undo(page)
     visit.do(f"{here}/forget")
     assert "Restored." in (page := visit.do(f"{here}/restore"))
     assert "Restore" in visit.undo(page)
@@ -238,7 +238,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(come: Come)
     visit.do(f"/memory/{gone}/forget")
     page = visit.get("/", q="when do we deploy", **{"not": other})
     assert re.search(r'<rect class="plus" x="50.0" width="[\d.]+"', page)
-    assert "word match" in page
+    assert "same words" in page
     text = Page(page).text
     assert "It is in the answer, at place" in text or "It was weighed, and is left out" in text
     assert "It is forgotten" in Page(visit.get("/", q="deploy", **{"not": gone})).text
@@ -332,7 +332,7 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     visit.call("recall_memories", query="when do we deploy")
     visit.call("recall_memories", query="zebra quagga okapi")
     text = Page(visit.get(f"/memory/{memory}")).text
-    assert "at place 1 for when do we deploy recall_memories" in text
+    assert "for when do we deploy , at place 1 recall memories" in text
     printed = done("shown", memory, "--json", home=visit.door.home)
     (shown,) = json.loads(printed)["shown"]
     assert (shown["place"], shown["question"]) == (1, "when do we deploy")
@@ -353,7 +353,7 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     older = visit.stored("The API listens on port 8080")
     newer = visit.stored("The API listens on port 9090 now")
     visit.call("update_memory", memory_id=newer, add_links=[{"relation": "contradicts", "target": older}])
-    text = Page(visit.get("/timeline")).text
+    text = Page(visit.get("/today")).text
     assert text.index("port 9090") < text.index("port 8080")
     page = visit.get("/review")
     assert "may replace" in Page(page).text
@@ -366,11 +366,40 @@ def test_the_timeline_the_sessions_and_what_waits_for_a_person_are_shown(come: C
     assert "Both hold" in Page(page).text
     assert "may replace" not in Page(page).text
     assert "contradictions" not in visit.call("get_memory_status")
-    session = next(each.strip() for each in Page(visit.get("/timeline")).texts if each.startswith("session:http"))
-    assert "Record" not in Page(visit.get(f"/sessions/{session}")).text
+    (session,) = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
+    assert "Its record" not in Page(visit.get(f"/sessions/{session}")).text
     for path in ("/graph", "/projects", "/health", "/usage", "/sessions", "/graph.json"):
         visit.get(path)
     assert "gateway" in Page(visit.get("/health")).text
+
+
+def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come: Come) -> None:
+    visit = come()
+    kept = visit.stored("The API listens on port 8080")
+    visit.call("update_memory", memory_id=kept, content="The API listens on port 9090")
+    new = visit.stored("The gate opens at seven", kind="decision")
+    end = visit.stored("paint the boat", kind="open_end", due="2020-01-02")
+    visit.call("recall_memories", query="which port does the API use")
+    text = Page(page := visit.get("/today")).text
+    assert text.count("The API listens") == 2  # as it was changed, and as it was shown
+    assert "stored, changed The API listens on port 9090" in text
+    assert "decided The gate opens at seven" in text
+    assert "which port does the API use 1 memory" in text
+    assert "Open ends paint the boat 2 January 2020" in text
+    undo = {each.fields["id"][0]: each.fields for each in Page(page).forms if each.action.endswith("/several")}
+    for memory, how in ((kept, "1"), (new, "forget")):
+        assert undo[memory][memory] == [how]
+        visit.do("/several", what="undo", back="/today", id=memory, **{memory: how})
+    text = Page(visit.do(f"/memory/{end}/done", back="/today")).text
+    assert "port 8080" in text
+    assert "Nothing is open" in text
+    assert "forgotten The gate opens at seven" in text
+    yesterday = Page(visit.get("/today", day="2020-01-01")).text
+    assert "Nothing was done on this day" in yesterday
+    (session,) = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
+    about = Page(visit.get(f"/sessions/{session}")).text
+    assert "Was given which port does the API use 1 memory The API listens on port 8080" in about
+    assert "no session of this project" in Page(visit.get("/sessions/session:of-another")).text
 
 
 def test_a_tag_with_a_comma_stays_one_when_its_memory_is_saved_and_is_searched_for(come: Come) -> None:
@@ -411,12 +440,12 @@ def test_a_run_of_the_consolidator_is_undone_by_one_click(come: Come) -> None:
     ids = [visit.stored(f"The {name} cellar is locked") for name in ("first", "second", "third")]
     visit.consolidated(*ids[:2])
     assert Page(visit.get()).text.count("cellar is locked") == 1
-    page = Page(visit.get("/timeline"))
-    assert "consolidation of 2 memories" in page.text
-    form = next(each for each in page.forms if each.action.endswith("/timeline/undo"))
-    page = Page(visit.do("/timeline/undo", run=form.fields["run"]))
+    page = Page(visit.get("/today"))
+    assert "Consolidation of 2 memories" in page.text
+    form = next(each for each in page.forms if each.action.endswith("/today/undo"))
+    page = Page(visit.do("/today/undo", run=form.fields["run"]))
     assert "The run was undone" in page.text
-    assert not any(each.action.endswith("/timeline/undo") for each in page.forms)
+    assert not any(each.action.endswith("/today/undo") for each in page.forms)
     assert Page(visit.get()).text.count("cellar is locked") == 3
 
 
@@ -492,7 +521,7 @@ def test_the_graph_of_more_entities_than_one_statement_takes_is_drawn(come: Come
     hidden = {"name": "Hidden", "type": "service", "relationship": "about"}
     visit.stored("My own service", scope="session", related_entities=[hidden])
     drawn = json.loads(visit.get("/graph.json"))
-    assert len(drawn["nodes"]) == 1000
+    assert len(drawn["nodes"]) == 300
     assert {"Service 950", "Service 951"} <= {each["id"] for each in drawn["nodes"][:3]}
     assert drawn["links"]
     assert "Service 950" in (page := visit.get("/graph"))
@@ -501,6 +530,23 @@ def test_the_graph_of_more_entities_than_one_statement_takes_is_drawn(come: Come
     assert {each["memories"] for each in json.loads(visit.get("/graph.json"))["nodes"]} == {1}
     around = json.loads(visit.get("/graph.json", entity="Service 950"))
     assert len(around["nodes"]) > 40
+
+
+def test_the_graph_draws_names_with_their_relations_and_identifiers_when_they_are_asked_for(come: Come) -> None:
+    visit = come()
+    names = [{"name": each, "type": "custom", "relationship": "about"} for each in ("Valkey", "legacy_id", "SHOP-12")]
+    visit.stored("Valkey has legacy_id since SHOP-12", related_entities=names)
+    for source, relation in (("Anna Lindqvist", "owns"), ("Checkout", "depends_on")):
+        subject = {"name": source, "type": "person", "relationship": "about"}
+        thing = {"name": "Valkey", "type": "custom", "relationship": relation, "subject": source}
+        visit.stored(f"{source} {relation} Valkey", related_entities=[subject, thing])
+    drawn = json.loads(visit.get("/graph.json"))
+    assert {each["id"] for each in drawn["nodes"]} == {"Valkey", "Anna Lindqvist", "Checkout"}
+    assert "and 2 identifiers" in Page(visit.get("/graph")).text
+    everything = json.loads(visit.get("/graph.json", all=1))
+    assert {"legacy_id", "SHOP-12"} <= {each["id"] for each in everything["nodes"]}
+    links = {(each["source"], each["type"], each["target"]) for each in drawn["links"]}
+    assert links == {("Anna Lindqvist", "owns", "Valkey"), ("Checkout", "depends_on", "Valkey")}
 
 
 def test_a_memory_is_shown_although_the_record_of_what_was_shown_is_damaged(come: Come) -> None:
@@ -535,7 +581,7 @@ def test_an_address_that_is_wrong_is_said_to_be(come: Come, wrong: str) -> None:
     visit = come()
     visit.stored("The gate opens at seven")
     fields = ("q", "since", "until", "past", "older", "tag", "kind", "scope", "session", "order", "source", "not")
-    paths = [f"/memory/{wrong}", f"/sessions/{wrong}", f"/timeline?before={wrong}", f"/sessions?before={wrong}"]
+    paths = [f"/memory/{wrong}", f"/sessions/{wrong}", f"/today?day={wrong}", f"/sessions?before={wrong}"]
     paths += [f"/graph?entity={wrong}", f"/graph.json?entity={wrong}", f"/code?tree={wrong}", f"/notes?after={wrong}"]
     paths += [f"/?done={wrong}&undo={wrong}~{wrong}&failed={wrong}", *(f"/?{each}={wrong}" for each in fields)]
     for path in paths:
@@ -551,7 +597,7 @@ def test_who_comes_by_another_name_or_with_another_projects_token_finds_a_closed
     session = visit.call("get_memory_status")["current_session"]["session_id"]
     assert "Kept by the session" in visit.get("/", session=session)
     limited = come(token=Tokens(visit.door.home).create("of one", (str(visit.directory),), time.time()))
-    for path in ("/", f"/sessions/{session}", "/timeline", f"/memory/{memory}"):
+    for path in ("/", f"/sessions/{session}", "/today", f"/memory/{memory}"):
         answer = limited.client.get(f"{limited.base}{limited.project}{path}", params={"session": session})
         assert "Kept by the session" not in answer.text
     elsewhere = tmp_path / "elsewhere"

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, redirect_stderr, redirect_stdout
+from contextlib import closing, nullcontext, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -24,7 +24,9 @@ from remembrancer.actors.embedder import workers
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.commands import doctor, exit_codes
+from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
+from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation
@@ -44,6 +46,7 @@ CHECKS = {
     "orphans",
     "model",
     "records",
+    "copies",
     "index",
     "shared tokens",
     "write queue",
@@ -225,6 +228,47 @@ async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     assert str(project) in found.text("records")
     assert found.checks["write queue"]["status"] == "problem"
     assert SECRET not in found.whole
+
+
+async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_copy(home: Path) -> None:
+    paths = RuntimePaths(home)
+    async with Session(home, cwd=home) as client:
+        await client.store(SECRET)
+
+        async def is_copied() -> bool:
+            return any(paths.projects.glob("p_*/backups/memory.db.*Z"))
+
+        await until(is_copied)
+        later = await client.call("store_memory", content="The heron has moved.", memory_type="semantic")
+    await Runtime(home).down()
+    project = next(paths.projects.glob("p_*/memory.db"))
+    with closing(sqlite3.connect(project)) as connection:
+        ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchall()
+    with project.open("r+b") as file:
+        for page in (1, root):
+            file.seek((page - 1) * 4096)
+            file.write(bytes(4096))
+    found = Findings(home)
+    assert found.checks["records"]["status"] == "problem"
+    assert "doctor --repair" in found.text("records")
+    async with Session(home, cwd=home) as client:
+        told = await client.call("store_memory", content="The kingfisher waits.", memory_type="semantic")
+        assert [warning["code"] for warning in told["warnings"]] == ["queued"], told
+        with pytest.raises(AlreadyRunning):
+            repair_home(paths)
+    await Runtime(home).down()
+    repaired = Findings(home, "--repair")
+    (file,) = json.loads(repaired.whole)["repaired"]
+    assert (file["incomplete"], file["path"]) == ([], str(project))
+    assert any(lost.endswith(later["memory_id"]) for lost in file["lost"]), "both pages were written since the copy"
+    assert file["damaged"] in map(str, project.parent.iterdir())
+    assert repaired.checks["records"]["status"] == "ok"
+    async with Session(home, cwd=home) as client:
+        await until(Runtime(home).is_drained)
+        said = await client.call("recall_memories", query="heron kingfisher")
+        assert {memory["content"] for memory in said["memories"]} >= {SECRET, "The kingfisher waits."}
+        assert "The heron has moved." not in str(said)
+    await Runtime(home).down()
 
 
 async def test_a_file_of_a_newer_release_is_said(home: Path) -> None:

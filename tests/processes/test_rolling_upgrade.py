@@ -12,15 +12,13 @@ from bench.shared_soak import Host, SharedSoak, World
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.protocol.errors import SchemaTooNew
 from remembrancer.protocol.reads import Recall, Recalled, Refused
-from remembrancer.protocol.sharing import DescribeLanes, GrantToken, LanesDescribed, LaneState, SharedToken
+from remembrancer.protocol.sharing import DescribeLanes, LanesDescribed, LaneState
 from remembrancer.protocol.writes import Applied, Operation, Submit
 from tests.lane_dump import dump_of
 from tests.operations import SESSION, store_operation
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-TOKEN = SharedToken("phone", "00" * 32, b"key", 1.0)
-"""An older release knows neither the entry with which a token is granted nor the form of those of today."""
 
 
 @pytest.fixture
@@ -68,9 +66,6 @@ async def test_an_older_release_waits_for_its_upgrade_and_has_everything_then(wo
     assert isinstance(await first.answer(Submit(storing(first, "before"))), Applied)
     await world.until_alike()
     await upgrade(first)
-    granted = await first.answer(GrantToken(world.lane, TOKEN))
-    is_there = bool(first.asked_again) and isinstance(granted, Refused) and "there is a token" in granted.message
-    assert isinstance(granted, LanesDescribed) or is_there, granted
     assert isinstance(await first.answer(Submit(storing(first, "after"))), Applied)
     known = {"the lantern of before"}
     for number, host in enumerate(others):
@@ -89,4 +84,3 @@ async def test_an_older_release_waits_for_its_upgrade_and_has_everything_then(wo
     await asyncio.gather(*(host.kill() for host in world.hosts))
     dumps = [dump_of(host.databases(world.lane)[0]) for host in world.hosts]
     assert dumps[0] == dumps[1] == dumps[2]
-    assert any(row.startswith("lane_tokens") for row in dumps[0])

@@ -24,7 +24,6 @@ from tests.actors.store_process import store_rig
 from tests.nats_servers import Started
 from tests.patience import PATIENT_JOURNAL
 from tests.ports import free_port
-from tests.postgres_servers import PostgresServer
 from tests.runtime import command, patiently, until
 
 pytestmark = pytest.mark.anyio
@@ -62,18 +61,9 @@ def nats_server(home: Path, directory: Path) -> Iterator[Started]:
         yield started
 
 
-@contextmanager
-def database(home: Path, directory: Path) -> Iterator[PostgresServer]:
-    """A database that the first home uses."""
-    with PostgresServer() as started:
-        begun = patiently("share", "start", "--server", started.url, home=home)
-        assert begun.returncode == exit_codes.OK, begun.stderr
-        yield started
-
-
-@pytest.fixture(params=[nats_server, database], ids=["nats", "database"])
-def server(request: pytest.FixtureRequest, home: Path, tmp_path: Path) -> Iterator[Started | PostgresServer]:
-    with request.param(home, tmp_path) as started:
+@pytest.fixture
+def server(home: Path, tmp_path: Path) -> Iterator[Started]:
+    with nats_server(home, tmp_path) as started:
         yield started
 
 
@@ -89,7 +79,7 @@ async def finds(client: RawClient, *contents: str) -> bool:
 
 
 async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
-    server: Started | PostgresServer, home: Path, tmp_path: Path, locks: ExitStack
+    server: Started, home: Path, tmp_path: Path, locks: ExitStack
 ) -> None:
     desk, laptop, other = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop", tmp_path / "other"
     for directory in (desk, laptop, other):
@@ -132,7 +122,7 @@ def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:
 
 
 async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
-    server: Started | PostgresServer, home: Path, tmp_path: Path, locks: ExitStack
+    server: Started, home: Path, tmp_path: Path, locks: ExitStack
 ) -> None:
     desk, laptop, other = tmp_path / "desk" / "shop", tmp_path / "laptop" / "shop", tmp_path / "other"
     for directory in (desk, laptop, other):

@@ -41,22 +41,10 @@ async def test_four_hosts_have_the_same_lane_whatever_broke_while_they_changed_i
     assert len(soak.faults) >= len(FAULTS) // 2
 
 
-@pytest.mark.parametrize(
-    ("urls", "ports", "by_links"),
-    [
-        (
-            ("nats://127.0.0.1:1", "nats://127.0.0.1:2"),
-            (31, 32),
-            ("nats://127.0.0.1:31", "nats://127.0.0.1:32"),
-        ),
-        (("postgresql://h1:word@127.0.0.1:5432/postgres",), (31,), ("postgresql://h1:word@127.0.0.1:31/postgres",)),
-    ],
-)
-def test_a_host_of_the_soak_reaches_its_servers_by_links_that_break(
-    urls: tuple[str, ...], ports: tuple[int, ...], by_links: tuple[str, ...]
-) -> None:
+def test_a_host_of_the_soak_reaches_its_servers_by_links_that_break() -> None:
+    urls = ("nats://127.0.0.1:1", "nats://127.0.0.1:2")
     member = Membership(LANE, "soak", "h1", Server(urls), Keyring.new(), b"secret")
-    assert by_way_of(member, ports).server.urls == by_links
+    assert by_way_of(member, (31, 32)).server.urls == ("nats://127.0.0.1:31", "nats://127.0.0.1:32")
 
 
 def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Path) -> None:

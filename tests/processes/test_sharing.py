@@ -19,10 +19,11 @@ import pytest
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
 from remembrancer.journal.contract import START, Mark, NewEntry, Seen
+from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import PREFIX, Membership, Sharing, read_invitation
-from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalRefused, KeyMissing
+from remembrancer.protocol.errors import ConfigurationError, InvalidInput, JournalAway, JournalRefused, KeyMissing
 from tests.nats_servers import Started, binary
 from tests.patience import PATIENCE_S, PATIENT_JOURNAL
 from tests.ports import free_port
@@ -351,3 +352,26 @@ async def until_refused(sharing: Sharing, membership: Membership) -> None:
                 await asyncio.sleep(0.1)
     finally:
         await journal.aclose()
+
+
+def test_what_release_0_2_0_shared_by_a_database_says_how_to_go_on(
+    world: World, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urls = ("postgresql://desk:word@db.example/shop",)
+    world.desk.keep(Membership("l_0123456789ab", "shop", "desk", Server(urls), Keyring.new(), b"secret"))
+    administration = home / "sharing" / "administration.json"
+    configured = administration.read_bytes()
+    administration.write_bytes(msgspec.json.encode({"urls": urls, "members": {"l_0123456789ab": {}}}))
+    assert main(["share", "status"]) == exit_codes.DEGRADED
+    assert "remembrancer share leave" in capsys.readouterr().out
+    assert main(["share", "start", "--server", urls[0]]) == exit_codes.CONFIGURATION
+    packed = zlib.compress(msgspec.msgpack.encode(world.desk.membership("l_0123456789ab")))
+    with pytest.raises(ConfigurationError):
+        run(world.laptop.join_first(PREFIX + base64.urlsafe_b64encode(packed).decode()))
+    assert not world.laptop.memberships()
+    assert main(["share", "invite", "laptop"]) == exit_codes.USAGE
+    world.desk.leave("l_0123456789ab")
+    host, port = world.address.split(":")
+    world.desk.configure([Address(host, int(port))])
+    administration.write_bytes(configured)  # whose keys the server of this test knows
+    assert run(appended(world.desk, world.begin(), START, "op-1"))

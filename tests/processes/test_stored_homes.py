@@ -43,9 +43,9 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.protocol.code import ListStale, StaleListed
 from remembrancer.protocol.paths import RuntimePaths
+from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.runtime import Runtime, Session, command, patiently, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_embedders")]

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
 
 import msgspec
 import pytest
@@ -26,7 +25,6 @@ from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, worst
 from remembrancer.commands.status import find_problems
 from remembrancer.config.settings import Settings
-from remembrancer.config.tokens import Tokens, new_shared, shared_grant
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership, Sharing
@@ -41,7 +39,6 @@ from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, write_whole
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation
 from tests.ports import free_port
@@ -472,31 +469,6 @@ def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examina
     shared(at).leave("l_0123456789ab")
     finding = doctor.check_sharing(at)
     assert (finding.status, "join" in finding.advice) == ("problem", True)
-
-
-def test_shared_tokens_are_said_to_be_taken_or_not_and_how_old_the_list_is(
-    at: Examination, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lane, now = "l_0123456789ab", time.time()
-    assert doctor.check_shared_tokens(at).found == "none: nothing is shared"
-    at.paths.lanes.mkdir()
-    shared(at)
-    _, told = new_shared("ana", now, expires_at=None, read_only=False)
-    Tokens(at.paths.home).keep_shared([lane], lane, (shared_grant(told, lane, "/work/shop"),))
-    at.settings = Settings()
-    assert doctor.check_shared_tokens(at).found == "1 token made for what is shared, none is taken here"
-    at.settings = Settings(http_shared_tokens=True)
-    assert doctor.check_shared_tokens(at).status == "ok", "where no runtime is up none is taken"
-    at.runtime = cast("RuntimeStatus", object())
-    for read_at, status, said in (
-        (now, "ok", "1 token taken here"),
-        (now - 3600, "warning", "the list may be old"),
-        (None, "warning", "not read since the runtime was started"),
-    ):
-        monkeypatch.setattr(at, "_lanes", (LaneState(lane, "/work/shop", read_at=read_at),))
-        finding = doctor.check_shared_tokens(at)
-        assert finding.status == status
-        assert said in f"{finding.found} {finding.details}"
 
 
 def test_the_damaged_file_of_a_lane_is_read_from_the_journal_again(at: Examination) -> None:

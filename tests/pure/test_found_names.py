@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from remembrancer.memory.found_names import MOST, READ, found_names
+from remembrancer.memory.found_names import MOST, READ, found_names, is_proper
 
 
 def certain(text: str, *, is_entity: bool = False) -> list[str]:
@@ -77,6 +77,17 @@ def test_data_without_blanks_costs_hardly_more_than_prose(piece: str) -> None:
 
     prose, data = ((each * READ)[:READ] for each in ("The gate of Harbour Street opens at seven. ", piece))
     assert min(cost_s(data) for _ in range(3)) <= 5 * min(cost_s(prose) for _ in range(3))
+
+
+@pytest.mark.parametrize("name", ["Valkey", "Stripe", "Anna Lindqvist", "PostgreSQL", "Marek Dvořák", "Orders API"])
+def test_the_name_of_a_person_or_a_product_is_proper(name: str) -> None:
+    assert is_proper(name, "custom")
+
+
+@pytest.mark.parametrize("name", ["wJalrXUtnFEMI", "SHOP-12", "legacy_id", "src/app.py", "maxmemory-policy", "pay()"])
+def test_an_identifier_is_no_proper_name_unless_somebody_gave_it_a_type(name: str) -> None:
+    assert not is_proper(name, "custom")
+    assert is_proper(name, "component")
 
 
 def test_names_before_and_after_data_are_found() -> None:

@@ -121,3 +121,18 @@ def test_a_git_file_or_link_that_points_into_another_s_repository_is_not_followe
     git(made.parent, "init", "--quiet", str(made))
     (made / ".git" / "commondir").write_text(str(theirs / ".git"))
     assert project_of(made).id != project_of(theirs).id
+
+
+def test_a_directory_spelled_in_other_letters_is_one_project_where_the_system_finds_it_by_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As macOS does; the file system is played by a second name of the directory."""
+    (tmp_path / "App").mkdir()
+    (tmp_path / "app").mkdir()
+    assert project_of(tmp_path / "App") != project_of(tmp_path / "app")
+    stored = os.fsencode(os.path.realpath(tmp_path / "App")) + b"\0" * 3
+    monkeypatch.setattr("remembrancer.config.project.sys.platform", "darwin")
+    monkeypatch.setattr("fcntl.F_GETPATH", 50, raising=False)
+    monkeypatch.setattr("fcntl.fcntl", lambda *_: stored)
+    assert project_of(tmp_path / "App") == project_of(tmp_path / "app")
+    assert project_of(tmp_path / "app").path == str(tmp_path.resolve() / "App")

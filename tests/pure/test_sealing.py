@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.journal.contract import START, Mark, NewEntry
-from remembrancer.journal.in_process import InProcessJournal, InProcessServer
 from remembrancer.journal.sealing import (
     SEAL_BYTES,
     SEGMENT_BYTES,
@@ -22,6 +21,7 @@ from remembrancer.journal.sealing import (
     unseal_file,
 )
 from remembrancer.protocol.errors import EntryDamaged, KeyMissing
+from tests.in_process_journal import InProcessJournal, InProcessServer
 
 KEYS = Keyring.new()
 

@@ -243,10 +243,11 @@ class Starter:
 
 def _nameless_file() -> int:
     """A new file that only its descriptor leads to, in memory where there is such a thing: the disk may be full."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("start.err", os.MFD_CLOEXEC)
-    import tempfile
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("start.err", os.MFD_CLOEXEC)
+    else:
+        import tempfile
 
-    descriptor, path = tempfile.mkstemp()
-    os.unlink(path)
+        descriptor, path = tempfile.mkstemp()
+        os.unlink(path)
     return descriptor

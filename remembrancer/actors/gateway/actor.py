@@ -31,8 +31,8 @@ from remembrancer.protocol.control import ChangeQueue, GatewayHealth, PeerFailed
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.sharing import EndHttpSession, OthersWrote
-from remembrancer.protocol.store_client import ANSWER_S, StoreClient
+from remembrancer.protocol.sharing import OthersWrote
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import ToGateway, to_gateway
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from remembrancer.toolsets.service import Caller
@@ -138,7 +138,6 @@ class GatewayActor(Actor):
                 self._registry,
                 self.traces,
                 self._queue_notices,
-                self._tell_end,
                 no_token=self.spec.no_token,
                 open_browser=partial(self._make_browser, tools),
             )
@@ -184,10 +183,6 @@ class GatewayActor(Actor):
         while self._http is not None and self._http.url is None and self._http.error is None:  # noqa: ASYNC110
             await anyio.sleep(0.01)  # it listens in the next moment
         return self._http is not None and self._http.url is not None
-
-    async def _tell_end(self, lane: str, session: str) -> None:
-        """Tell the other hosts of a lane that a session was ended. Raises `RemembrancerError`."""
-        await self._store.request(EndHttpSession(lane, session), ANSWER_S)
 
     def _tell_presence(self, presence: NotePresence) -> None:
         if self._store.health.usable:

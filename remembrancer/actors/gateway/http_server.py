@@ -15,7 +15,7 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -55,10 +55,10 @@ from remembrancer.actors.gateway.http_messages import (
     said_in,
     with_headers,
 )
-from remembrancer.actors.gateway.http_sessions import EndsToTell, HttpSessions, name_of
+from remembrancer.actors.gateway.http_sessions import HttpSessions, name_of
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
-from remembrancer.config.tokens import LOOPBACK, Grant, SharedGrant, Tokens, as_granted
+from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -163,8 +163,7 @@ class HttpServer:
 
     `call_tool` answers calls of tools at once, where no tool has more to say than its answer; None: the SDK does.
     Each request needs a token, however many there are. With `no_token` one that comes without any is answered as well:
-    then only this machine may come. `open_browser` makes the memory browser, when somebody looks. `tell_end` tells the
-    other hosts of a lane that a session with a token of it was ended here.
+    then only this machine may come. `open_browser` makes the memory browser, when somebody looks.
     """
 
     def __init__(
@@ -178,7 +177,6 @@ class HttpServer:
         registry: SessionRegistry,
         traces: Traces,
         notices: Callable[[], list[Notice]],
-        tell_end: Callable[[str, str], Awaitable[None]],
         *,
         no_token: bool = False,
         open_browser: Callable[[], ASGIApp] | None = None,
@@ -193,16 +191,13 @@ class HttpServer:
         self._registry = registry
         self._traces = traces
         self._notices = notices
-        self._tokens = Tokens(home, takes_shared=settings.http_shared_tokens)
+        self._tokens = Tokens(home)
         self._no_token = no_token
         self._open_browser = open_browser
         self._browser: ASGIApp | None = None
         self._pages = 0
         self._rates = _Rates(settings.http_requests_per_minute)
-        self._manager = HttpSessions(
-            server, RuntimePaths(home).keys, self._idle_since, self._session_ended, self._tokens.session_key
-        )
-        self._ends = EndsToTell(RuntimePaths(home).keys / "http-ended-to-tell", tell_end)
+        self._manager = HttpSessions(server, RuntimePaths(home).keys, self._idle_since, self._session_ended)
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
         self._has_ended = False
@@ -251,7 +246,6 @@ class HttpServer:
         self._server = QuietServer(config)
         with listener:
             async with self._manager.run(), anyio.create_task_group() as tasks:
-                tasks.start_soon(self._ends.run)
                 try:
                     await self._server.serve([listener])
                 finally:
@@ -433,22 +427,15 @@ class HttpServer:
 
     async def _known(self, session_id: str, version: str, scope: Scope, headers: Head, grant: Grant | None) -> Visitor:
         """Whose session it is, also if an earlier gateway began it. Raises `Refused` if it is over, or another's."""
-        if self._has_ended_elsewhere(session_id, grant):
-            await self._manager.let_go(session_id)
-        elif session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
+        if session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
             await self._open(session_id, scope, headers, grant, "")
         visitor = self._visitors.get(session_id)
         if visitor is None or visitor.owner != _whose(grant):
             raise Refused(404, "there is no such session (any more): begin one with initialize")
         return visitor
 
-    def _has_ended_elsewhere(self, session_id: str, grant: Grant | None) -> bool:
-        return isinstance(grant, SharedGrant) and self._tokens.has_ended(grant.lane, name_of(session_id))
-
     async def _end_for_good(self, session_id: str, grant: Grant | None) -> None:
         try:
-            if isinstance(grant, SharedGrant):
-                await self._ends.add(grant.lane, name_of(session_id))
             await self._manager.end_for_good(session_id)
         except OSError as error:
             logger.error("the end of a session cannot be noted", extra={"reason": str(error)})
@@ -511,7 +498,7 @@ class HttpServer:
         while grant is not None:
             await anyio.sleep(CHECK_S)
             try:
-                holds = self._tokens.holds(grant, time.time()) and not self._has_ended_elsewhere(session_id, grant)
+                holds = self._tokens.holds(grant, time.time())
             except HomeUnusable:
                 holds = False
             if not holds:

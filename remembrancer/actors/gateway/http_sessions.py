@@ -1,5 +1,4 @@
-"""Sessions over HTTP: the SDK's, under ids that are signed, so that one goes on at the gateway that comes after, and at
-another host's, if its token is taken there too.
+"""Sessions over HTTP: the SDK's, under ids that are signed, so that one goes on at the gateway that comes after.
 
 A session that has to make room goes from memory alone: with its next request it is there again. One that its client has
 ended is never there again.
@@ -10,18 +9,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 import anyio.abc
 import anyio.to_thread
-import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
 from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
@@ -38,8 +35,6 @@ from mcp.shared.transport_context import TransportContext
 from mcp_types import JSONRPCMessage
 from starlette.types import Receive, Scope, Send
 
-from remembrancer.config.tokens import ENDED_KEPT
-from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import read_file, write_whole
 
 MAX_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -50,8 +45,8 @@ SESSION_IDLE_S: Final = 1800.0
 EVENTS: Final = 256
 """Events of a session that a client which lost its stream can have again."""
 KEY_BYTES: Final = 32
-AGAIN_S: Final = 5.0
-"""The time after which the other hosts are told again of what they could not be told."""
+ENDED_KEPT: Final = 2000
+"""Sessions that are known one by one to have been ended; of older ones none comes back."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,8 +55,7 @@ class HttpSessions(StreamableHTTPSessionManager):
     """The SDK's sessions, whose ids are signed: one that another gateway began goes on here.
 
     `idle_since` says of a session how long it has been idle, as what sorts (None: it has something to do).
-    `when_ended` is told of each that is in memory no more. `key_of` gives the key that several hosts have for the ids
-    of an owner's sessions (None: they are of this home alone).
+    `when_ended` is told of each that is in memory no more.
     """
 
     def __init__(
@@ -70,7 +64,6 @@ class HttpSessions(StreamableHTTPSessionManager):
         keys: Path,
         idle_since: Callable[[str], tuple[bool, float] | None],
         when_ended: Callable[[str], None],
-        key_of: Callable[[str], bytes | None],
     ) -> None:
         super().__init__(
             server, max_request_body_size=MAX_BODY_BYTES, session_idle_timeout=SESSION_IDLE_S, max_sessions=MAX_SESSIONS
@@ -79,19 +72,11 @@ class HttpSessions(StreamableHTTPSessionManager):
         self._ended = EndedSessions(keys / "http-ended")
         self._idle_since = idle_since
         self._when_ended = when_ended
-        self._key_of = key_of
         self._reviving = anyio.Lock()
 
     async def end_for_good(self, session_id: str) -> None:
         """Have an id open nothing any more, durably. Raises `OSError` where that cannot be noted."""
         await self._ended.add(name_of(session_id))
-
-    async def let_go(self, session_id: str) -> None:
-        """Close a session that was ended elsewhere, if it is in memory."""
-        transport = self._server_instances.get(session_id)
-        if transport is not None:
-            self._forget(session_id)
-            await transport.terminate()
 
     async def answer_alone(self, version: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that needs no session."""
@@ -183,8 +168,7 @@ class HttpSessions(StreamableHTTPSessionManager):
                 await transport.terminate()
 
     def _signature(self, name: str, owner: AuthorizationContext | None) -> str:
-        key = (None if owner is None else self._key_of(owner["client_id"])) or self._key
-        return hmac.new(key, f"{name} {owner}".encode(), hashlib.sha256).hexdigest()[:32]
+        return hmac.new(self._key, f"{name} {owner}".encode(), hashlib.sha256).hexdigest()[:32]
 
 
 class EndedSessions:
@@ -217,55 +201,6 @@ class EndedSessions:
                 up_to, names = max(up_to, names[ENDED_KEPT // 2 - 1]), names[ENDED_KEPT // 2 :]
             await anyio.to_thread.run_sync(write_whole, self._path, "\n".join([up_to, *names]).encode())
             self._up_to, self._names = up_to, set(names)
-
-
-_decode_ends: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
-
-
-class EndsToTell:
-    """The ends of sessions that the other hosts of a lane have to be told, in a file until they are."""
-
-    def __init__(self, path: Path, tell: Callable[[str, str], Awaitable[None]]) -> None:
-        self._path = path
-        self._tell = tell
-        self._changing = anyio.Lock()
-        self._waiting: list[tuple[str, str]] = []
-        self._is_new = anyio.Event()
-        try:
-            self._waiting = _decode_ends(read_file(path))
-        except FileNotFoundError:
-            pass
-        except (OSError, msgspec.DecodeError) as error:
-            logger.error("others are not told which sessions were ended here", extra={"reason": str(error)})
-
-    async def add(self, lane: str, name: str) -> None:
-        """Note one durably. Raises `OSError`."""
-        await self._keep([*(each for each in self._waiting if each != (lane, name)), (lane, name)])
-        self._is_new.set()
-
-    async def run(self) -> None:
-        """Tell the others, again and again where they cannot be told."""
-        while True:
-            for lane, name in tuple(self._waiting):
-                try:
-                    await self._tell(lane, name)
-                except RemembrancerError as error:
-                    logger.info("the end of a session is not told", extra={"lane": lane, "reason": error.message})
-                    if error.retry_possible:
-                        break
-                try:
-                    await self._keep([each for each in self._waiting if each != (lane, name)])
-                except OSError as error:  # then they are told again
-                    logger.warning("an end of a session was told, and is kept", extra={"reason": str(error)})
-                    break
-            with anyio.move_on_after(AGAIN_S if self._waiting else math.inf):
-                await self._is_new.wait()
-            self._is_new = anyio.Event()
-
-    async def _keep(self, waiting: list[tuple[str, str]]) -> None:
-        async with self._changing:
-            await anyio.to_thread.run_sync(write_whole, self._path, msgspec.json.encode(waiting))
-            self._waiting = waiting
 
 
 class _Events(EventStore):

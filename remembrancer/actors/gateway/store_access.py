@@ -41,6 +41,7 @@ from remembrancer.protocol.errors import (
     PeerLost,
     PeerUnavailable,
     QueueFull,
+    RecordsUnusable,
     RemembrancerError,
     StorageFull,
 )
@@ -208,8 +209,8 @@ class StoreAccess:
             except StorageFull as error:
                 self._queue.full[lane] = error
                 raise
-            except (*AWAY, QueueFull, FileLocked, JournalAway) as error:  # its id is known when it comes again
-                why = error.message if isinstance(error, FileLocked | JournalAway) else None
+            except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # its id is known afterwards
+                why = error.message if isinstance(error, FileLocked | JournalAway | RecordsUnusable) else None
             else:
                 assert isinstance(reply, Applied)
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 import anyio
@@ -19,9 +20,10 @@ from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.browse_handlers import BrowseHandlers
 from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.home_reader import HomeReader
+from remembrancer.actors.store.home_reader import CATALOG, HomeReader, names_in
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
@@ -106,12 +108,17 @@ class StoreActor(Actor):
         self._file_handlers: FileHandlers
         self._code: CodeHandlers
         self._home: HomeReader
+        self._copies: DailyCopies
         self._remote: RemoteWorkers | None = None
         """Embedders on other hosts; None: nobody has told the store to listen for them."""
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
+        kept = 0 if settings.deployment_mode == "embedded-memory" else settings.backup_copies
+        self._copies = DailyCopies(
+            lambda: [paths.home / name for name in names_in(paths) if name != CATALOG], kept, self._gate, self._damaged
+        )
         replaced = ReplacedMemories()
         self._committer = Committer(replaced.tell)
         limit_bytes, session_limit = settings.database_limit_bytes, settings.max_memories_per_session
@@ -307,6 +314,7 @@ class StoreActor(Actor):
         self._file_handlers.drain()
         self._code.drain()
         self._home.close()
+        self._copies.close()
         self._background.cancel()
         await self._count_accesses()
         await self._vectors.note_compared()
@@ -346,11 +354,11 @@ class StoreActor(Actor):
             model=identity.model if identity else work.choice.model,
             dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(work.choice.model, 0),
             pending=self._scheduler.pending,
-            workers=len(work.queue.workers),
+            workers=len(work.leases.workers),
             vectors_ready=self._vectors.is_whole(work.key),
             error=self._scheduler.error or self._vectors.error,
             dead_letters=len(self._scheduler.dead_letters),
-            dead_letter_error=self._scheduler.dead_letters.last_reason,
+            dead_letter_error=next(reversed(self._scheduler.dead_letters.values()), None),
             models=self._scheduler.models(),
         )
 
@@ -393,6 +401,11 @@ class StoreActor(Actor):
                 tasks.start_soon(self._keep_house)
                 tasks.start_soon(self._keep_counts)
                 tasks.start_soon(self._jobs.finder.run)
+                tasks.start_soon(self._copies.run)
+
+    def _damaged(self, path: Path, error: RemembrancerError) -> None:
+        logger.error("a file is damaged", extra={"path": str(path)})
+        self._files.note_unusable(error)
 
     async def _keep_house(self) -> None:
         while True:

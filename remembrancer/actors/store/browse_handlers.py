@@ -114,14 +114,15 @@ def browse(view: View, request: BrowserRequest) -> BrowserReply:
 def _joined(lanes: list[GraphRows], limit: int) -> GraphRead:
     """One graph of those of several files, in which an entity is known by its key."""
     nodes: dict[str, GraphNode] = {}
-    links: dict[tuple[str, str], int] = {}
+    links: dict[tuple[str, str], tuple[int, str]] = {}
     for lane in lanes:
         for key, node in lane.nodes:
             if (before := nodes.get(key)) is not None:
                 node = msgspec.structs.replace(before, memories=before.memories + node.memories)
             nodes[key] = node
-        for source, target, memories in lane.links:
-            links[source, target] = links.get((source, target), 0) + memories
+        for source, target, memories, relation in lane.links:
+            count, known = links.get((source, target), (0, ""))
+            links[source, target] = (count + memories, known or relation)
     keys = sorted(nodes)
     keys.sort(key=lambda key: -nodes[key].memories)
     places = {key: place for place, key in enumerate(keys[:limit])}
@@ -129,8 +130,8 @@ def _joined(lanes: list[GraphRows], limit: int) -> GraphRead:
         tuple([nodes[key] for key in places]),
         tuple(
             [
-                GraphLink(places[source], places[target], memories)
-                for (source, target), memories in sorted(links.items(), key=itemgetter(1), reverse=True)
+                GraphLink(places[source], places[target], memories, relation)
+                for (source, target), (memories, relation) in sorted(links.items(), key=itemgetter(1), reverse=True)
                 if source in places and target in places
             ]
         ),

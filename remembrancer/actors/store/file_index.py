@@ -26,7 +26,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
-from remembrancer.actors.store.records.schema import passages_of
+from remembrancer.actors.store.records.schema import attempts_of, passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for, unusable
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
@@ -372,7 +372,8 @@ class FileIndex(SqlitePassages, SqliteWords):
 
 def _opened(path: Path) -> SqliteFile:
     file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # what a crash of the machine takes is read again
-    # The vector index knows passages by their numbers: those of an index that was deleted must not come again.
+    file.writer.executescript(attempts_of("texts"))  # which an index of release 0.2.0 has not
+    # The vectors in memory are known by their numbers: those of an index that was deleted must not come again.
     try:
         with file.transaction() as connection:
             for table in ("texts", "passages"):

@@ -39,6 +39,11 @@ class FileMemories:
         self._wanted = FileFilter(root, sources)
         # What a recall asks of it just as it is.
         self.texts = index.texts
+        self.missing = index.missing
+        self.next_texts = index.next_texts
+        self.note_attempts = index.note_attempts
+        self.try_again = index.try_again
+        self.dead_letters = index.dead_letters
         self.pending = index.pending
         self.save_embeddings = index.save_embeddings
         self.prune_models = index.prune_models

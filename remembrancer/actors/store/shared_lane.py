@@ -30,7 +30,6 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, 
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, SqliteRecords
 from remembrancer.actors.store.records.taking_in import take_in
 from remembrancer.actors.store.records.transfer import write_records
-from remembrancer.config.tokens import ENDED_KEPT
 from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_APPEND_BYTES,
@@ -74,7 +73,6 @@ from remembrancer.protocol.runs import (
     RunKind,
     RunResult,
 )
-from remembrancer.protocol.sharing import SharedToken
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -116,7 +114,6 @@ READER: Final = (
     "invited this machine for an invitation that lets it write"
 )
 LEFT: Final = "this machine is leaving what is shared: what is changed is changed in the copy that stays here"
-READS_ALONE: Final = "this machine may only read what is shared as {}: tokens are for one that writes to change"
 
 UNKNOWN: Final = "somebody"
 """Stands for the member where a damaged entry does not say whose it is."""
@@ -150,11 +147,10 @@ class Accessed(msgspec.Struct, frozen=True, omit_defaults=True, tag="accesses", 
     format: int = 1
 
 
-class TokenChanged(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
-    """A token opens this lane at each of its hosts; or (None) the one of that name does not any more."""
+class Nothing(msgspec.Struct, frozen=True, tag="token", tag_field="entry"):
+    """Changes nothing: its readers take the key that it is sealed with. Release 0.2.0 said by it which tokens opened
+    the lane at each host."""
 
-    name: str
-    token: SharedToken | None
     format: int = FORMAT
 
 
@@ -167,9 +163,8 @@ class ProjectRenamed(msgspec.Struct, frozen=True, tag="project", tag_field="entr
 
 
 class SessionEnded(msgspec.Struct, frozen=True, tag="session", tag_field="entry"):
-    """No host goes on with a session over HTTP, which its client has ended. Its name begins with when it began."""
+    """Changes nothing. Release 0.2.0 said by it which sessions over HTTP no host went on with."""
 
-    name: str
     format: int = FORMAT
 
 
@@ -178,10 +173,9 @@ class _Header(msgspec.Struct, frozen=True):
     by: str = ""
 
 
-LaneEntry = Submitted | Accessed | TokenChanged | SessionEnded | ProjectRenamed
+LaneEntry = Submitted | Accessed | Nothing | SessionEnded | ProjectRenamed
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(LaneEntry).decode
-_decode_token: Final = msgspec.msgpack.Decoder(SharedToken).decode
 _decode_header: Final = msgspec.msgpack.Decoder(_Header).decode
 
 
@@ -271,9 +265,6 @@ class SharedLane(SqliteRecords):
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = Mark(*mark)
         self.head = self.mark.position
-        self.tokens = self._read_tokens()
-        """The tokens with which clients may come over HTTP, to any host of this lane."""
-        self.ended_sessions = self._read_ended_sessions()
         """The newest of the sessions that such clients have ended."""
 
     # Writing.
@@ -369,51 +360,6 @@ class SharedLane(SqliteRecords):
             gone = f"space = @SPACE AND (memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
             connection.execute(f"DELETE FROM lane_entries WHERE {gone}", (position,))  # noqa: S608 - our names
 
-    def grant(self, token: SharedToken) -> None:
-        """Have a token open this lane at each of its hosts.
-
-        Raises:
-            InvalidInput: there is one of that name.
-            JournalRefused: this member may only read.
-            RemembrancerError: the journal cannot be written now.
-        """
-        self._change_tokens(TokenChanged(token.name, token))
-
-    def revoke(self, name: str) -> None:
-        """Have a token open this lane nowhere any more. Raises as `grant`, and `InvalidInput`: there is none of it."""
-        self._change_tokens(TokenChanged(name, None))
-
-    def _change_tokens(self, change: TokenChanged) -> None:
-        if self.read_only:
-            raise JournalRefused(READS_ALONE.format(self.name))
-        self.catch_up()
-        is_there = any(each.name == change.name for each in self.tokens)
-        if is_there == (change.token is not None):
-            there = f"there is a token {change.name!r}" if is_there else f"there is no token {change.name!r}"
-            raise InvalidInput(f"{there} of what is shared as {self.name}")
-        entry = NewEntry(_entry_id("token"), _encode(change))
-        self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
-        if change.token is not None and change.token not in self.tokens:
-            raise InvalidInput(f"another host has just made a token {change.name!r} of what is shared as {self.name}")
-
-    def end_session(self, name: str) -> None:
-        """Have no host go on with a session that a client has ended. Raises as `grant`."""
-        if self.read_only:
-            raise JournalRefused(READS_ALONE.format(self.name))
-        self.catch_up()
-        if name not in self.ended_sessions:
-            entry = NewEntry(_entry_id("session"), _encode(SessionEnded(name)))
-            self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
-
-    def _read_ended_sessions(self) -> tuple[str, ...]:
-        return tuple(
-            name for (name,) in self._file.read("SELECT name FROM lane_sessions WHERE space = @SPACE ORDER BY name")
-        )
-
-    def _read_tokens(self) -> tuple[SharedToken, ...]:
-        rows = self._file.read("SELECT token FROM lane_tokens WHERE space = @SPACE ORDER BY name")
-        return tuple(_decode_token(token) for (token,) in rows)
-
     # The journal.
 
     def rejoin(self, journal: Journal, member: str, *, read_only: bool = False) -> None:
@@ -425,7 +371,7 @@ class SharedLane(SqliteRecords):
     def announce_key(self) -> None:
         """Append an entry that changes nothing: its readers take the key that it is sealed with. Raises as `grant`."""
         if not self.read_only:
-            entry = NewEntry(_entry_id("key"), _encode(TokenChanged("", None)))
+            entry = NewEntry(_entry_id("key"), _encode(Nothing()))
             self._read_on(position=self._ask(self._journal.append(self.name, [entry], behind=self.mark)).position)
 
     @property
@@ -502,7 +448,6 @@ class SharedLane(SqliteRecords):
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = Mark(*mark)
         self.head = max(self.head, self.mark.position)
-        self.tokens, self.ended_sessions = self._read_tokens(), self._read_ended_sessions()
         erased = (memory_id for (memory_id,) in self._file.read(all_erased))
         return TakenIn(
             tuple(number for (number,) in numbers),
@@ -670,13 +615,9 @@ class SharedLane(SqliteRecords):
                     edits = SqliteEdits(connection, applied_at)
                     if isinstance(entry, Accessed):
                         _count(edits, entry, applied_at)
-                    elif isinstance(entry, TokenChanged):
-                        _change_token(connection, entry)
                     elif isinstance(entry, ProjectRenamed):
                         edits.rename_project(entry.old, entry.new)
-                    elif isinstance(entry, SessionEnded):
-                        _end_session(connection, entry)
-                    else:
+                    elif isinstance(entry, Submitted):
                         outcome = _applied(edits, entry, stands.position, applied_at, is_users=self.is_users)
                         outcomes.append((entry, outcome))
                 except UNACCEPTABLE as error:
@@ -693,10 +634,6 @@ class SharedLane(SqliteRecords):
                 (mark.journal, mark.position, mark.entry_id, applied_at),
             )
         self.mark, self._applied_at = mark, applied_at
-        if any(isinstance(entry, TokenChanged) for _, entry in entries):
-            self.tokens = self._read_tokens()
-        if any(isinstance(entry, SessionEnded) for _, entry in entries):
-            self.ended_sessions = self._read_ended_sessions()
         return outcomes
 
 
@@ -708,28 +645,9 @@ def _count(edits: SqliteEdits, entry: Accessed, at: float) -> None:
     edits.count_accesses(numbers, at)
 
 
-def _change_token(connection: SpaceConnection, entry: TokenChanged) -> None:
-    """Note a token, or take it away. Of two that were given one name at once, the first keeps it."""
-    if entry.token is None:
-        connection.execute("DELETE FROM lane_tokens WHERE space = @SPACE AND name = ?", (entry.name,))
-    else:
-        token = _encode(entry.token)
-        connection.execute("INSERT OR IGNORE INTO lane_tokens VALUES (@SPACE, ?, ?)", (entry.name, token))
-
-
-def _end_session(connection: SpaceConnection, entry: SessionEnded) -> None:
-    """Note the end of a session, and let go of the oldest one where there are too many: of such none comes back."""
-    connection.execute("INSERT OR IGNORE INTO lane_sessions VALUES (@SPACE, ?)", (entry.name,))
-    connection.execute(
-        """DELETE FROM lane_sessions WHERE space = @SPACE AND name <= (
-               SELECT name FROM lane_sessions WHERE space = @SPACE ORDER BY name DESC LIMIT 1 OFFSET ?)""",
-        (ENDED_KEPT,),
-    )
-
-
 def _time_of(stands: Entry, entry: LaneEntry) -> float:
     """The time at which an entry is applied, if the lane's own is not later."""
-    if entry.format > 1 or isinstance(entry, TokenChanged | SessionEnded | ProjectRenamed):
+    if entry.format > 1 or isinstance(entry, Nothing | SessionEnded | ProjectRenamed):
         return stands.at
     return entry.at if isinstance(entry, Accessed) else entry.operation.requested_at
 

@@ -23,12 +23,10 @@ from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.memory_files import USER, MemoryFiles, UnusableRecords
 from remembrancer.actors.store.records.contract import Outcome, Records
 from remembrancer.actors.store.requests import Handler, RequestContext
-from remembrancer.config.tokens import SHARED_FILE, LaneSessions, SharedGrant, Tokens, shared_grant
 from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (
     UNREADABLE,
     ConfigurationError,
-    FileUnusable,
     InternalError,
     InvalidInput,
     JournalAway,
@@ -43,16 +41,12 @@ from remembrancer.protocol.paths import RuntimePaths, write_whole
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import (
     DescribeLanes,
-    EndHttpSession,
-    GrantToken,
     LaneLeft,
     LanesDescribed,
     LaneState,
     LeaveLane,
     ProjectShared,
     RejoinLane,
-    RevokeToken,
-    SharedToken,
     ShareProject,
 )
 from remembrancer.protocol.writes import (
@@ -137,11 +131,6 @@ class _OpenLane:
         """The time since which what others append cannot be read, and the reason."""
         self.told: tuple[float, int] = (0.0, 0)
         """The time of the last word to the others, and the newest erasing by then."""
-        self.tokens: tuple[SharedToken, ...] | None = None
-        self.ended_sessions: tuple[str, ...] | None = None
-        """The tokens, and the sessions that were ended with them, as the gateway has been told."""
-        self.read_at: float | None = None
-        """The time at which the journal was read last."""
 
 
 class SharedLanes:
@@ -166,8 +155,6 @@ class SharedLanes:
         self._file = paths.home / SHARED
         self._lane_of = lanes_of_projects(self._file)
         self._open: dict[str, _OpenLane] = {}
-        self._tokens = Tokens(paths.home)
-        self._keeping_tokens = asyncio.Lock()
         self._files: MemoryFiles
         self._follow_up: FollowUp
         self._tasks: set[asyncio.Task[None]] = set()
@@ -177,7 +164,6 @@ class SharedLanes:
     def attach(self, files: MemoryFiles, follow_up: FollowUp) -> None:
         """Know the files beside which the lanes lie, and the store's part in what others append."""
         self._files, self._follow_up = files, follow_up
-        self._write_tokens()  # a backup of before a project was shared may have been put back
 
     def handlers(self) -> dict[type, Handler]:
         """The requests about sharing."""
@@ -185,9 +171,6 @@ class SharedLanes:
             ShareProject: self._share,
             LeaveLane: self._leave,
             RejoinLane: self._rejoin,
-            GrantToken: self._grant,
-            RevokeToken: self._revoke,
-            EndHttpSession: self._end_session,
             DescribeLanes: self._describe,
         }
 
@@ -301,7 +284,6 @@ class SharedLanes:
         opened = self._open[name] = _OpenLane(await self._committer.run(name, make))
         opened.lane.problem = problem
         self._begin(opened, connection)
-        await self._keep_tokens(opened)
 
     def _begin(self, opened: _OpenLane, connection: Connection) -> None:
         """Follow a lane by a connection to its journal."""
@@ -357,8 +339,6 @@ class SharedLanes:
     async def _catch_up(self, opened: _OpenLane) -> None:
         lane = opened.lane
         await opened.snapshots.catch_up()
-        opened.read_at = self._clock()
-        await self._keep_tokens(opened)
         if opened.silent is not None:
             logger.info("a shared lane is followed again", extra={"lane": lane.name})
             opened.silent = None
@@ -371,34 +351,6 @@ class SharedLanes:
                 await opened.snapshots.keep()
             except RemembrancerError as error:  # of no room for one, say: what others append is read all the same
                 logger.warning("snapshots are not kept", extra={"lane": lane.name, "reason": error.message})
-
-    async def _keep_tokens(self, opened: _OpenLane) -> None:
-        """Have the gateway let in who comes with a token of a lane, and nobody who came with one that was revoked or
-        whose session was ended. What cannot be written is tried again with the next look."""
-        lane = opened.lane
-        if lane.is_users or (opened.tokens is lane.tokens and opened.ended_sessions is lane.ended_sessions):
-            return
-        async with self._keeping_tokens:  # or an older list could be written over a newer one
-            tokens, ended = lane.tokens, lane.ended_sessions
-            project_id = next((each for each, name in self._lane_of.items() if name == lane.name), None)
-            path = next((each.path for each in self._files.catalog.projects() if each.id == project_id), None)
-            if path is None:  # the project is about to share it
-                return
-            grants = tuple(shared_grant(each, lane.name, path) for each in tokens)
-            if await asyncio.to_thread(self._write_tokens, lane.name, grants, ended):
-                opened.tokens, opened.ended_sessions = tokens, ended
-
-    def _write_tokens(self, lane: str = "", grants: tuple[SharedGrant, ...] = (), ended: tuple[str, ...] = ()) -> bool:
-        """Write what `_keep_tokens` has found; of lanes that are not shared here any more nothing stays."""
-        lanes = self._lane_of.values()
-        try:
-            self._tokens.keep_shared(lanes, lane, grants)
-            if ended:
-                self._tokens.keep_ended(lanes, LaneSessions(lane, ended))
-        except OSError as error:
-            logger.error("the tokens of shared lanes cannot be kept", extra={"reason": str(error)})
-            return False
-        return True
 
     def _taken_in(self, lane: SharedLane, taken: TakenIn) -> None:
         """Do what follows from a snapshot that is in the lane's place."""
@@ -566,8 +518,6 @@ class SharedLanes:
             del self._open[name]
             await self._committer.run(name, lane.drop)
             await opened.journal.aclose()
-            async with self._keeping_tokens:
-                await asyncio.to_thread(self._write_tokens)
             await asyncio.to_thread(_delete, self._paths, name)
             return LaneLeft(name, len(ids))
 
@@ -611,44 +561,6 @@ class SharedLanes:
                         await self._files.share(project_id, (await self._opened(name)).lane)
         return await self._describe(DescribeLanes(), context)
 
-    async def _grant(self, request: GrantToken, context: RequestContext) -> LanesDescribed:
-        """Raises as `SharedLane.grant`."""
-        return await self._change_tokens(request.lane, lambda lane: lane.grant(request.token), context)
-
-    async def _revoke(self, request: RevokeToken, context: RequestContext) -> LanesDescribed:
-        """Raises as `SharedLane.revoke`, and as `_change_tokens`."""
-        try:
-            return await self._change_tokens(request.lane, lambda lane: lane.revoke(request.name), context)
-        except (InvalidInput, JournalAway, JournalRefused):  # it is as it was
-            raise
-        except RemembrancerError:  # it may be revoked, and what says so cannot be written here
-            with suppress(OSError):
-                await asyncio.to_thread(self._tokens.take_no_shared)
-            if request.lane in self._open:
-                self._open[request.lane].tokens = None
-            raise
-
-    async def _end_session(self, request: EndHttpSession, context: RequestContext) -> LanesDescribed:
-        """Raises as `SharedLane.end_session`, and as `_change_tokens`."""
-        return await self._change_tokens(request.lane, lambda lane: lane.end_session(request.name), context)
-
-    async def _change_tokens(
-        self, name: str, change: Callable[[SharedLane], None], context: RequestContext
-    ) -> LanesDescribed:
-        """Raises `FileUnusable` if the gateway of this host cannot be told, beside what the change raises."""
-        if name not in self._lane_of.values() or name == self._lane_of.get(USER):
-            raise InvalidInput(f"no project of this home shares {name!r}")
-        opened = await self._opened(name)
-        await self._committer.run(name, partial(change, opened.lane))
-        await self._keep_tokens(opened)
-        if opened.tokens is not opened.lane.tokens:
-            raise FileUnusable(
-                f"the other machines know, but the list of shared tokens cannot be written here "
-                f"({self._paths.home / SHARED_FILE}; store.log says why): until it can, see with 'remembrancer token "
-                "list' which ones this machine takes; if one is there that should not be, delete that file"
-            )
-        return await self._describe(DescribeLanes(), context)
-
     def _import(self, project: ProjectRef, memory: PortableMemory) -> Operation:
         """The operation that takes a memory in from another lane. One that is there stays as it is, so that it can be
         done again.
@@ -678,7 +590,6 @@ class SharedLanes:
                     problem=None if problem is None else problem.message,
                     code=None if problem is None else problem.code,
                     erasings=lane.erasings(),
-                    read_at=opened.read_at,
                     damaged=lane.damaged(),
                 )
             states.append(state)

@@ -30,7 +30,7 @@ document.addEventListener("keydown", (event) => {
 
 function toSearch() {
   const field = document.getElementById("q");
-  if (field) { field.focus(); field.select(); } else document.querySelector(".brand").click();
+  if (field) { field.focus(); field.select(); } else location.href = document.querySelector(".brand").dataset.search;
 }
 
 // Live: what is being written or read by hand is left alone.
@@ -63,21 +63,45 @@ addEventListener("DOMContentLoaded", () => {
 });
 
 async function draw(at) {
-  const data = await (await fetch(at.dataset.graph)).json(), ink = probe("c-ink"), line = probe("c-line"), dot = probe("c-plus");
-  let wanted = "";
-  const label = (node, canvas, scale) => {
-    const radius = 2 + Math.sqrt(node.memories), hit = wanted && node.id.toLowerCase().includes(wanted);
-    canvas.globalAlpha = wanted && !hit ? 0.15 : 1;
-    canvas.fillStyle = dot; canvas.beginPath(); canvas.arc(node.x, node.y, radius, 0, 7); canvas.fill();
-    if (scale > 2 || hit || data.nodes.length < 60) {
-      canvas.fillStyle = ink; canvas.font = `${12 / scale}px system-ui`; canvas.textAlign = "center"; canvas.fillText(node.id, node.x, node.y + radius + 12 / scale);
-    }
-    canvas.globalAlpha = 1;
-  };
-  const drawn = new ForceGraph(at).width(at.clientWidth).height(at.clientHeight).graphData(data).nodeCanvasObject(label).nodeLabel(() => "").linkColor(() => line)
-    .linkDirectionalArrowLength(3).cooldownTime(data.nodes.length > 500 ? 4000 : 8000)
-    .onNodeClick((node) => { location.href = at.dataset.entity + (at.dataset.entity.includes("?") ? "&" : "?") + "entity=" + encodeURIComponent(node.id); })
-    .onEngineStop(() => { if (!wanted) drawn.zoomToFit(300, 40); });
-  document.getElementById("graph-filter").addEventListener("input", (event) => { wanted = event.target.value.toLowerCase(); drawn.nodeColor(drawn.nodeColor()); });
+  const data = await (await fetch(at.dataset.graph)).json(), ink = probe("c-ink"), dot = probe("c-plus"), line = probe("c-faint");
+  const kinds = [...new Set(data.links.map((link) => link.type))].filter(Boolean), colors = ["c-minus", "c-accent", "c-plus", "c-gone", "c-quiet"].map(probe);
+  const color = (link) => link.type ? colors[kinds.indexOf(link.type) % colors.length] : line;
+  const said = (link) => (link.type || "together in a memory").replaceAll("_", " "), beside = new Map(data.nodes.map((node) => [node.id, []]));
+  for (const link of data.links) { beside.get(link.source)?.push([link.target, said(link)]); beside.get(link.target)?.push([link.source, said(link)]); }
+  let chosen = null, settled = false;
+  const isNear = (node) => !chosen || node === chosen || beside.get(chosen.id).some(([name]) => name === node.id);
+  let zoom = 1; // dots and names have one size on the screen, however near they are looked at
+  const radius = (node) => (3 + 1.5 * Math.sqrt(node.memories)) / zoom;
+  const drawn = new ForceGraph(at).width(at.clientWidth).height(at.clientHeight).graphData(data)
+    .onRenderFramePre((canvas, scale) => { // the most important first: a name that has no room is not drawn, nor is its dot
+      const taken = []; zoom = scale;
+      for (const node of data.nodes) {
+        canvas.font = `${13 / scale}px system-ui`;
+        const half = Math.max(canvas.measureText(node.id).width / 2, radius(node)) + 4 / scale, box = [node.x - half, node.y - radius(node), node.x + half, node.y + radius(node) + 18 / scale];
+        node.hasRoom = isNear(node) && !taken.some((one) => box[0] < one[2] && one[0] < box[2] && box[1] < one[3] && one[1] < box[3]);
+        if (node.hasRoom) taken.push(box);
+      }
+    })
+    .nodeCanvasObject((node, canvas, scale) => {
+      if (!node.hasRoom) return;
+      canvas.fillStyle = dot; canvas.beginPath(); canvas.arc(node.x, node.y, radius(node), 0, 7); canvas.fill();
+      canvas.fillStyle = ink; canvas.font = `${node === chosen ? "600 " : ""}${13 / scale}px system-ui`; canvas.textAlign = "center"; canvas.fillText(node.id, node.x, node.y + radius(node) + 13 / scale);
+    })
+    .nodePointerAreaPaint((node, paint, canvas) => { if (node.hasRoom) { canvas.fillStyle = paint; canvas.beginPath(); canvas.arc(node.x, node.y, radius(node) + 3, 0, 7); canvas.fill(); } })
+    .nodeLabel(() => "").linkLabel((link) => said(link)).linkWidth((link) => link.type ? 1.5 : 1)
+    .linkColor(color).linkVisibility((link) => link.source.hasRoom && link.target.hasRoom && (!chosen || link.source === chosen || link.target === chosen))
+    .d3VelocityDecay(0.3).cooldownTime(3000)
+    .onNodeClick((node) => choose(node)).onBackgroundClick(() => choose(null))
+    .onEngineStop(() => { if (!settled) { settled = true; drawn.zoomToFit(0, 60); } });
+  drawn.d3Force("charge").strength(-160).distanceMax(400);
+  drawn.d3Force("together", (alpha) => { for (const node of data.nodes) { node.vx -= node.x * 0.06 * alpha; node.vy -= node.y * 0.14 * alpha; } });
+  const told = document.getElementById("neighbours"), element = (name, text, more = {}) => Object.assign(document.createElement(name), { textContent: text, ...more });
+  const address = (name) => at.dataset.entity + (at.dataset.entity.includes("?") ? "&" : "?") + "entity=" + encodeURIComponent(name);
+  function choose(node) {
+    chosen = node; drawn.linkColor(color);
+    told.replaceChildren(...(node ? [element("a", node.id, { href: address(node.id) }), ": ", ...beside.get(node.id).slice(0, 12).flatMap(([name, how], place) => [place ? ", " : "", `${how} `, element("a", name, { href: address(name) })])] : ["Click a name for its neighbours."]));
+  }
+  choose(null);
+  document.getElementById("legend").replaceChildren(...kinds.slice(0, 5).flatMap((kind, place) => { const mark = element("i", "", { className: ["c-minus", "c-accent", "c-plus", "c-gone", "c-quiet"][place] }); return [mark, `${kind.replaceAll("_", " ")} `]; }), ...(kinds.length ? [element("i", "", { className: "c-faint" }), "together in a memory"] : []));
   new ResizeObserver(() => drawn.width(at.clientWidth)).observe(at);
 }

@@ -27,6 +27,7 @@ from remembrancer.protocol.browsing import (
     TurnsRead,
 )
 from remembrancer.protocol.session_life import ToolCall, Turn
+from remembrancer.protocol.writes import MENTIONED_WITH
 
 LAST: Final = 1e12
 LAST_NUMBER: Final = 2**62
@@ -207,7 +208,10 @@ def _graph(query: Query, request: ReadGraph) -> GraphRows:
                 SELECT s.subject, s.entity, count(*) AS memories FROM entities AS o CROSS JOIN memory_entities AS s
                 ON s.entity = o.number WHERE o.space = @SPACE AND s.subject IS NOT NULL AND s.memory NOT IN ({UNSEEN})
                 GROUP BY s.subject, s.entity ORDER BY memories DESC LIMIT ?2)
-            SELECT b.key, e.key, l.memories FROM best AS l CROSS JOIN entities AS b ON b.number = l.subject
+            SELECT b.key, e.key, l.memories, coalesce((SELECT edge FROM memory_entities AS m
+                WHERE m.subject = l.subject AND m.entity = l.entity AND m.edge != '{MENTIONED_WITH}'
+                AND m.memory NOT IN ({UNSEEN})), '')
+            FROM best AS l CROSS JOIN entities AS b ON b.number = l.subject
             CROSS JOIN entities AS e ON e.number = l.entity""",  # noqa: S608 - fixed
         (request.session_id, LINKS * request.limit),
     )

@@ -360,6 +360,23 @@ class SessionStart(NamedTuple):
     stored: int
 
 
+class TextToEmbed(msgspec.Struct, frozen=True, gc=False):
+    """A memory's text that has no vectors, and its SHA-256. `is_alone`: workers have died that had it in hand."""
+
+    number: int
+    content: str
+    digest: bytes
+    is_alone: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.content.encode())
+
+
+MAX_ATTEMPTS: Final = 3
+"""After so many attempts, or workers that died with it in hand, a text is a dead letter."""
+
+
 class EmbeddedTexts(Protocol):
     """Texts that have vectors: the memories of a file of records, or what was read from a project's files.
 
@@ -376,6 +393,23 @@ class EmbeddedTexts(Protocol):
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
         """The text to be embedded of each of the memories that are there."""
+
+    def missing(self, model: str | None) -> int:
+        """The number of memories that have no vectors of `model` (None: of any) and are no dead letters of it."""
+
+    def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
+        """The newest texts that have no vectors of `model`, but dead letters and those `without`: `limit` at the most,
+        and none after those that together have more than `hand_bytes`."""
+
+    def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
+        """An attempt to embed each of these has failed, or (`died`) its worker has died. Those that are dead letters
+        now, until somebody asks `try_again` at that time (seconds since the epoch) or later."""
+
+    def try_again(self, model: str, now: float) -> None:
+        """Give dead letters another chance: one each to those of which workers have died."""
+
+    def dead_letters(self, model: str) -> dict[int, str]:
+        """By number the reasons for which memories have no vectors of `model`."""
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """Keep passages and vectors of `model`.
@@ -509,10 +543,10 @@ class UsageRows(NamedTuple):
 
 
 class GraphRows(NamedTuple):
-    """The entities that most memories are about, by their keys; and relations (from, to, memories)."""
+    """The entities that most memories are about, by their keys; and relations (from, to, memories, name)."""
 
     nodes: tuple[tuple[str, GraphNode], ...]
-    links: tuple[tuple[str, str, int], ...]
+    links: tuple[tuple[str, str, int, str], ...]
 
 
 BrowsedRows = ActivityRead | SessionsListed | TurnsRead | PairRows | UsageRows | GraphRows

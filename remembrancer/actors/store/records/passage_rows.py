@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from remembrancer.actors.store.records.contract import (
+    MAX_ATTEMPTS,
     EmbeddedMemory,
     NearDuplicate,
     PassageFilter,
     PassageVectors,
     SavedEmbeddings,
+    TextToEmbed,
     Vectors,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
@@ -31,11 +33,79 @@ class SqlitePassages:
     """The space, or the file, of the table."""
     _clock: Callable[[], float]
 
+    @property
+    def _of_own(self) -> str:
+        return f"memory IN (SELECT number FROM {self._table} WHERE {self._own})"  # noqa: S608 - our names
+
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
         asked = padded(numbers)
         rows = self._file.read(
             f"SELECT number, content FROM {self._table} WHERE number IN {places_for(asked)}",  # noqa: S608 - our name
             asked,
+        )
+        return dict(rows)
+
+    def missing(self, model: str | None) -> int:
+        if model is None:
+            return len(self.pending())
+        ((missing,),) = self._file.read(
+            f"""SELECT (SELECT count(*) FROM {self._table} WHERE {self._own})
+                       - coalesce((SELECT memories FROM embedded WHERE {self._own} AND model = ?1), 0)
+                       - (SELECT count(*) FROM embedding_attempts
+                          WHERE model = ?1 AND attempts >= ?2 AND {self._of_own})""",  # noqa: S608 - our names
+            (model, MAX_ATTEMPTS),
+        )
+        return int(missing)
+
+    def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
+        rows = self._file.read(
+            f"""SELECT t.number, t.content, t.content_digest, coalesce(a.died, 0)
+                FROM {self._table} AS t LEFT JOIN embedding_attempts AS a ON a.memory = t.number AND a.model = ?1
+                WHERE {self._own} AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?1)
+                AND coalesce(a.attempts, 0) < ?2 AND t.number NOT IN (SELECT value FROM json_each(?3))
+                ORDER BY t.number DESC LIMIT ?4""",  # noqa: S608 - our name
+            (model, MAX_ATTEMPTS, encode_json(list(without)).decode(), limit),
+        )
+        found: list[TextToEmbed] = []
+        size_bytes = 0
+        for number, content, digest, died in rows:
+            if size_bytes > hand_bytes:
+                break
+            found.append(TextToEmbed(number, content, digest, bool(died)))
+            size_bytes += found[-1].size_bytes
+        return found
+
+    def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
+        with self._file.transaction() as connection:
+            for number in numbers:
+                connection.execute(
+                    f"""INSERT INTO embedding_attempts
+                        SELECT number, ?1, 1, ?2, ?3, ?4 FROM {self._table} WHERE number = ?5
+                        AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = ?5 AND model = ?1)
+                        ON CONFLICT DO UPDATE SET attempts = attempts + 1, reason = excluded.reason,
+                        until = excluded.until, died = max(died, excluded.died)""",  # noqa: S608 - our name
+                    (model, reason, until, died, number),
+                )
+        dead = self.dead_letters(model)
+        return [number for number in numbers if number in dead]
+
+    def try_again(self, model: str, now: float) -> None:
+        if not self.dead_letters(model):
+            return
+        with self._file.transaction() as connection:
+            which = f"WHERE model = ? AND attempts >= ? AND until <= ? AND {self._of_own}"
+            arguments = (model, MAX_ATTEMPTS, now)
+            connection.execute(f"DELETE FROM embedding_attempts {which} AND NOT died", arguments)  # noqa: S608 - ours
+            connection.execute(
+                f"UPDATE embedding_attempts SET attempts = {MAX_ATTEMPTS - 1} {which}",  # noqa: S608 - ours
+                arguments,
+            )
+
+    def dead_letters(self, model: str) -> dict[int, str]:
+        rows = self._file.read(
+            f"""SELECT memory, reason FROM embedding_attempts
+                WHERE model = ? AND attempts >= ? AND {self._of_own}""",  # noqa: S608 - our clause
+            (model, MAX_ATTEMPTS),
         )
         return dict(rows)
 
@@ -150,6 +220,7 @@ def _save_embeddings(
         if found[0] != memory.digest:
             saved.outdated.append(memory.number)
             continue
+        connection.execute("DELETE FROM embedding_attempts WHERE memory = ? AND model = ?", (memory.number, model))
         saved.kept.extend(add_passages(connection, memory.number, model, memory.passages, memory.vectors))
     return saved
 

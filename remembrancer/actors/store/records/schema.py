@@ -43,6 +43,26 @@ _PASSAGES: Final = """
 """
 
 
+_ATTEMPTS: Final = """
+    -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
+    -- from when on a dead letter may be tried again.
+    CREATE TABLE IF NOT EXISTS embedding_attempts (
+        memory INTEGER NOT NULL REFERENCES TEXTS ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        attempts INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        until REAL NOT NULL,
+        died INTEGER NOT NULL,
+        PRIMARY KEY (memory, model)
+    ) WITHOUT ROWID;
+"""
+
+
+def attempts_of(table: str) -> str:
+    """The table of the texts in a table that could not be embedded."""
+    return _ATTEMPTS.replace("TEXTS", table)
+
+
 def passages_of(table: str) -> str:
     """The tables of passages with their vectors, of the texts in a table."""
     return _PASSAGES.replace("TEXTS", table)
@@ -494,6 +514,7 @@ RECORDS: Final = Schema(
     ) WHERE kind = 'open_end' AND done = 0 AND forgotten_at IS NULL AND scope != 'session';
     """,
     ),
+    Step("0.2.0", attempts_of("memories")),
 )
 
 
@@ -901,8 +922,7 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
 
     -- Of a shared lane: its mark in the journal and the time of the newest entry, the entries that have a memory's
-    -- words, the one that erased it, the tokens with which clients may come over HTTP and the sessions that these have
-    -- ended; and where operations were refused: an attempt of before, which comes late, is not applied any more.
+    -- words, the one that erased it, and where operations were refused: an attempt of before, which comes late, is not applied any more.
     CREATE TABLE lane (
         space INTEGER PRIMARY KEY REFERENCES spaces, journal TEXT NOT NULL, position INTEGER NOT NULL,
         entry_id TEXT NOT NULL, applied_at REAL NOT NULL
@@ -914,12 +934,6 @@ MEMORY: Final = Schema(
     CREATE TABLE lane_erasures (
         space INTEGER NOT NULL REFERENCES spaces, memory_id TEXT NOT NULL, position INTEGER NOT NULL,
         PRIMARY KEY (space, memory_id)
-    ) WITHOUT ROWID;
-    CREATE TABLE lane_tokens (
-        space INTEGER NOT NULL REFERENCES spaces, name TEXT NOT NULL, token BLOB NOT NULL, PRIMARY KEY (space, name)
-    ) WITHOUT ROWID;
-    CREATE TABLE lane_sessions (
-        space INTEGER NOT NULL REFERENCES spaces, name TEXT NOT NULL, PRIMARY KEY (space, name)
     ) WITHOUT ROWID;
     CREATE TABLE lane_refusals (
         space INTEGER NOT NULL REFERENCES spaces, operation_id TEXT NOT NULL, position INTEGER NOT NULL,
@@ -942,6 +956,17 @@ MEMORY: Final = Schema(
     CREATE INDEX passages_by_model ON passages (space, model, number, memory, ordinal);
     -- Whose a passage is, without its vector: the rows of passages are long.
     CREATE INDEX passages_owned ON passages (number, memory, ordinal);
+    -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
+    -- from when on a dead letter may be tried again.
+    CREATE TABLE embedding_attempts (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        attempts INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        until REAL NOT NULL,
+        died INTEGER NOT NULL,
+        PRIMARY KEY (memory, model)
+    ) WITHOUT ROWID;
     -- How many memories have passages of each model, kept by triggers, and up to which passage near-duplicates were
     -- looked for.
     CREATE TABLE embedded (
@@ -966,7 +991,7 @@ OWNED: Final = (
     *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
     *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "run_changes", "runs"),
     *("consolidation_log", "consolidation_requests", "cross_project_patterns", "topics", "maintenance"),
-    *("lane", "lane_entries", "lane_erasures", "lane_tokens", "lane_sessions", "lane_refusals"),
+    *("lane", "lane_entries", "lane_erasures", "lane_refusals"),
 )
 """The tables whose rows say in which space they are. All others hang on their rows."""
 
@@ -992,3 +1017,16 @@ def make_space(connection: sqlite3.Connection, name: str) -> int:
     for statement in statements_of(FULL_TEXTS.replace("@SPACE", str(number))):
         connection.execute(statement)
     return number
+
+
+def recount(connection: sqlite3.Connection) -> None:
+    """Count anew what triggers keep: for a file whose rows were put together without them."""
+    connection.execute("DELETE FROM tallies")
+    connection.execute(
+        "INSERT INTO tallies SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3"
+    )
+    connection.execute("UPDATE embedded SET memories = 0")
+    connection.execute(
+        "INSERT INTO embedded (model, memories) SELECT model, count(*) FROM passages WHERE ordinal = 0 GROUP BY 1 "
+        "ON CONFLICT DO UPDATE SET memories = excluded.memories"
+    )

@@ -532,7 +532,8 @@ class SqliteEdits:
 
     def _drop_derived(self, number: int) -> None:
         """The content is another: its passages, what is nearly the same as it, and the names in it are found anew."""
-        self.execute("DELETE FROM passages WHERE memory = ?", (number,))
+        for table in ("passages", "embedding_attempts"):
+            self.execute(f"DELETE FROM {table} WHERE memory = ?", (number,))  # noqa: S608 - our names
         self.execute(
             "DELETE FROM memory_links WHERE relation IN (?1, 'contradicts') AND (source = ?2 OR target = ?2)",
             (SIMILAR, number),

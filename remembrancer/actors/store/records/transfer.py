@@ -93,7 +93,7 @@ _WRITTEN: Final = {
         ("memories", "entities", "history", "erased", "applied_operations", "sessions", "moves", "note_writes")
         + ("proposals", "turns", "tool_calls", "promotion_log", "runs", "run_changes", "consolidation_log")
         + ("consolidation_requests", "cross_project_patterns", "topics", "maintenance", "lane_entries")
-        + ("lane_erasures", "lane_tokens", "lane_sessions", "lane_refusals"),
+        + ("lane_erasures", "lane_refusals"),
         "space = @SPACE",
     ),
     **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), f"memory IN ({_IN_SPACE})"),

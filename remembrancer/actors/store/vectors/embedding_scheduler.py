@@ -12,7 +12,7 @@ import logging
 import math
 import secrets
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
@@ -25,16 +25,9 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.contract import EmbeddedMemory, EmbeddedTexts, Vectors, is_embedded
-from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, EmbeddedMemory, EmbeddedTexts, Vectors, is_embedded
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
-from remembrancer.actors.store.vectors.embedding_queue import (
-    HAND_BYTES,
-    MAX_DEATHS,
-    DeadLetters,
-    EmbeddingQueue,
-    Job,
-)
+from remembrancer.actors.store.vectors.leases import HAND_BYTES, Job, Leases
 from remembrancer.actors.store.vectors.models import KnownModel, ModelState, ModelWork
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import REMOTE_ENGINES
@@ -67,7 +60,9 @@ PRUNE_BATCH: Final = 200
 """Passages of models that are not needed any more, deleted in one transaction."""
 RETRY_S: Final = 1.0
 """Before the records are written again that could not be: a full disk, say."""
-DEADLY: Final = f"its text was alone in the hands of {MAX_DEATHS} embedders that died: it is found by its words"
+DEADLY: Final = f"its text was in the hands of {MAX_ATTEMPTS} embedders that died: it is found by its words"
+DEADLY_S: Final = 3600.0
+"""So long a text of which workers have died is kept from those that come after them."""
 UNATTENDED_S: Final = 10.0
 """So long after the start, or after the last that was heard of any worker, one may still be on its way."""
 STARTING_S: Final = 60.0
@@ -91,6 +86,15 @@ class _Finished(NamedTuple):
     message: PassagesEmbedded
     work: ModelWork
     digest: bytes
+
+
+class _Failed(NamedTuple):
+    """A text that could not be embedded, which is to be noted; `died`: its worker has died."""
+
+    job: Job
+    work: ModelWork
+    reason: str
+    died: bool
 
 
 class EmbeddingScheduler:
@@ -124,6 +128,11 @@ class EmbeddingScheduler:
         self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._finished: list[_Finished] = []
+        self._failed: list[_Failed] = []
+        self._missing_in: dict[tuple[str, str | None], tuple[int, int]] = {}
+        """By file and model, after how many commits it was counted what has no vectors, and how much."""
+        self._recent: dict[str, None] = {}
+        """The files, those last that have got something to be embedded last."""
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
@@ -159,10 +168,10 @@ class EmbeddingScheduler:
         """The model whose vectors are searched now: the active one; while that has no worker, one whose vectors are
         whole. One whose vectors are not answers only where nobody can make the active one's questions any more."""
         first = self._works[0]
-        attended = [work for work in self._works if work.identity is not None and work.queue.has_workers]
+        attended = [work for work in self._works if work.identity is not None and work.leases.has_workers]
         if not attended or (first in attended and self._is_active(first)):
             return first
-        if whole := [work for work in attended if work.is_whole]:
+        if whole := [work for work in attended if self._is_whole(work)]:
             return whole[0]
         is_lost = not self._is_active(first) or any(work.choice == first.choice for work in attended)
         return attended[0] if is_lost else first
@@ -175,34 +184,35 @@ class EmbeddingScheduler:
     @property
     def workers(self) -> list[Peer]:
         """All workers with a model."""
-        return [worker for work in self._works for worker in work.queue.workers]
+        return [worker for work in self._works for worker in work.leases.workers]
 
     @property
     def pending(self) -> int:
         """Memories that wait for their vectors, to the moment in which these can be searched."""
-        return self.answering.pending
+        return self._pending(self.answering)
 
     @property
     def missing(self) -> int:
         """The number of memories that cannot be found by meaning because the model that answers is new, and the old one
         is lost."""
         work = self.answering
-        return 0 if self._state.active is None or self._is_active(work) or work.is_whole else work.pending
+        is_new = self._state.active is not None and not self._is_active(work)
+        return self._pending(work) if is_new and not self._is_whole(work) else 0
 
     @property
     def is_busy(self) -> bool:
         """True if anything waits for vectors of any model."""
-        return any(work.pending for work in self._works)
+        return any(self._pending(work) for work in self._works)
 
     @property
-    def dead_letters(self) -> DeadLetters:
-        """The memories that have no vectors that can be searched."""
-        return self.answering.dead_letters
+    def dead_letters(self) -> dict[Job, str]:
+        """The memories that could not be embedded by the model that answers, and why."""
+        return self.answering.dead
 
     @property
     def error(self) -> str | None:
         """Why there are no vectors: the last word of a worker that could not load its model, or that there is none."""
-        if self.answering.queue.has_workers:
+        if self.answering.leases.has_workers:
             return None
         for failure in self._failures.values():
             return failure.message
@@ -213,7 +223,7 @@ class EmbeddingScheduler:
     @property
     def is_starting(self) -> bool:
         """True if the first worker is still on its way: meaning joins when its model is loaded."""
-        return not self.answering.queue.has_workers and not self._failures and self._clock() < self._expected_until
+        return not self.answering.leases.has_workers and not self._failures and self._clock() < self._expected_until
 
     def expect_workers(self) -> None:
         """The launcher starts workers now, and none has a model yet."""
@@ -234,11 +244,11 @@ class EmbeddingScheduler:
                     work.choice,
                     "active" if self._is_active(work) else "next" if is_chosen else "fallback",
                     work.identity.dimensions if work.identity else 0,
-                    len(work.queue.workers),
-                    work.pending,
-                    max(self._state.total, work.pending) if is_chosen and self._state.total else 0,
-                    work is self.answering and work.queue.has_workers,
-                    failures[0] if failures and not work.queue.has_workers else None,
+                    len(work.leases.workers),
+                    self._pending(work),
+                    max(self._state.total, self._pending(work)) if is_chosen and self._state.total else 0,
+                    work is self.answering and work.leases.has_workers,
+                    failures[0] if failures and not work.leases.has_workers else None,
                 )
             )
         return tuple(found)
@@ -267,11 +277,11 @@ class EmbeddingScheduler:
         self._works = []
         for choice, identity in state.models(self._all_fallbacks):
             fits = (work for work in before if work.choice == choice and work.identity in (identity, None))
-            work = next(fits, None) or ModelWork(choice, None, EmbeddingQueue(secrets.randbits(FIRST_ID_BITS)))
+            work = next(fits, None) or ModelWork(choice, None, Leases(secrets.randbits(FIRST_ID_BITS)))
             work.identity = identity
             self._works.append(work)
         for gone in (work for work in before if work not in self._works):
-            for worker in gone.queue.workers:
+            for worker in gone.leases.workers:
                 self._questions.worker_gone(worker)
         active = state.active.identity if state.active else self._works[0].identity
         identities = [work.identity for work in self._works if work.identity is not None]
@@ -284,7 +294,7 @@ class EmbeddingScheduler:
     def _note_answering(self) -> None:
         """Say in the log when questions are answered by another model than before."""
         answering = self.answering
-        if answering is not self._said and answering.queue.has_workers:
+        if answering is not self._said and answering.leases.has_workers:
             self._said = answering
             logger.warning("questions are answered by this model now", extra={"model": answering.choice.model})
 
@@ -296,14 +306,32 @@ class EmbeddingScheduler:
             tasks.start_soon(self._catch_up)
             tasks.start_soon(self._carry_out)
 
-    def enqueue(self, name: str, numbers: Iterable[int], *, backlog: bool = False) -> None:
-        """These memories of a file need vectors: they are new, or their content is another. See `EmbeddingQueue`."""
-        jobs = [(name, number) for number in numbers]
-        for work in self._works:
-            for job in jobs:
-                work.dead_letters.remove(job)
-            work.queue.enqueue(jobs, backlog=backlog)
+    def enqueue(self, name: str, numbers: Iterable[int]) -> None:
+        """These memories of a file need vectors: they are new, or their content is another."""
+        for number in numbers:
+            for work in self._works:
+                work.dead.pop((name, number), None)
+                work.leases.forget_failures((name, number))
+        self._recent.pop(name, None)
+        self._recent[name] = None
         self._handing.set()
+
+    def _pending(self, work: ModelWork) -> int:
+        """The number of memories that wait for vectors of a model."""
+        return sum(self._missing(work, records) for records in self._files.embedded())
+
+    def _missing(self, work: ModelWork, records: EmbeddedTexts) -> int:
+        place, commits = (records.name, work.key), records.commits
+        counted, missing = self._missing_in.get(place, (-1, 0))
+        if counted != commits:
+            with contextlib.suppress(RemembrancerError):  # of a file that cannot be read now
+                missing = records.missing(work.key)
+            self._missing_in[place] = commits, missing
+        return missing
+
+    def _is_whole(self, work: ModelWork) -> bool:
+        """True if everything has its vectors, or cannot have any."""
+        return work.identity is not None and work.is_counted and not self._pending(work)
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None = None) -> Vectors:
         """The unit vector of a question, (dimensions,), of that model (None: of the one that answers now); recent ones
@@ -314,7 +342,7 @@ class EmbeddingScheduler:
         """
         work = next((work for work in self._works if work.key == (model or self.answering.key)), None)
         identity = None if work is None else work.identity
-        if work is None or identity is None or not work.queue.has_workers:
+        if work is None or identity is None or not work.leases.has_workers:
             unavailable = EmbeddingStarting if self.is_starting else EmbeddingUnavailable
             raise unavailable("no embedding worker has a model loaded")
         key = (identity.key, text)
@@ -322,7 +350,7 @@ class EmbeddingScheduler:
             self._query_vectors.move_to_end(key)
             return cached
         # Those of this host first: they answer sooner, and whether they hang is known sooner.
-        least_busy = sorted(work.queue.workers, key=lambda each: (bool(each.key), len(work.queue.held_by(each))))
+        least_busy = sorted(work.leases.workers, key=lambda each: (bool(each.key), work.leases.count_held(each)))
         answer = await self._questions.ask(text, least_busy, timeout_s)
         if not vectors_fit(answer.vector, 1, identity.dimensions):
             raise EmbeddingUnavailable("a worker's answer does not fit its model")
@@ -342,7 +370,7 @@ class EmbeddingScheduler:
                 with self._waiting_for(job) as news:
                     if self.is_embedded(records, number):
                         return True, None
-                    if (reason := self.dead_letters.reason_of(job)) is not None:
+                    if (reason := self.dead_letters.get(job)) is not None:
                         return False, reason
                     if self.error is not None:
                         return False, self.error
@@ -423,7 +451,7 @@ class EmbeddingScheduler:
     def workers_here(self, identity: ModelIdentity) -> list[Peer]:
         """The workers of this host with that model."""
         return [
-            each for work in self._works if work.identity == identity for each in work.queue.workers if not each.key
+            each for work in self._works if work.identity == identity for each in work.leases.workers if not each.key
         ]
 
     def better_choice(self, worker: Peer, choice: ModelChoice) -> ModelChoice | None:
@@ -433,7 +461,7 @@ class EmbeddingScheduler:
         """
         if choice not in self.needed:
             return self._state.chosen
-        others = (each for work in self._works if work.choice == choice for each in work.queue.workers)
+        others = (each for work in self._works if work.choice == choice for each in work.leases.workers)
         has_others = any(each != worker for each in others)
         return self._state.chosen if choice != self._state.chosen and has_others else None
 
@@ -450,43 +478,34 @@ class EmbeddingScheduler:
         self._decide(self._state.tried(choice, identity, vector))
 
     def _work_of(self, worker: Peer) -> ModelWork | None:
-        return next((work for work in self._works if work.queue.knows(worker)), None)
+        return next((work for work in self._works if work.leases.knows(worker)), None)
 
     def _lose(self, worker: Peer, *, died: bool = False) -> None:
         self._questions.worker_gone(worker)
         work = self._work_of(worker)
         if work is None:
             return
-        for job_id in work.queue.held_by(worker):
-            work.digests.pop(job_id, None)
-            work.lengths.pop(job_id, None)
         if died:
-            for job in work.queue.worker_died(worker):
-                logger.error("a memory ends its embedders", extra={"file": job[0], "number": job[1]})
-                work.dead_letters.add(job, DEADLY, work.arrivals, now=self._clock(), deadly=True)
-                self._tell(job, DEADLY)
+            self._failed += [_Failed(job, work, DEADLY, died=True) for job in work.leases.worker_died(worker)]
+            self._saving.set()
         else:
-            work.queue.worker_gone(worker)
+            work.leases.worker_gone(worker)
         self._note_answering()
         self._handing.set()
 
     def _vectors_came(self, work: ModelWork, worker: Peer, message: PassagesEmbedded) -> None:
-        identity = work.identity
-        if not work.queue.holds(worker, message.job_id):
-            return  # another's job, or none: what that one's answer is compared with stays as it is
-        if worker.key and (reason := _untruth(message, identity, work.lengths.get(message.job_id))) is not None:
+        identity, held = work.identity, work.leases.held(worker, message.job_id)
+        if held is None:
+            return
+        if worker.key and (reason := _untruth(message, identity, held.length)) is not None:
             self.on_untruth(worker, reason)
             return
         if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
             self._job_failed(work, worker, message.job_id, "the worker's answer does not fit its model")
             return
-        job = work.queue.finish(worker, message.job_id, self._clock())
-        digest = work.digests.pop(message.job_id, b"")
-        work.lengths.pop(message.job_id, None)
-        if job is not None:
-            self._finished.append(_Finished(job, message, work, digest))
-            work.unsaved[job] += 1
-            self._saving.set()
+        work.leases.finish(worker, message.job_id, self._clock())
+        self._finished.append(_Finished(held.job, message, work, held.digest))
+        self._saving.set()
         self._handing.set()
 
     def _welcome(self, worker: Peer, ready: WorkerReady) -> None:
@@ -496,20 +515,21 @@ class EmbeddingScheduler:
             return  # the launcher is about to end it
         known = KnownModel(ready.choice, ready.identity)
         state = self._state.introduced(known)
-        if state.active is None and ready.choice == state.chosen and not any(each.is_whole for each in self._works):
+        is_first = state.active is None and ready.choice == state.chosen
+        if is_first and not any(self._is_whole(each) for each in self._works):
             state = state.swapped()
         if state is not self._state:
             self._decide(state)
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
         self._vectors.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
-        work.queue.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
+        work.leases.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
         work.arrivals += 1
         self._note_answering()
         self._looking.set()
         self._handing.set()
 
     async def _catch_up(self) -> None:
-        """After a decision or a worker's arrival, queue what has no vectors."""
+        """After a decision or a worker's arrival, count what has no vectors, and give dead letters another chance."""
         while True:
             await self._looking.wait()
             self._looking.clear()
@@ -518,11 +538,13 @@ class EmbeddingScheduler:
                 if self._open_all is not None and len(self._works) > 1:
                     await self._open_all()
                 for records in self._files.embedded():
-                    await self._enqueue_missing(work, records)
+                    await self._look_into(work, records, again=arrivals > work.retried_for)
+                work.retried_for = arrivals
                 work.counted_for = arrivals if all_files_open else -1
+                self._handing.set()
                 state = self._state
                 if work.is_counted and work.choice == state.chosen and not self._is_active(work) and not state.total:
-                    self._decide(msgspec.structs.replace(state, total=work.embedded + work.pending))
+                    self._decide(msgspec.structs.replace(state, total=work.embedded + self._pending(work)))
                 if self._may_take_over(work):
                     logger.info("the model was changed", extra={"model": work.choice.model})
                     self._decide(self._state.swapped())
@@ -536,7 +558,7 @@ class EmbeddingScheduler:
     def _may_take_over(self, work: ModelWork) -> bool:
         """True if all vectors of the chosen model are there and in the index, and a worker for questions as well."""
         is_next = work.choice == self._state.chosen and not self._is_active(work) and work in self._works
-        return is_next and work.queue.has_workers and work.is_whole and self._vectors.is_whole(work.key)
+        return is_next and work.leases.has_workers and self._is_whole(work) and self._vectors.is_whole(work.key)
 
     def _look_whether_whole(self) -> None:
         """If the chosen model may take over, have everything looked through once more: then it does."""
@@ -575,38 +597,38 @@ class EmbeddingScheduler:
         self._vectors.nudge()
 
     async def enqueue_missing(self, records: EmbeddedTexts) -> None:
-        """Queue every text of a file that has no vectors."""
+        """A file is open: what has no vectors in it is to be embedded."""
         for work in self._works:
-            await self._enqueue_missing(work, records)
+            await self._look_into(work, records, again=work.leases.has_workers)
         self._deciding.set()
 
-    async def _enqueue_missing(self, work: ModelWork, records: EmbeddedTexts) -> None:
-        try:
-            # On the writer's thread: what has vectors there by now is still among the unsaved here.
-            missing = await self._committer.run(records.name, partial(records.pending, work.key))
-        except RemembrancerError as error:
-            logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
-            return
-        now, jobs = self._clock(), [(records.name, number) for number in missing]
-        work.queue.enqueue_missing(
-            job for job in jobs if job not in work.unsaved and work.dead_letters.try_again(job, work.arrivals, now)
-        )
+    async def _look_into(self, work: ModelWork, records: EmbeddedTexts, *, again: bool) -> None:
+        """Read which texts of a file are dead letters. `again`: there is a worker that gives them another chance."""
+        if (key := work.key) is not None:
+            try:
+                if again:
+                    await self._committer.run(records.name, partial(records.try_again, key, time.time()))
+                dead = await self._readers.read(records.name, partial(records.dead_letters, key))
+            except RemembrancerError as error:
+                logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
+                return
+            work.dead = {job: reason for job, reason in work.dead.items() if job[0] != records.name}
+            work.dead |= {(records.name, number): reason for number, reason in dead.items()}
         self._handing.set()
 
     def _job_failed(self, work: ModelWork, worker: Peer, job_id: int, reason: str) -> None:
-        if not work.queue.holds(worker, job_id):
-            return
-        failed = work.queue.fail(worker, job_id, self._clock())
-        work.digests.pop(job_id, None)
-        work.lengths.pop(job_id, None)
-        self._handing.set()
+        failed = work.leases.fail(worker, job_id, self._clock())
         if failed is None:
             return
-        (name, number), final = failed
+        held, counts = failed
+        name, number = held.job
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
-        if final:
-            work.dead_letters.add((name, number), reason, work.arrivals, now=self._clock())
-            self._tell((name, number), reason)
+        if counts:
+            self._failed.append(_Failed(held.job, work, reason, died=False))
+            self._saving.set()
+        else:
+            work.leases.release(held.job)
+        self._handing.set()
 
     async def _hand_out(self) -> None:
         while True:
@@ -620,16 +642,38 @@ class EmbeddingScheduler:
             self._look_whether_whole()
 
     async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
-        tickets = work.queue.next_up(self._clock(), limit, hand_bytes)
-        texts = await self._texts_of([ticket.key for ticket in tickets])
-        sizes = [(each, len(texts[each.key].encode()) if each.key in texts else None) for each in tickets]
-        for worker, leases in work.queue.hand_out(sizes, self._clock(), hand_bytes).items():
-            jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases)
-            work.digests.update((job.job_id, digest_of(job.text)) for job in jobs)
-            if worker.key:
-                work.lengths.update((job.job_id, len(job.text)) for job in jobs)
-            if not self._send(worker, EmbedPassages(jobs)):
-                self._lose(worker)
+        is_next = self._state.active is not None and work.choice == self._state.chosen and not self._is_active(work)
+        if is_next and not self._state.total and not work.is_counted:
+            return  # it is counted first how much there is to be embedded
+        room = work.leases.room(self._clock())
+        room = room if limit is None else min(room, limit)
+        for records in self._newest_first():
+            if room <= 0 or work.key is None:
+                return
+            leased = work.leases.leased_of(records.name)
+            wanted = min(room, self._missing(work, records) - len(leased))  # or all would be looked through for more
+            if wanted <= 0:
+                continue
+            ask = partial(records.next_texts, work.key, wanted, len(work.leases.workers) * hand_bytes, leased)
+            try:
+                texts = await self._readers.read(records.name, ask)
+            except RemembrancerError as error:
+                logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
+                continue
+            handed = work.leases.hand_out(records.name, texts, self._clock(), hand_bytes)
+            for worker, leases in handed.items():
+                jobs = tuple(PassageJob(lease.job_id, lease.text.content) for lease in leases)
+                room -= len(jobs)
+                if not self._send(worker, EmbedPassages(jobs)):
+                    self._lose(worker)
+            if sum(map(len, handed.values())) < len(texts):
+                return
+
+    def _newest_first(self) -> list[EmbeddedTexts]:
+        """The files, those first that have got something to be embedded last; files of a project after memories."""
+        places = {name: place for place, name in enumerate(self._recent)}
+        files = self._files.embedded()
+        return sorted(files, key=lambda each: (each.name in self._files.indexes, -places.get(each.name, -1)))
 
     async def _let_clients_pass(self) -> int | None:
         """Hold the jobs back while clients are served, unless one of them waits for its vector.
@@ -637,7 +681,7 @@ class EmbeddingScheduler:
         Returns how many may go out now; None: as many as the workers take.
         """
         began = time.monotonic()
-        while any(work.queue.has_queued for work in self._works) and not self._waiters:
+        while self.workers and self.is_busy and not self._waiters:
             hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
                 return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
@@ -649,29 +693,51 @@ class EmbeddingScheduler:
     async def _save(self) -> None:
         while True:
             await self._saving.wait()
+            self._saving.clear()
+            failed, self._failed = self._failed, []
             batch, self._finished = self._finished[:SAVE_BATCH], self._finished[SAVE_BATCH:]
-            if not self._finished:
-                self._saving.clear()
+            if self._finished:
+                self._saving.set()
             put_off = 0
-            for name, work in dict.fromkeys((each.job[0], each.work) for each in batch):
+            places = [(each.job[0], each.work) for each in failed] + [(each.job[0], each.work) for each in batch]
+            for name, work in dict.fromkeys(places):
                 finished = [each for each in batch if each.job[0] == name and each.work is work]
+                lost = [each for each in failed if each.job[0] == name and each.work is work]
                 try:
                     await self._save_file(name, work, finished)
+                    await self._note_failed(name, work, lost)
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
                     self._finished.extend(finished)
+                    self._failed.extend(lost)
                     self._saving.set()
-                    put_off += len(finished)
+                    put_off += len(finished) + len(lost)
                 else:
-                    work.unsaved -= Counter(each.job for each in finished)
-            if put_off == len(batch):  # what comes for other files is not held up by these
+                    for job in [each.job for each in finished] + [each.job for each in lost]:
+                        work.leases.release(job)
+            if put_off and put_off == len(places):  # what comes for other files is not held up by these
                 await anyio.sleep(RETRY_S)
             self._look_whether_whole()
+            self._handing.set()
+
+    async def _note_failed(self, name: str, work: ModelWork, failed: list[_Failed]) -> None:
+        """Count the attempts at texts that could not be embedded: some are dead letters then."""
+        records = self._files.embedded_file(name)
+        if records is None or work.key is None:
+            return
+        for reason, died in dict.fromkeys((each.reason, each.died) for each in failed):
+            numbers = [each.job[1] for each in failed if (each.reason, each.died) == (reason, died)]
+            until = time.time() + (DEADLY_S if died else 0.0)
+            note = partial(records.note_attempts, work.key, numbers, reason, until, died=died)
+            for number in await self._committer.run(name, note):
+                logger.error("a memory cannot be embedded", extra={"file": name, "number": number, "reason": reason})
+                work.dead[name, number] = reason
+                self._tell((name, number), reason)
 
     async def _save_file(self, name: str, work: ModelWork, finished: list[_Finished]) -> None:
         """Save a model's vectors of what the memories are now. The others are dropped, and made again."""
         records, identity = self._files.embedded_file(name), work.identity
-        if records is None or identity is None or work not in self._works:
+        if records is None or identity is None or work not in self._works or not finished:
             return
         embedded = [
             EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
@@ -682,22 +748,9 @@ class EmbeddingScheduler:
         work.embedded += len(embedded) - len(saved.outdated)
         for memory in embedded:
             if memory.number not in saved.outdated:
+                work.leases.forget_failures((name, memory.number))
+                work.dead.pop((name, memory.number), None)
                 self._tell((name, memory.number), None)
-        work.queue.enqueue_missing((name, number) for number in saved.outdated)
-        self._handing.set()
-
-    async def _texts_of(self, jobs: list[Job]) -> dict[Job, str]:
-        """The contents of memories. Of a file that cannot be read: none, and their jobs end."""
-        texts: dict[Job, str] = {}
-        for name in dict.fromkeys(name for name, _ in jobs):
-            records, numbers = self._files.embedded_file(name), [number for file, number in jobs if file == name]
-            try:
-                found = {} if records is None else await self._readers.read(partial(records.texts, numbers))
-            except RemembrancerError as error:
-                logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
-                continue
-            texts.update(((name, number), text) for number, text in found.items())
-        return texts
 
     def _tell(self, job: Job, error: str | None) -> None:
         for future in self._waiters.get(job, ()):

@@ -6,13 +6,12 @@ model is a `ModelWork`.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.vectors.embedding_queue import DeadLetters, EmbeddingQueue, Job
+from remembrancer.actors.store.vectors.leases import Job, Leases
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
@@ -105,20 +104,17 @@ class ModelWork:
 
     choice: ModelChoice
     identity: ModelIdentity | None
-    queue: EmbeddingQueue[Job, Peer]
-    dead_letters: DeadLetters = field(default_factory=DeadLetters)
-    unsaved: Counter[Job] = field(default_factory=Counter)
-    """Memories whose vectors have come and are not in the records yet."""
+    leases: Leases[Peer]
+    dead: dict[Job, str] = field(default_factory=dict)
+    """Memories that could not be embedded, and why."""
     embedded: int = 0
     """Memories that have got their vectors since a model was chosen last."""
-    digests: dict[int, bytes] = field(default_factory=dict)
-    """By job id, of the texts that were handed out: what the vectors that come back are made of."""
-    lengths: dict[int, int] = field(default_factory=dict)
-    """By job id the characters of texts that were handed to other hosts: their passages lie within."""
     arrivals: int = 0
     """The number of workers that have come with this model."""
     counted_for: int = -1
-    """At how many every file was looked through, last, for what has no vectors of this model."""
+    """At how many every file was looked into, last, for what has no vectors of this model."""
+    retried_for: int = 0
+    """At how many dead letters were given another chance."""
 
     @property
     def key(self) -> str | None:
@@ -129,13 +125,3 @@ class ModelWork:
     def is_counted(self) -> bool:
         """True if it is known what has no vectors of this model."""
         return self.counted_for == self.arrivals
-
-    @property
-    def pending(self) -> int:
-        """Texts that wait for their vectors, to the moment in which these can be searched."""
-        return self.queue.pending + len(self.unsaved)
-
-    @property
-    def is_whole(self) -> bool:
-        """True if everything has its vectors, or cannot have any."""
-        return self.identity is not None and self.is_counted and not self.pending

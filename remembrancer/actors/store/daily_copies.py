@@ -1,0 +1,156 @@
+"""A checked copy of each database a day, which `remembrancer doctor --repair` takes what is missing from."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from remembrancer.actors.migrations import BACKUPS, daily_copies, write_checked_copy
+from remembrancer.actors.snapshots import opened, unreadable
+from remembrancer.actors.store.requests import LoadGate
+from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError
+
+DAY_S: Final = 86_400.0
+FIRST_S: Final = 5.0
+"""The time after a start until the first look: until then there is more urgent work."""
+LOOK_S: Final = 600.0
+STAMP: Final = "%Y%m%dT%H%M%SZ"
+GIVE_WAY_S: Final = 0.5
+"""The longest pause for clients between some pages and the next."""
+WAIT_S: Final = 0.01
+STEPS_BETWEEN_PAUSES: Final = 50_000
+"""Of SQLite's virtual machine, while a file is checked."""
+REPAIR: Final = "'remembrancer down' and then 'remembrancer doctor --repair' mend it"
+
+logger = logging.getLogger(__name__)
+
+
+class DailyCopies:
+    """Copies each file that has changed since its last copy, when that is a day old, on a thread that nobody waits for.
+
+    `kept` copies of each stay; 0: none is made. A file with a log at the start is one whose store crashed: it is
+    checked. `report` is told of a damaged file.
+    """
+
+    def __init__(
+        self,
+        paths: Callable[[], Iterable[Path]],
+        kept: int,
+        gate: LoadGate,
+        report: Callable[[Path, RemembrancerError], None],
+    ) -> None:
+        self._paths = paths
+        self._kept = kept
+        self._gate = gate
+        self._report = report
+        self._closed = False
+        self._crashed = [path for path in paths() if _size(path.with_name(f"{path.name}-wal"))]
+
+    async def run(self) -> None:
+        """Check what a crash has left, and then look for what is due, again and again."""
+        await anyio.sleep(FIRST_S)
+        await anyio.to_thread.run_sync(self._for_each, self.check, self._crashed, abandon_on_cancel=True)
+        while self._kept:
+            await anyio.to_thread.run_sync(self._for_each, self.copy_if_due, self._paths(), abandon_on_cancel=True)
+            await anyio.sleep(LOOK_S)
+
+    def close(self) -> None:
+        """Begin nothing more, and end what is under way soon."""
+        self._closed = True
+
+    def _for_each(self, work: Callable[[Path], object], paths: Iterable[Path]) -> None:
+        for path in paths:
+            try:
+                work(path)
+            except RemembrancerError as error:
+                if self._closed:
+                    return
+                logger.warning("no copy", extra={"path": str(path), "code": error.code, "reason": error.message})
+                if isinstance(error, RecordsUnusable):
+                    self._report(path, error)
+
+    def check(self, path: Path) -> None:
+        """Read a file whole.
+
+        Raises:
+            RecordsUnusable: it is damaged.
+            MemoryUnavailable: the store is stopping.
+        """
+        try:
+            with opened(path) as connection:
+                connection.set_progress_handler(self._is_interrupted, STEPS_BETWEEN_PAUSES)
+                found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        except sqlite3.Error as error:
+            if self._closed:
+                raise MemoryUnavailable("the store is stopping") from error
+            raise unreadable(path, error) from error
+        if found != "ok":
+            raise RecordsUnusable(f"{path} is damaged ({found}): {REPAIR}")
+
+    def copy_if_due(self, path: Path) -> Path | None:
+        """Copy a file if its last copy is a day old and it has changed since; the copy.
+
+        Raises:
+            StorageFull, FileUnusable: there is no room for it, or it cannot be written.
+            RecordsUnusable: the file is damaged, and the earlier copies stay.
+            MemoryUnavailable: the store is stopping.
+        """
+        now = time.time()
+        if not is_due(path, now):
+            return None
+        stamp = datetime.fromtimestamp(now, UTC).strftime(STAMP)
+        copy = path.parent / BACKUPS / f"{path.name}.{stamp}"
+        copy.parent.mkdir(mode=0o700, exist_ok=True)
+        try:
+            write_checked_copy(path, copy, f"there is no room for the daily copy of {path}: make room", self._pause)
+        except sqlite3.Error as error:
+            raise unreadable(path, error) from error
+        for old in daily_copies(path)[self._kept :]:
+            old.unlink(missing_ok=True)
+        return copy
+
+    def _is_interrupted(self) -> bool:
+        try:
+            self._pause()
+        except MemoryUnavailable:
+            return True
+        return False
+
+    def _pause(self) -> None:
+        """Raises `MemoryUnavailable` once this is closed."""
+        give_up_at = time.monotonic() + GIVE_WAY_S
+        while self._gate.is_serving(now := time.monotonic()) and now < give_up_at and not self._closed:
+            time.sleep(WAIT_S)
+        if self._closed:
+            raise MemoryUnavailable("the store is stopping")
+
+
+def is_due(path: Path, now: float) -> bool:
+    """True if a database has changed since its last copy, and that is a day old at `now` (seconds since the epoch)."""
+    changed_at = max(
+        (each.stat().st_mtime for each in (path, path.with_name(f"{path.name}-wal")) if _size(each)), default=None
+    )
+    newest = next(iter(daily_copies(path)), None)
+    if changed_at is None or newest is None:
+        return changed_at is not None
+    return changed_at >= made_at(newest) and now - made_at(newest) >= DAY_S
+
+
+def made_at(copy: Path) -> float:
+    """The time (seconds since the epoch) of which a daily copy is, by its name."""
+    return datetime.strptime(copy.name.rpartition(".")[2], STAMP).replace(tzinfo=UTC).timestamp()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

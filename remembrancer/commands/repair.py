@@ -1,0 +1,127 @@
+"""`remembrancer doctor --repair`: damaged files of memories are made whole, and what is lost is named."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from remembrancer.actors.migrations import daily_copies
+from remembrancer.actors.repair import Repaired, is_damaged, rebuild
+from remembrancer.actors.store.daily_copies import made_at
+from remembrancer.actors.store.home_reader import project_of_file
+from remembrancer.actors.store.records.schema import RECORDS, recount
+from remembrancer.commands.backup import locked
+from remembrancer.commands.output_files import PRIVATE_UMASK, stamp
+from remembrancer.protocol.errors import FileUnusable
+from remembrancer.protocol.paths import RuntimePaths, sync_directory
+
+NAMED = "memories"
+"""The table whose rows are named one by one; of the others the number is said."""
+
+
+class RepairedFile(msgspec.Struct, frozen=True):
+    """The outcome for one file.
+
+    `lost` and `as_of_copy` are ids of memories, `other_rows` counts such rows of other tables. `incomplete` names the
+    tables that may lack rows of which nothing is known. `copy` is where the rows `as_of_copy` come from.
+    """
+
+    path: str
+    rows: int
+    lost: tuple[str, ...]
+    as_of_copy: tuple[str, ...]
+    other_rows: dict[str, int]
+    incomplete: tuple[str, ...]
+    copy: str | None
+    damaged: str | None
+
+    def lines(self) -> Iterator[str]:
+        """The outcome for a person."""
+        when = None if self.copy is None else datetime.fromtimestamp(made_at(Path(self.copy)), UTC)
+        yield f"{self.path} is whole: {self.rows:,} rows were read of what was there"
+        if self.as_of_copy:
+            ids = ", ".join(self.as_of_copy)
+            yield f"  {len(self.as_of_copy)} memories are as the copy of {when:%d %b %H:%M} UTC has them: {ids}"
+        if self.lost:
+            yield f"  {len(self.lost)} memories are lost: {', '.join(self.lost)}"
+        if self.other_rows:
+            counted = ", ".join(f"{count} of {table}" for table, count in self.other_rows.items())
+            yield f"  other rows lost, or as the copy has them: {counted}"
+        if self.incomplete:
+            yield f"  perhaps lost, and not known: rows of {', '.join(self.incomplete)}"
+        if self.damaged is not None:
+            yield f"  the damaged file is kept as {self.damaged}: delete it when you do not need it"
+
+
+def repair_home(paths: RuntimePaths) -> list[RepairedFile]:
+    """Repair every file of memories that needs it.
+
+    Raises:
+        AlreadyRunning: a runtime is up.
+        FileUnusable: a repaired file cannot be written, and the damaged one is as it was.
+        RecordsUnusable: a file cannot be made whole.
+    """
+    os.umask(PRIVATE_UMASK)
+    with locked(paths):
+        return [repair(path, time.time()) for path in _files(paths) if not path.exists() or is_damaged(path)]
+
+
+def _files(paths: RuntimePaths) -> Iterator[Path]:
+    """The files of memories that are there, or have been: their copies are. A lane's is read from its journal again."""
+    projects = [each / "memory.db" for each in sorted(paths.projects.glob("p_*")) if each.is_dir()]
+    for path in (paths.user_database, *projects):
+        is_ours = path == paths.user_database or project_of_file(str(path.relative_to(paths.home))) is not None
+        if is_ours and (path.exists() or daily_copies(path)):
+            yield path
+
+
+def repair(path: Path, now: float) -> RepairedFile:
+    """Put a sound file in the place of a damaged or missing one; only while nobody has it open.
+
+    A kill leaves the damaged file where it was, or the sound one. Raises as `repair_home`.
+    """
+    copy = next((each for each in daily_copies(path) if not is_damaged(each)), None)
+    fresh = path.with_name(f"{path.name}.repaired")
+    try:
+        done = Repaired() if _was_made(fresh, path) else rebuild(path, copy, fresh, RECORDS, recount)
+        aside = _put_in_place(path, fresh, now)
+    except (OSError, sqlite3.Error) as error:
+        raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is as it was") from error
+    others = Counter(row.table for row in (*done.lost, *done.from_copy) if row.table != NAMED)
+    return RepairedFile(
+        str(path),
+        done.read,
+        tuple(row.name for row in done.lost if row.table == NAMED),
+        tuple(row.name for row in done.from_copy if row.table == NAMED),
+        dict(others),
+        tuple(done.incomplete),
+        None if copy is None else str(copy),
+        None if aside is None else str(aside),
+    )
+
+
+def _was_made(fresh: Path, path: Path) -> bool:
+    """True if an attempt that was killed had made the sound file, and nothing was written since."""
+    log = path.with_name(f"{path.name}-wal")
+    times = [each.stat().st_mtime for each in (path, log) if each.exists()]
+    return fresh.exists() and not log.exists() and fresh.stat().st_mtime >= max(times, default=0.0)
+
+
+def _put_in_place(path: Path, fresh: Path, now: float) -> Path | None:
+    aside = path.with_name(f"{path.name}.damaged-{stamp(now)}")
+    for suffix in ("-shm", "-wal", ""):
+        there = path.with_name(f"{path.name}{suffix}")
+        if there.exists():
+            os.link(there, aside.with_name(f"{aside.name}{suffix}"))
+    for suffix in ("-shm", "-wal"):  # a log of the old file would spoil the new one
+        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
+    fresh.replace(path)
+    sync_directory(path.parent)
+    return aside if aside.exists() else None

@@ -1,0 +1,165 @@
+"""Damage inside a file of records: a sound one is made of what can be read of it and of an earlier copy."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.actors import repair
+from remembrancer.actors.repair import Repaired
+from remembrancer.actors.salvage import Pages, owners_of
+from remembrancer.actors.store.records.schema import RECORDS, recount
+from remembrancer.protocol.session_life import RecordEvents, Turn
+from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
+from tests.contracts.records_factories import SqliteFactory
+from tests.operations import SESSION, change_operation, memory_id_of, store_operation
+
+PLACES = 50
+BEFORE, SINCE = 240, 40
+PAGE = 4096
+COUNTED = ("tallies", "embedded")
+
+
+class Home:
+    """A file of records, a copy of it of the day before, and its rows as they are."""
+
+    def __init__(self, directory: Path) -> None:
+        factory = SqliteFactory(directory)
+        records = factory.open()
+        self.path, self.copy = factory.path, directory / "copy.db"
+        self.directory = directory
+        stored = [operation(number) for number in range(BEFORE + SINCE)]
+        records.apply(stored[:BEFORE])
+        records.apply([change_operation("told", RecordEvents(SESSION, (Turn("user", "the gate is green", 1.0),) * 9))])
+        self._embed(0)
+        with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(self.copy)) as target:
+            source.backup(target)
+            target.execute("PRAGMA journal_mode = DELETE")
+        records.apply(stored[BEFORE:])
+        changed = [memory_id_of(each) for each in stored[:BEFORE:30]]
+        newer = [(each, UpdateMemory(each, content=f"a newer text of {each}")) for each in changed]
+        records.apply([change_operation(f"change{each}", change) for each, change in newer])
+        records.apply([change_operation("forget", ForgetMemory(memory_id_of(stored[1])))])
+        self._embed(BEFORE)
+        self.before, self.now = rows(self.copy), rows(self.path)
+        factory.close()
+        self.roots = dict(query(self.path, "SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0"))
+        with closing(sqlite3.connect(self.path)) as connection:
+            self.owners = owners_of(Pages(self.path), repair.trees_of(connection))
+
+    def _embed(self, after: int) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            for (number,) in connection.execute("SELECT number FROM memories WHERE number > ?", (after,)).fetchall():
+                vector = random.Random(number).randbytes(1536)
+                connection.execute(
+                    "INSERT INTO passages (memory, model, ordinal, start, end, vector) VALUES (?, 'm', 0, 0, 9, ?)",
+                    (number, vector),
+                )
+
+    def damaged(self, *pages: int, filled: random.Random | None = None) -> Path:
+        path = self.directory / "damaged.db"
+        shutil.copyfile(self.path, path)
+        with path.open("r+b") as file:
+            for page in pages:
+                file.seek((page - 1) * PAGE)
+                file.write(bytes(PAGE) if filled is None else filled.randbytes(PAGE))
+        return path
+
+    def repaired(self, damaged: Path, *, copy: bool = True) -> tuple[Repaired, dict[str, set[tuple[Any, ...]]]]:
+        target = self.directory / "repaired.db"
+        done = repair.rebuild(damaged, self.copy if copy else None, target, RECORDS, recount)
+        assert not repair.is_damaged(target)
+        for name in ("memories_text", "entities_text"):
+            query(target, f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
+        return done, rows(target)
+
+
+def operation(number: int) -> Any:
+    content = f"lantern number {number} hangs at the {'long ' * random.Random(number).choice((1, 20, 300, 2000))}gate"
+    return store_operation(f"op{number}", content, tags=("lantern", f"gate {number % 7}"))
+
+
+def query(path: Path, sql: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def rows(path: Path) -> dict[str, set[tuple[Any, ...]]]:
+    """All rows of each table, without those behind a full text."""
+    tables = query(path, "SELECT name FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+    return {name: set(query(path, f"SELECT * FROM {name}")) for (name,) in tables}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    return Home(tmp_path_factory.mktemp("records"))
+
+
+def check(home: Home, damaged: Path, owners: set[str | None], *, copy: bool = True) -> None:
+    """Whatever is not there is new since the copy, was on a page of `owners` (None: a long row's), and is named."""
+    done, found = home.repaired(damaged, copy=copy)
+    before = home.before if copy else {table: set() for table in home.now}
+    named = {(row.table, row.name) for row in done.lost}
+    lost = {table: expected - found[table] for table, expected in home.now.items() if table not in COUNTED}
+    lost_memories = {row[0] for row in lost["memories"]}
+    assert lost_memories == set() or owners & {"memories", None}
+    for table, missing in lost.items():
+        assert missing <= home.now[table] - before[table], f"the copy has what is missing of {table}"
+        assert found[table] - home.now[table] <= before[table], f"nobody wrote what is in {table}"
+        alone = [row for row in missing if not lost_memories.intersection(row)]
+        assert not alone or table in {name for name, _ in named} | set(done.incomplete), table
+        assert not alone or owners & {table, None}, table
+    there = {row[1] for row in found["memories"]}
+    assert {name for table, name in named if table == "memories"} == {row[1] for row in lost["memories"]} - there
+    if not any(lost.values()):
+        assert found["tallies"] == home.now["tallies"] or done.from_copy
+
+
+def test_zeroed_pages_cost_what_was_written_on_them_since_the_copy_and_that_is_named(home: Home) -> None:
+    pages = random.Random(33).sample(range(2, home.path.stat().st_size // PAGE + 1), PLACES - 1)
+    for page in [1, *pages]:
+        damaged = home.damaged(page)
+        assert repair.is_damaged(damaged), page
+        check(home, damaged, {home.owners.get(page)})
+
+
+def test_many_pages_at_once_and_pages_of_noise_cost_no_more_than_their_rows(home: Home) -> None:
+    pages = random.Random(34).sample(range(1, home.path.stat().st_size // PAGE + 1), 30)
+    check(home, home.damaged(*pages), {home.owners.get(page) for page in pages})
+    check(home, home.damaged(*pages, filled=random.Random(35)), {home.owners.get(page) for page in pages})
+
+
+def test_without_a_copy_what_can_be_read_is_there(home: Home) -> None:
+    page = next(page for page, owner in home.owners.items() if owner == "memories" and page != home.roots["memories"])
+    check(home, home.damaged(page), {"memories"}, copy=False)
+    check(home, home.damaged(home.roots["memories"]), set(), copy=False)
+
+
+def test_what_is_in_the_log_alone_is_not_lost_and_without_a_file_the_copy_is_all_there_is(home: Home) -> None:
+    page, path = home.roots["memories"], home.directory / "logged.db"
+    shutil.copyfile(home.path, path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("UPDATE memories SET domain = 'told in the log'")
+        logged = connection.execute("SELECT * FROM memories").fetchall()
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{home.damaged(page)}{suffix}")
+    damaged = home.directory / "damaged.db"
+    with damaged.open("r+b") as file:
+        for each in (1, page):
+            file.seek((each - 1) * PAGE)
+            file.write(bytes(PAGE))
+    done, found = home.repaired(damaged)
+    damaged.with_name("damaged.db-wal").unlink()
+    assert found["memories"] == set(logged)
+    assert done.lost == []
+    damaged.unlink()
+    done, found = home.repaired(damaged)
+    assert found["memories"] == home.before["memories"]
+    assert len(done.from_copy) >= len(home.before["memories"])

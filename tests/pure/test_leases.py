@@ -1,0 +1,314 @@
+"""Embedding leases: a machine that plays workers which take, answer, fail, fall silent, leave and die in any order.
+
+The records are a set of texts that have no vectors, with their attempts, as the store asks them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, TextToEmbed
+from remembrancer.actors.store.vectors.leases import (
+    HAND_BYTES,
+    SILENCE_S,
+    SLOWEST_BYTES_PER_S,
+    SUSPECTS,
+    Lease,
+    Leases,
+)
+
+FILE = "p_0123456789ab"
+WORKERS = st.sampled_from(["ann", "bob", "cid"])
+KEYS = st.integers(0, 12)
+
+
+def text_of(key: int, size_bytes: int = 100, *, is_alone: bool = False) -> TextToEmbed:
+    return TextToEmbed(key, "x" * size_bytes, b"", is_alone)
+
+
+class Store:
+    """What has no vectors, and what the records know of failures."""
+
+    def __init__(self, keys: int = 0, size_bytes: int = 100) -> None:
+        self.leases: Leases[str] = Leases()
+        self.due = set(range(keys))
+        self.attempts: Counter[int] = Counter()
+        self.died: set[int] = set()
+        self.sizes = dict.fromkeys(range(200), size_bytes)
+
+    def deliver(
+        self, now: float = 0.0, limit: int | None = None, hand_bytes: int = HAND_BYTES
+    ) -> dict[str, list[Lease]]:
+        """Hand out as the store does: the newest that are not leased, as many as there is room for."""
+        room = self.leases.room(now)
+        leased = self.leases.leased_of(FILE)
+        asked = [key for key in sorted(self.due, reverse=True) if key not in leased and not self.is_dead(key)]
+        texts = [text_of(key, self.sizes[key], is_alone=key in self.died) for key in asked]
+        return self.leases.hand_out(FILE, texts[: room if limit is None else min(room, limit)], now, hand_bytes)
+
+    def handed(self, worker: str, now: float = 0.0) -> list[Lease]:
+        return self.deliver(now).get(worker, [])
+
+    def is_dead(self, key: int) -> bool:
+        return self.attempts[key] >= MAX_ATTEMPTS
+
+    def finish(self, worker: str, job_id: int, now: float = 0.0) -> int | None:
+        """An answer that is kept."""
+        held = self.leases.finish(worker, job_id, now)
+        if held is None:
+            return None
+        self.due.discard(held.job[1])
+        self.leases.release(held.job)
+        return held.job[1]
+
+    def fail(self, worker: str, job_id: int, now: float = 0.0) -> bool:
+        failed = self.leases.fail(worker, job_id, now)
+        assert failed is not None
+        held, counts = failed
+        self.attempts[held.job[1]] += counts
+        self.leases.release(held.job)
+        return counts
+
+    def die(self, worker: str) -> list[int]:
+        """A death that is noted: the dead letters that come of it."""
+        jobs = self.leases.worker_died(worker)
+        for job in jobs:
+            self.attempts[job[1]] += 1
+            self.died.add(job[1])
+            self.leases.release(job)
+        return [number for _, number in jobs if self.is_dead(number)]
+
+
+def keys_of(leases: list[Lease]) -> list[int]:
+    return [each.text.number for each in leases]
+
+
+class Workers(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+        self.store.sizes = {key: HAND_BYTES * key // 10 for key in range(13)}  # the longest does not fit into a hand
+        self.now = 1000.0
+        self.credit: dict[str, int] = {}
+        self.in_hand: dict[str, dict[int, int]] = {}
+        self.heard_at: dict[str, float] = {}
+
+    @rule(keys=st.lists(KEYS, max_size=5))
+    def come(self, keys: list[int]) -> None:
+        self.store.due.update(keys)
+
+    @rule(worker=WORKERS, credit=st.integers(0, 4))
+    def arrive(self, worker: str, credit: int) -> None:
+        self.store.leases.worker_ready(worker, credit)
+        self.credit[worker], self.in_hand[worker] = credit, {}
+
+    @rule(worker=WORKERS)
+    def leave(self, worker: str) -> None:
+        self.store.leases.worker_gone(worker)
+        self.credit.pop(worker, None)
+        self.in_hand.pop(worker, None)
+
+    @rule(worker=WORKERS)
+    def die(self, worker: str) -> None:
+        self.store.die(worker)
+        self.credit.pop(worker, None)
+        self.in_hand.pop(worker, None)
+
+    @rule(
+        seconds=st.sampled_from([0.0, 1.0, SILENCE_S / 2, 3 * SILENCE_S]),
+        limit=st.sampled_from([None, None, 0, 1, 3]),
+        hand_bytes=st.sampled_from([HAND_BYTES, HAND_BYTES // 10]),
+    )
+    def hand_out(self, seconds: float, limit: int | None, hand_bytes: int) -> None:
+        self.now += seconds
+        silent = {worker for worker in self.in_hand if self._is_silent(worker)}
+        sent = self.store.deliver(self.now, limit, hand_bytes)
+        assert limit is None or sum(map(len, sent.values())) <= limit
+        for worker, leases in sent.items():
+            assert worker not in silent
+            hand = self.in_hand[worker]
+            if not hand:
+                self.heard_at[worker] = self.now
+            for lease in leases:
+                key = lease.text.number
+                held = {each for name, keys in self.in_hand.items() if name not in silent for each in keys.values()}
+                assert key not in held, "in two hands at once"
+                assert not (hand and lease.text.is_alone), "a suspected text is handed out alone"
+                assert not hand or sum(self.store.sizes[each] for each in [*hand.values(), key]) <= hand_bytes
+                hand[lease.job_id] = key
+            assert len(hand) <= self.credit[worker]
+
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(data=st.data(), well=st.booleans())
+    def answer(self, data: st.DataObject, well: bool) -> None:
+        worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
+        job_id = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
+        key = self.in_hand[worker].pop(job_id)
+        self.heard_at[worker] = self.now
+        assert self.store.leases.finish("somebody else", job_id, self.now) is None
+        if well:
+            assert self.store.finish(worker, job_id, self.now) == key
+        else:
+            assert self.store.fail(worker, job_id, self.now)
+
+    @invariant()
+    def the_workers_are_those_that_came_and_did_not_go(self) -> None:
+        assert set(self.store.leases.workers) == set(self.credit)
+        assert all(self.store.leases.knows(worker) for worker in self.credit)
+        assert all(self.store.leases.count_held(worker) == len(hand) for worker, hand in self.in_hand.items())
+        assert self.store.leases.has_workers == bool(self.credit)
+
+    def teardown(self) -> None:
+        """Whatever was done, a worker that works on gets everything done."""
+        for worker in list(self.credit):
+            self.store.leases.worker_gone(worker)
+        self.store.leases.worker_ready("dora", 2)
+        while handed := self.store.handed("dora", self.now):
+            for lease in handed:
+                assert self.store.finish("dora", lease.job_id, self.now) is not None
+        assert all(self.store.is_dead(key) for key in self.store.due)
+
+    def _is_silent(self, worker: str) -> bool:
+        held_bytes = sum(self.store.sizes[key] for key in self.in_hand[worker].values())
+        patience_s = SILENCE_S + held_bytes / SLOWEST_BYTES_PER_S
+        return bool(self.in_hand[worker]) and self.now - self.heard_at[worker] >= patience_s
+
+
+TestWorkersThatDoAsTheyLike = Workers.TestCase
+
+
+def working(*workers: str, credit: int = 128, keys: int = 10, size_bytes: int = 100) -> Store:
+    store = Store(keys, size_bytes)
+    for worker in workers:
+        store.leases.worker_ready(worker, credit)
+    return store
+
+
+def test_texts_are_shared_out_among_the_workers_that_have_credit() -> None:
+    store = working("ann", "bob", credit=3, keys=4)
+    assert sorted(len(leases) for leases in store.deliver().values()) == [2, 2]
+    store.leases.worker_gone("ann")
+    assert len(store.handed("bob")) == 1, "its credit is 3, and it holds 2"
+
+
+def test_job_numbers_begin_where_they_are_told_to() -> None:
+    leases: Leases[str] = Leases(900)
+    leases.worker_ready("ann", 1)
+    assert leases.hand_out(FILE, [text_of(1)], 0.0)["ann"][0].job_id == 900
+    assert leases.finish("ann", 1, 0.0) is None
+
+
+def test_a_worker_holds_no_more_text_than_it_can_embed_soon() -> None:
+    store = working("ann", keys=20, size_bytes=HAND_BYTES // 4)
+    first = store.handed("ann")
+    assert keys_of(first) == [19, 18, 17, 16], "the newest first"
+    assert store.handed("ann") == []
+    store.finish("ann", first[0].job_id)
+    assert keys_of(store.handed("ann")) == [15]
+
+
+def test_a_text_that_is_longer_than_a_hand_is_handed_out_beside_nothing_else() -> None:
+    store = working("ann", keys=2, size_bytes=3 * HAND_BYTES)
+    first = store.handed("ann")
+    assert keys_of(first) == [1]
+    assert store.handed("ann") == []
+    store.finish("ann", first[0].job_id)
+    assert keys_of(store.handed("ann")) == [0]
+
+
+def test_a_worker_that_answers_now_and_then_keeps_what_it_holds_however_long_it_takes() -> None:
+    store = working("ann", "bob", credit=8, keys=16)
+    held = store.deliver()
+    for step, lease in enumerate(held["ann"], start=1):
+        now = step * (SILENCE_S - 1)
+        store.finish("bob", held["bob"][step - 1].job_id, now)
+        assert store.handed("bob", now) == []
+        assert store.finish("ann", lease.job_id, now) == lease.text.number
+
+
+def test_what_a_silent_worker_holds_goes_to_another_and_either_ones_answer_will_do() -> None:
+    store = working("ann", credit=4, keys=4)
+    slow = store.handed("ann")
+    later = SILENCE_S + 1
+    assert store.handed("ann", later) == [], "a silent worker is given no more, least of all what it has"
+    store.leases.worker_ready("bob", 2)
+    quick = store.handed("bob", later)
+    assert keys_of(quick) == [3, 2]
+    assert store.finish("ann", slow[0].job_id, later) == 3, "made of the same text, it is as good"
+    assert store.finish("bob", quick[0].job_id, later) == 3, "and the records pass it over"
+    assert store.finish("bob", quick[1].job_id, later) == 2
+    assert [store.finish("ann", each.job_id, later) for each in slow[1:]] == [2, 1, 0]
+    assert store.due == set()
+
+
+def test_a_text_is_leased_until_its_vectors_are_kept() -> None:
+    store = working("ann", keys=1)
+    (lease,) = store.handed("ann")
+    held = store.leases.finish("ann", lease.job_id, 0.0)
+    assert held is not None
+    assert store.handed("ann") == []
+    store.leases.release(held.job)
+    assert keys_of(store.handed("ann")) == [0], "it was another text meanwhile, and has no vectors"
+
+
+def test_what_another_host_cannot_embed_goes_to_a_worker_of_this_one() -> None:
+    store = working(keys=1)
+    store.leases.worker_ready("far", 8, is_remote=True)
+    store.leases.worker_ready("near", 8)
+    for _ in range(5 * MAX_ATTEMPTS):
+        ((worker, (lease,)),) = store.deliver().items()
+        if worker == "near":
+            break
+        assert not store.fail("far", lease.job_id), "it does not count"
+    assert worker == "near"
+    store.leases.worker_gone("near")
+    (lease,) = store.handed("far")
+    assert store.fail("far", lease.job_id), "there is nobody else"
+
+
+def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[list[int], list[int], int]:
+    """Workers that die of certain texts, one after another: what they finished, the dead letters, and their number."""
+    store = working("worker-0", keys=keys)
+    finished: list[int] = []
+    letters: list[int] = []
+    for number in range(most):
+        worker = f"worker-{number}"
+        store.leases.worker_ready(worker, 128)
+        dies = False
+        while not dies and (leases := store.handed(worker)):
+            for lease in leases:
+                if dies := lease.text.number in deadly:
+                    letters += store.die(worker)
+                    break
+                key = store.finish(worker, lease.job_id)
+                assert key is not None
+                finished.append(key)
+        if not dies:
+            return finished, letters, number
+    raise AssertionError("the workers die for ever")
+
+
+def test_a_text_that_kills_its_workers_is_dead_and_all_others_are_embedded() -> None:
+    finished, letters, dead = lives_of_workers({7}, keys=SUSPECTS + 20)
+    assert letters == [7]
+    assert sorted(finished) == sorted(set(range(SUSPECTS + 20)) - {7})
+    assert dead == MAX_ATTEMPTS
+
+
+def test_several_deadly_texts_are_found_one_by_one() -> None:
+    finished, letters, dead = lives_of_workers({0, 3, 40}, keys=60)
+    assert sorted(letters) == [0, 3, 40]
+    assert len(finished) == 57
+    assert dead <= 3 * MAX_ATTEMPTS
+
+
+def test_nothing_is_suspected_because_a_worker_leaves() -> None:
+    store = working("ann", keys=10)
+    for _ in range(3 * MAX_ATTEMPTS):
+        store.leases.worker_ready("ann", 128)
+        assert len(store.handed("ann")) == 10
+        store.leases.worker_gone("ann")
+    assert store.due == set(range(10))
