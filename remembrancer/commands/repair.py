@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -119,7 +120,8 @@ def _put_in_place(path: Path, fresh: Path, now: float) -> Path | None:
     for suffix in ("-shm", "-wal", ""):
         there = path.with_name(f"{path.name}{suffix}")
         if there.exists():
-            os.link(there, aside.with_name(f"{aside.name}{suffix}"))
+            with suppress(FileExistsError):  # of an attempt that was killed in this second
+                os.link(there, aside.with_name(f"{aside.name}{suffix}"))
     for suffix in ("-shm", "-wal"):  # a log of the old file would spoil the new one
         path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
     fresh.replace(path)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
+import signal
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,12 +18,14 @@ from remembrancer.actors import repair
 from remembrancer.actors.repair import Repaired
 from remembrancer.actors.salvage import Pages, owners_of
 from remembrancer.actors.store.records.schema import RECORDS, recount
+from remembrancer.commands.repair import repair as repair_file
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import SESSION, change_operation, memory_id_of, store_operation
 
 PLACES = 50
+KILLS = 12
 BEFORE, SINCE = 240, 40
 PAGE = 4096
 COUNTED = ("tallies", "embedded")
@@ -163,3 +168,45 @@ def test_what_is_in_the_log_alone_is_not_lost_and_without_a_file_the_copy_is_all
     done, found = home.repaired(damaged)
     assert found["memories"] == home.before["memories"]
     assert len(done.from_copy) >= len(home.before["memories"])
+
+
+def test_a_repair_that_is_killed_at_any_moment_is_done_by_the_next_one(home: Home) -> None:
+    page, place = home.roots["memories"], home.directory / "kept"
+    (place / "backups").mkdir(parents=True)
+    shutil.copyfile(home.copy, place / "backups" / "memory.db.20260131T120000Z")
+    path = place / "memory.db"
+    shutil.copyfile(home.path, path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA user_version")
+        with connection:
+            connection.execute("UPDATE sessions SET client = 'in the log alone'")
+        with path.open("r+b") as file:
+            file.seek((page - 1) * PAGE)
+            file.write(bytes(PAGE))
+        shutil.copytree(place, home.directory / "whole")
+        began = time.monotonic()
+        repair_file(home.directory / "whole" / "memory.db", 0.0)
+        expected, whole_s = rows(home.directory / "whole" / "memory.db"), time.monotonic() - began
+        assert "in the log alone" in str(expected["sessions"])
+        chance, kills = random.Random(36), 0
+        while kills < KILLS:
+            copied = shutil.copytree(place, home.directory / "killed")
+            while killed(copied / "memory.db", chance.uniform(0.0, 1.2 * whole_s)):
+                kills += 1
+            assert rows(copied / "memory.db") == expected
+            assert list(copied.glob("memory.db.damaged-*"))
+            shutil.rmtree(copied)
+
+
+def killed(path: Path, after_s: float) -> bool:
+    """Repair a file in a process that is killed after some time. False: it had ended by then."""
+    child = os.fork()
+    if not child:
+        if repair.is_damaged(path):
+            repair_file(path, time.time())
+        os._exit(0)
+    time.sleep(after_s)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
