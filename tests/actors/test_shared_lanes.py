@@ -179,14 +179,15 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     assert await here.share() == ProjectShared(0), "to say it again does nothing"
     assert (here.finds("session", "lantern"), here.finds("project", "lantern")) == (False, True)
     assert (here.finds("session", "candle"), here.finds("project", "candle")) == (True, False)
-    await there.store("torch", "the torch burns pitch")
+    torch = await there.store("torch", "the torch burns pitch")
     assert await there.share() == ProjectShared(1)
     assert there.finds("project", "lantern")
     shown = there.records("project").portable(memory_id, "session:elsewhere")
     assert shown is not None
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
     await until(lambda: here.finds("project", "torch"))
-    await until(lambda: (LANE, 2) in here.embedded)  # what others store gets its vectors
+    number = here.records("project").number_of(torch)
+    await until(lambda: (LANE, number) in here.embedded)  # what others store gets its vectors
 
 
 async def both_have_one(here: Host, there: Host) -> str:

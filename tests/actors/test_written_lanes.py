@@ -65,6 +65,7 @@ async def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
     await files.project(PROJECT)
     shared = SqliteRecords(SqliteFile(tmp_path / "shared.db"), "shared", time.time)
+    monkeypatch.setattr(shared, "is_shared", True)
     made = Lane(files, shared)
     monkeypatch.setattr(files, "lanes_of", made.lanes_of)
     yield made

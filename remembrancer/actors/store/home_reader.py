@@ -325,16 +325,16 @@ class HomeReader:
     # --- copies ---
 
     def _copy(self, directory: Path) -> RecordsCopied:
+        refuse_unfinished(self._paths)
+        if not os.path.lexists(self._paths.database):
+            return RecordsCopied(())
         copies = []
-        with self._records() as records:
-            if records is None:
-                return RecordsCopied(())
-            with self._snapshot(CATALOG) as known:
-                for name, file in ((RECORDS, records), (CATALOG, known)):
-                    if file is not None:
-                        copied = copy_snapshot(file, directory / name, COUNTED.get(name, COUNTED_IN_RECORDS))
-                        copies.append(CopiedFile(name, copied.sha256, copied.size_bytes, file.version, copied.counts))
-                        self._pause()
+        for name in names_in(self._paths):
+            with self._snapshot(name) as file:
+                if file is not None:
+                    copied = copy_snapshot(file, directory / name, COUNTED.get(name, COUNTED_IN_RECORDS))
+                    copies.append(CopiedFile(name, copied.sha256, copied.size_bytes, file.version, copied.counts))
+                    self._pause()
         if shared := lanes_of_projects(self._paths.home / SHARED):
             content = msgspec.json.encode(shared)
             _write(directory / SHARED, content)
