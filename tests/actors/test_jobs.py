@@ -54,7 +54,7 @@ from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
-from tests.spaces import connect_space, has_space
+from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
@@ -187,7 +187,7 @@ async def test_a_session_of_an_earlier_life_that_did_nothing_for_a_day_is_abando
     await rig.gateway.store("Something")
     await rig.gateway.store("Something else", session_id=OTHER_SESSION)
     await rig.stop()
-    with closing(connect_space(rig.paths, PROJECT.id)) as connection, connection:
+    with closing(sqlite3.connect(rig.paths.database)) as connection, connection:
         connection.execute(
             "UPDATE sessions SET last_active_at = ? WHERE session_id = ?", (time.time() - 90_000, SESSION)
         )
@@ -293,7 +293,7 @@ async def test_a_project_with_too_many_memories_is_to_be_consolidated_once(rig: 
 async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: StoreRig) -> None:
     await rig.gateway.store("Something old")
     await rig.stop()
-    with closing(connect_space(rig.paths, PROJECT.id)) as connection, connection:
+    with closing(sqlite3.connect(rig.paths.database)) as connection, connection:
         connection.execute("UPDATE memories SET created_at = ?", (time.time() - 8 * 86_400,))
         connection.execute("UPDATE sessions SET status = 'completed'")
     await rig.start()

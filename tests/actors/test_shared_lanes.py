@@ -418,12 +418,12 @@ async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_mad
     await there.share()
     await here.store("lantern", "the lantern burns oil")
     manifest = back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
-    assert {f"lanes/{LANE}.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
+    assert {"memory.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
     await here.store("torch", "the torch burns pitch")
     await here.aclose()
     _, aside = restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
     assert aside is not None
-    assert (aside / "lanes" / f"{LANE}.db").exists()
+    assert (aside / "memory.db").exists()
     here.journal.reachable = False
     here.start()
     await here.files.project(PROJECT)

@@ -192,7 +192,7 @@ async def test_recalls_and_facts_are_counted_after_the_answer(rig: StoreRig) -> 
     described = await gateway.describe()
     assert (described.counts.entities, described.counts.relationships) == (1, 1)
     assert described.database_bytes > 0
-    assert described.database_path.endswith("p_0123456789ab/memory.db")
+    assert described.database_path.endswith("/memory.db")
 
 
 async def test_of_what_hardly_answers_no_access_is_counted(rig: StoreRig) -> None:

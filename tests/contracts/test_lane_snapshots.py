@@ -265,7 +265,7 @@ def _killed_while_taking(lane: SharedLane, place: Path) -> int:
                 SqliteFile(lane.path), lane.path, LANE, lambda: REQUESTED_AT, lane._journal, "killed", lane._ask_journal
             )
             again._file.writer.set_trace_callback(
-                lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO memory_tags" in said else None
+                lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None
             )
             again.take_in(place)
         finally:

@@ -1,4 +1,5 @@
-"""The threads that write: one for the records, and one each for what may be slow by itself. Operations that wait together are committed together (group commit).
+"""The threads that write: one for the records, and one each for what may be slow by itself. Operations that wait
+together are committed together (group commit).
 
 A commit with `synchronous=FULL` costs one wait for the disk, whether it holds one operation or a hundred. Client
 operations go before all other writes, which still get their turn under a lasting load.

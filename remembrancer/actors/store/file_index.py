@@ -159,6 +159,7 @@ class FileIndex(SqlitePassages, SqliteWords):
     links_duplicates = False
     _table = "texts"
     _own = "TRUE"
+    _file: SqliteFile
     _words = "words"
     _full_texts = ("words",)
 

@@ -387,11 +387,11 @@ def export_lines(
     """
     lines_of = partial(_lines_of, connection, forgotten=request.forgotten, counted=counted)
 
-    def ids(name: str | None) -> set[str]:
-        rows = connection.execute("SELECT id FROM memories WHERE space = ?", (spaces.get(name or ""),))
+    def ids(name: str) -> set[str]:
+        rows = connection.execute("SELECT id FROM memories WHERE space = ?", (spaces.get(name),))
         return {memory_id for (memory_id,) in rows}
 
-    users_lane = shared.get(USER)
+    users_lane = shared.get(USER, "")
     in_users_lane = ids(users_lane)
     promoted = ids(USER) | in_users_lane
     for project_id in filter(PROJECT.fullmatch, spaces):
@@ -399,7 +399,7 @@ def export_lines(
             continue
         counted["projects"] += 1
         yield ProjectLine(project_id, paths.get(project_id, ""))
-        lane = shared.get(project_id)
+        lane = shared.get(project_id, "")
         yield from lines_of(spaces[project_id], project_id, request.in_projects, promoted | ids(lane))
         if lane in spaces:
             yield from lines_of(spaces[lane], project_id, request.in_projects, promoted, sessions=False)

@@ -293,7 +293,7 @@ class MemoryFiles:
         _ = self.user_file
 
     def rename(self, old: str, new: str) -> None:
-        """Have the space of a project lie elsewhere, in place of the one that is there. On the thread of the records."""
+        """Give the space of a project another name, in place of the one that has it. On the thread of the records."""
         with self.database.transaction() as connection:
             for number, name in connection.execute("SELECT number, name FROM spaces WHERE name IN (?, ?)", (old, new)):
                 if name == new:

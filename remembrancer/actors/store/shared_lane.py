@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import secrets
 import sqlite3
 import time
@@ -427,12 +428,16 @@ class SharedLane(SqliteRecords):
             FileUnusable, StorageFull: the snapshot cannot be written.
         """
         try:
+            path.unlink(missing_ok=True)  # of an attempt that ended in the middle
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with closing(sqlite3.connect(path, isolation_level=None)) as copy:
                 RECORDS.migrate(copy, None)
                 self._file.read_together(lambda query: write_records(query, copy))
                 (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
         except sqlite3.Error as error:
             raise as_error(path, error) from error
+        except OSError as error:
+            raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
         return Mark(*mark)
 
     def take_in(self, path: Path) -> TakenIn:

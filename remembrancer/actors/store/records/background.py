@@ -100,7 +100,8 @@ class SqliteBackground:
                 """SELECT m.id, m.version, min((SELECT count(*) FROM memory_sessions WHERE memory = m.number), ?)
                    FROM sessions AS s CROSS JOIN memories AS m
                    ON m.space = @SPACE AND m.session_id = s.session_id AND m.scope = 'session'
-                   WHERE s.space = @SPACE AND s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active' AND m.forgotten_at IS NULL
+                   WHERE s.space = @SPACE AND s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active'
+                   AND m.forgotten_at IS NULL
                    AND m.kind NOT IN ('scratchpad', 'tool_outcome')
                    AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number LIMIT ?""",
                 (
@@ -273,7 +274,8 @@ def _last_of_many(query: Query, threshold: int) -> int | None:
     ((added, last),) = query(
         """SELECT count(*), (SELECT max(number) FROM memories WHERE space = @SPACE) FROM (
                SELECT 1 FROM memories WHERE space = @SPACE
-               AND number > (SELECT coalesce(max(up_to), 0) FROM consolidation_requests WHERE space = @SPACE) AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
+               AND number > (SELECT coalesce(max(up_to), 0) FROM consolidation_requests WHERE space = @SPACE)
+               AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
         (threshold + 1,),
     )
     return int(last) if added > threshold else None
@@ -286,7 +288,8 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
     them. The subject of a memory is among those it names.
     """
     page = query(
-        """SELECT number FROM memories AS m WHERE space = @SPACE AND number > ? AND scope != 'session' AND forgotten_at IS NULL
+        """SELECT number FROM memories AS m
+           WHERE space = @SPACE AND number > ? AND scope != 'session' AND forgotten_at IS NULL
            AND EXISTS (SELECT 1 FROM memory_entities WHERE memory = m.number AND NOT found) ORDER BY number LIMIT ?""",
         (after, EDGES_OF + 1),
     )

@@ -36,7 +36,8 @@ USAGE_DAYS: Final = 90
 NEVER_DAYS: Final = 7
 LINKS: Final = 2
 """Relations for each entity that is asked for, on average."""
-UNSEEN: Final = f"""SELECT a.number FROM {APART} WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
+UNSEEN: Final = f"""SELECT a.number FROM {APART}
+   WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR a.session_id != ?1)"""  # noqa: S608 - fixed
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -89,7 +90,8 @@ def _activity(query: Query, request: ReadActivity) -> ActivityRead:
         """SELECT run_id, kind, began_at, session_id,
            (SELECT count(DISTINCT memory_id) FROM run_changes AS c
             WHERE c.space = @SPACE AND c.run_id = r.run_id), undone_at
-           FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ? AND began_at >= ? ORDER BY began_at DESC LIMIT ?) AS r""",
+           FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ? AND began_at >= ?
+           ORDER BY began_at DESC LIMIT ?) AS r""",
         (before, since, limit),
     )
     return ActivityRead(changes, tuple(RunDone(*row) for row in runs), len(rows) > limit)

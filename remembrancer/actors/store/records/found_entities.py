@@ -55,7 +55,8 @@ def _link(edits: SqliteEdits, key: str, now: float) -> None:
     """Link the memories that have a name to its entity, as far as it is one."""
     if not _is_entity(edits, key):
         unlinked = edits.execute(
-            """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities WHERE space = @SPACE AND key = ?)
+            """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
+               WHERE space = @SPACE AND key = ?)
                RETURNING entity""",
             (key,),
         ).fetchall()

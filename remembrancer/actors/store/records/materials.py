@@ -84,7 +84,8 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
     if request.min_sessions > 0:  # of each memory that passes the rest: not of all, for every page anew
         want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
     if request.made_by is not None:
-        made = "SELECT memory_id FROM run_changes WHERE space = @SPACE AND run_id = ? AND json_extract(details, '$.did') = 'Added'"
+        made = """SELECT memory_id FROM run_changes
+                  WHERE space = @SPACE AND run_id = ? AND json_extract(details, '$.did') = 'Added'"""
         want(f"m.id IN ({made})", request.made_by)
     if request.proposed is not None:
         proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
@@ -233,7 +234,8 @@ def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
         return {}
     rows = query(
         """SELECT m.number, coalesce(json_extract(h.details, '$.undid'), was.change) FROM memories AS m
-           JOIN history AS h ON h.space = m.space AND h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'
+           JOIN history AS h ON h.space = m.space AND h.memory_id = m.id AND h.version = m.version
+           AND h.change = 'undone'
            JOIN history AS was ON was.space = m.space AND was.memory_id = m.id AND was.version = m.version - 1
            WHERE m.number IN (SELECT value FROM json_each(?))""",
         (_listed(numbers),),

@@ -134,12 +134,13 @@ class SqlitePassages:
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
         with self._file.transaction() as connection:
-            return connection.execute(
+            pruned = connection.execute(
                 f"""DELETE FROM passages WHERE number IN (SELECT number FROM passages
                     WHERE {self._own} AND model IN (SELECT model FROM embedded WHERE {self._own} AND memories > 0
                         AND model NOT IN (SELECT value FROM json_each(?))) LIMIT ?)""",  # noqa: S608 - our clause
                 (encode_json(list(kept)).decode(), limit),
             ).rowcount
+        return int(pruned)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         now = self._clock()
@@ -157,7 +158,7 @@ class SqlitePassages:
 
     @property
     def commits(self) -> int:
-        return self._file.commits
+        return int(self._file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
         ((memories, last),) = self._file.read(

@@ -923,7 +923,8 @@ MEMORY: Final = Schema(
     ) WITHOUT ROWID;
 
     -- Of a shared lane: its mark in the journal and the time of the newest entry, the entries that have a memory's
-    -- words, the one that erased it, and where operations were refused: an attempt of before, which comes late, is not applied any more.
+    -- words, the one that erased it, and where operations were refused: an attempt of before, which comes late, is not
+    -- applied any more.
     CREATE TABLE lane (
         space INTEGER PRIMARY KEY REFERENCES spaces, journal TEXT NOT NULL, position INTEGER NOT NULL,
         entry_id TEXT NOT NULL, applied_at REAL NOT NULL

@@ -136,7 +136,8 @@ class SqliteSearch(SqliteWords):
                 (
                     _SIZES,
                     """SELECT 'graph', NULL,
-                           EXISTS (SELECT 1 FROM entities WHERE space = @SPACE) OR EXISTS (SELECT 1 FROM memory_links)""",
+                           EXISTS (SELECT 1 FROM entities
+                           WHERE space = @SPACE) OR EXISTS (SELECT 1 FROM memory_links)""",
                     """SELECT 'own', NULL, number FROM (SELECT number FROM memories INDEXED BY memories_by_session
                        WHERE space = @SPACE AND session_id = ? AND scope = 'session' LIMIT ?)""",
                     *[word] * len(groups),
@@ -279,7 +280,8 @@ class SqliteSearch(SqliteWords):
         asked = padded(memory_ids)
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
-                WHERE space = @SPACE AND memory_id IN {places_for(asked)} AND merged_into IS NOT NULL ORDER BY sequence""",  # noqa: S608 - only "?"
+                WHERE space = @SPACE AND memory_id IN {places_for(asked)} AND merged_into IS NOT NULL
+                ORDER BY sequence""",  # noqa: S608 - only "?"
             asked,
         )
         return dict(rows)

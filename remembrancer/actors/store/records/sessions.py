@@ -22,7 +22,8 @@ from remembrancer.protocol.session_life import RecordEvents, SessionEntry, ToolC
 
 _REGISTERED: Final = "session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted"
 _COLUMNS: Final = f"""{_REGISTERED}, (
-    SELECT content FROM memories AS m WHERE m.space = @SPACE AND m.session_id = sessions.session_id AND m.scope = 'project'
+    SELECT content FROM memories AS m
+    WHERE m.space = @SPACE AND m.session_id = sessions.session_id AND m.scope = 'project'
     AND m.kind = '{SESSION_RECORD}' AND m.forgotten_at IS NULL
     ORDER BY m.number DESC LIMIT 1), client"""  # noqa: S608 - our names
 """The columns of a `SessionEntry`. Its summary is what its record says."""
@@ -107,7 +108,8 @@ def open_sessions(query: Query) -> list[SessionEntry]:
 def import_sessions(connection: SpaceConnection, sessions: Sequence[SessionEntry]) -> None:
     """Register sessions. One that is known here has been active from the earlier beginning to the later end."""
     connection.executemany(
-        f"""INSERT INTO sessions (space, {_REGISTERED}, client) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+        f"""INSERT INTO sessions (space, {_REGISTERED}, client) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?)
+           ON CONFLICT DO UPDATE SET
            started_at = min(started_at, excluded.started_at),
            last_active_at = max(last_active_at, excluded.last_active_at)""",  # noqa: S608 - our names
         [_imported(session) for session in sessions],
@@ -163,7 +165,8 @@ LEAST_OF_A_COMMUNITY: Final = 2
 _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
 _LATEST: Final = " UNION ALL ".join(
     f"""SELECT * FROM (SELECT number FROM memories
-        WHERE space = @SPACE AND session_id = ?1 AND scope = '{scope}' AND forgotten_at IS NULL ORDER BY number DESC LIMIT ?2)"""  # noqa: S608 - our names
+        WHERE space = @SPACE AND session_id = ?1 AND scope = '{scope}' AND forgotten_at IS NULL
+        ORDER BY number DESC LIMIT ?2)"""  # noqa: S608 - our names
     for scope in SCOPES
 )
 """The last memories of a session in each scope, along the index that has them in their order."""
@@ -235,7 +238,8 @@ def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
     """The last sessions that are over, the latest first, with what they left to their project."""
     rows = read(
         """SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
-           WHERE space = @SPACE AND session_id != ? AND status != 'active' ORDER BY last_active_at DESC, session_id LIMIT ?""",
+           WHERE space = @SPACE AND session_id != ? AND status != 'active'
+           ORDER BY last_active_at DESC, session_id LIMIT ?""",
         (session_id, EARLIER),
     )
     return tuple(

@@ -1,7 +1,7 @@
 """One space of a database: its rows alone are read and written through it.
 
-A statement says `@SPACE` where the number of the space is meant, which is a part of it, as it is of the names of its full
-texts (`words_@SPACE`): those cannot be arguments.
+A statement says `@SPACE` where the number of the space is meant. That becomes a part of it, as it is of the names of
+its full texts (`words_@SPACE`), which cannot be arguments; a statement in which it stays is refused by SQLite.
 """
 
 from __future__ import annotations

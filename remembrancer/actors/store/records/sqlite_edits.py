@@ -305,7 +305,8 @@ class SqliteEdits:
     def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
         return self._query(
             """SELECT id, scope, session_id FROM memories
-               WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
+               WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL
+               AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
             (digest_of(content), session_id),
         )
 
@@ -350,7 +351,8 @@ class SqliteEdits:
             case Link():
                 self.execute(
                     """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
-                       WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
+                       WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE
+                       AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
                     (edit.relation, edit.strength, edit.created_at, edit.source, edit.target),
                 )
             case Unlink():
@@ -659,8 +661,11 @@ class SqliteEdits:
 
     def _drop_entities(self, which: str, values: tuple[object, ...]) -> int:
         """Delete those of some entities that no memory is linked to; how many."""
-        unlinked = f"{which} AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)"
-        gone = self._query(f"DELETE FROM entities WHERE space = @SPACE AND {unlinked} RETURNING number", values)  # noqa: S608
+        gone = self._query(
+            f"""DELETE FROM entities WHERE space = @SPACE AND {which}
+                AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",  # noqa: S608
+            values,
+        )
         self._execute_many("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
         return len(gone)
 

@@ -67,7 +67,8 @@ def _around() -> str:
     ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
     seen = IS_SEEN.replace("?", ":session")
     asked = "json_extract(j.value, '$[0]') AS {}, json_extract(j.value, '$[1]') AS most FROM json_each(:{}) AS j"
-    of_entity = "k CROSS JOIN entities AS e ON e.space = @SPACE AND e.key = k.key CROSS JOIN memory_entities AS s ON s.{} = e.number"
+    of_entity = """k CROSS JOIN entities AS e ON e.space = @SPACE AND e.key = k.key
+                   CROSS JOIN memory_entities AS s ON s.{} = e.number"""
     parts = [
         "SELECT number, NULL, degree FROM m",
         "SELECT key, NULL, degree FROM k",

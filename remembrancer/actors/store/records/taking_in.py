@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from remembrancer.actors.store.records.schema import OWNED, fill_full_texts, make_space
 
-NUMBERED: Final = {
+_OF_MEMORY: Final = {"memory": "memories"}
+_IN_ORDER: Final = {"sequence": ""}
+NUMBERED: Final[dict[str, dict[str, str]]] = {
     "memories": {"number": "memories"},
     "entities": {"number": "entities"},
     "turns": {"number": "turns"},
@@ -18,21 +20,26 @@ NUMBERED: Final = {
     "memory_entities": {"memory": "memories", "entity": "entities", "subject": "entities"},
     "memory_links": {"source": "memories", "target": "memories"},
     "awaited_links": {"source": "memories"},
-    **dict.fromkeys(
-        ("aliases", "memory_tags", "names_to_find", "found_names", "memory_sessions", "embedding_attempts"),
-        {"memory": "memories"},
-    ),
+    "aliases": _OF_MEMORY,
+    "memory_tags": _OF_MEMORY,
+    "names_to_find": _OF_MEMORY,
+    "found_names": _OF_MEMORY,
+    "memory_sessions": _OF_MEMORY,
+    "embedding_attempts": _OF_MEMORY,
     "passages": {"number": "", "memory": "memories"},
-    **dict.fromkeys(("promotion_log", "run_changes", "consolidation_log"), {"sequence": ""}),
+    "promotion_log": _IN_ORDER,
+    "run_changes": _IN_ORDER,
+    "consolidation_log": _IN_ORDER,
     "topics": {"number": ""},
 }
 """The columns that are numbers, and the table whose rows these number; empty: the row has a new one."""
+_NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in columns.values() if named)
 _TAKEN: Final = (
     *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
     *("memory_links", "awaited_links", "memory_sessions", "embedding_attempts", "history", "erased"),
     *("applied_operations", "sessions", "moves", "note_writes", "proposals", "turns", "tool_calls", "promotion_log"),
     *("runs", "run_changes", "consolidation_log", "consolidation_requests", "cross_project_patterns", "topics"),
-    *("maintenance", "lane_entries", "lane_erasures", "lane_tokens", "lane_sessions", "lane_refusals", "passages"),
+    *("maintenance", "lane_entries", "lane_erasures", "lane_refusals", "passages"),
 )
 """The tables whose rows are taken, in an order in which each finds those that it refers to."""
 AT_ONCE: Final = 2000
@@ -47,7 +54,7 @@ def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
     """
     space = make_space(connection, name)
     with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old:
-        offsets = {table: _last(connection, table) for table in {*_tables_named()}}
+        offsets = {table: _last(connection, table) for table in _NAMED}
         for table in _TAKEN:
             _copy(old, connection, table, space, offsets)
         mark = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''").fetchone()
@@ -55,10 +62,6 @@ def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
             connection.execute("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", (space, *mark))
     fill_full_texts(connection, space)
     return space
-
-
-def _tables_named() -> set[str]:
-    return {named for columns in NUMBERED.values() for named in columns.values() if named}
 
 
 def _last(connection: sqlite3.Connection, table: str) -> int:

@@ -90,10 +90,12 @@ def _read_links(query: Query, number: int, session_id: str | None) -> tuple[Memo
 _IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
 _WRITTEN: Final = {
     **dict.fromkeys(
-        ("memories", "entities", "history", "erased", "applied_operations", "sessions", "moves", "note_writes")
-        + ("proposals", "turns", "tool_calls", "promotion_log", "runs", "run_changes", "consolidation_log")
-        + ("consolidation_requests", "cross_project_patterns", "topics", "maintenance", "lane_entries")
-        + ("lane_erasures", "lane_refusals"),
+        (
+            *("memories", "entities", "history", "erased", "applied_operations", "sessions", "moves", "note_writes"),
+            *("proposals", "turns", "tool_calls", "promotion_log", "runs", "run_changes", "consolidation_log"),
+            *("consolidation_requests", "cross_project_patterns", "topics", "maintenance", "lane_entries"),
+            *("lane_erasures", "lane_refusals"),
+        ),
         "space = @SPACE",
     ),
     **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), f"memory IN ({_IN_SPACE})"),
