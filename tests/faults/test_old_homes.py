@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.bring_forward import bring_forward, delete_old_files, old_files, problems
+from remembrancer.actors.migrations import drop_old_files
+from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
 from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.memory.moves import encode_operation
 from remembrancer.protocol.errors import StorageFull
@@ -125,7 +126,8 @@ def test_every_row_of_an_old_home_is_in_its_space_and_the_old_files_stay(archive
     assert {path: path.read_bytes() for path in files} == files
     assert problems(paths) == {}
     bring_forward(paths)
-    assert delete_old_files(paths) >= sum(map(len, files.values()))
+    assert drop_old_files(paths.home, "no such word") == 0
+    assert drop_old_files(paths.home) >= sum(map(len, files.values()))
     assert old_files(paths) == {}
 
 

@@ -17,11 +17,10 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.migrations import NO_SPACE, SPARE_BYTES, daily_copies, write_checked_copy
+from remembrancer.actors.migrations import NO_SPACE, OLD_FILES, SPARE_BYTES, daily_copies, write_checked_copy
 from remembrancer.actors.repair import drop_dangling, is_damaged, rebuild
 from remembrancer.actors.salvage import Pages
 from remembrancer.actors.snapshots import unreadable
-from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import MEMORY, RECORDS, recount_former
 from remembrancer.actors.store.records.sqlite_file import as_error
@@ -48,10 +47,10 @@ logger = logging.getLogger(__name__)
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
     """The old files of records that a home has, by the names of their spaces; the user's first."""
-    found = {path.parent.name: path for path in sorted(paths.projects.glob("p_*/memory.db"))}
-    lanes = {path.stem: path for path in sorted(paths.lanes.glob("l_*.db"))}
-    user = {USER: paths.user_database}
-    return {name: path for name, path in (user | found | lanes).items() if path.is_file() and path.stat().st_size}
+    found = [path for pattern in OLD_FILES for path in sorted(paths.home.glob(pattern))]
+    names = [path.parent.name if path.name == "memory.db" else path.stem for path in found]
+    there = zip(names, found, strict=True)
+    return {name: path for name, path in there if path.is_file() and path.stat().st_size}
 
 
 def is_old(paths: RuntimePaths) -> bool:
@@ -66,19 +65,9 @@ def problems(paths: RuntimePaths) -> dict[str, str]:
     return {}
 
 
-def delete_old_files(paths: RuntimePaths) -> int:
-    """Delete the old files with their logs and copies, once there is a database; how many bytes they had."""
-    size = 0
-    for path in old_files(paths).values() if paths.database.is_file() else ():
-        for each in (*path.parent.glob(f"{path.name}*"), *daily_copies(path)):
-            size += each.stat().st_size
-            each.unlink()
-    (paths.home / REPORT).unlink(missing_ok=True)
-    return size
-
-
-def bring_forward(paths: RuntimePaths) -> None:
-    """Make the database of a home that has old files only. Only while nobody else has them open.
+def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
+    """Make the database of a home that has old files only: at its place, while nobody else has them open; or at another
+    one, for who only reads the home.
 
     Of a damaged file that is taken over which can be read, with what its last daily copy has for the rest.
 
@@ -87,16 +76,16 @@ def bring_forward(paths: RuntimePaths) -> None:
         FileLocked: another program has a file locked.
         FileUnusable: the database cannot be written.
     """
-    fresh, copy = paths.database.with_name("memory.db.new"), paths.database.with_name("memory.db.taking")
     if not is_old(paths):
         return
-    files = old_files(paths)
+    files, database = old_files(paths), place or paths.database
+    fresh, copy = database.with_name("memory.db.new"), database.with_name("memory.db.taking")
     no_room = f"there is no room to bring the memories of {paths.home} into one database: make room and start again"
     try:
         sizes = [path.stat().st_size for path in files.values()]
         there = fresh.stat().st_size if fresh.exists() else 0
-        if shutil.disk_usage(paths.home).free + there < sum(sizes) + 2 * max(sizes) + SPARE_BYTES:
-            raise disk_full(no_room, paths.database)
+        if shutil.disk_usage(database.parent).free + there < sum(sizes) + 2 * max(sizes) + SPARE_BYTES:
+            raise disk_full(no_room, database)
         with closing(_opened(fresh)) as connection:
             for name, path in _left(connection, files):
                 problem = _prepare(path, copy, no_room)
@@ -106,11 +95,11 @@ def bring_forward(paths: RuntimePaths) -> None:
                         take_in(connection, copy, name)
                     connection.execute("INSERT INTO taken_in VALUES (?, ?)", (name, problem))
                 delete_database(copy)
-            _finish(paths, connection)
+            _finish(paths, connection, report=place is None)
         with fresh.open("rb") as written:
             os.fsync(written.fileno())
-        fresh.replace(paths.database)
-        sync_directory(paths.home)
+        fresh.replace(database)
+        sync_directory(database.parent)
     except StorageFull:
         delete_database(fresh)
         raise
@@ -118,8 +107,8 @@ def bring_forward(paths: RuntimePaths) -> None:
         raise as_error(fresh, error) from error
     except OSError as error:
         if error.errno in NO_SPACE:
-            raise disk_full(no_room, paths.database) from error
-        raise FileUnusable(f"{paths.database} cannot be made ({error}): the old files are as they were") from error
+            raise disk_full(no_room, database) from error
+        raise FileUnusable(f"{database} cannot be made ({error}): the old files are as they were") from error
     finally:
         delete_database(copy)
 
@@ -187,17 +176,17 @@ def _rebuilt(path: Path, copy: Path) -> str:
     return f"{done.read} rows were read{named}"
 
 
-def _finish(paths: RuntimePaths, connection: sqlite3.Connection) -> None:
+def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:
     """End the moves between a project and the user that were under way, and forget what was done."""
     if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'taken_in'").fetchone() is None:
         return
     reasons = dict(connection.execute("SELECT name, problem FROM taken_in WHERE problem != ''").fetchall())
-    if reasons:
+    if reasons and report:
         write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
     with connection:
         connection.execute("BEGIN")
         spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
-        shared = lanes_of_projects(paths.home / SHARED).keys()
+        shared = _sharers(paths)
         for source, operation_id, encoded in connection.execute(
             "SELECT space, operation_id, operation FROM moves"
         ).fetchall():
@@ -228,3 +217,11 @@ def _end_move(
         connection.executemany(f"{words} VALUES ('delete', ?, ?, ?, ?, ?)", rows)
         connection.executemany("DELETE FROM memories WHERE number = ?", [(row[0],) for row in rows])
     connection.execute("DELETE FROM moves WHERE space = ? AND operation_id = ?", (source, operation_id))
+
+
+def _sharers(paths: RuntimePaths) -> set[str]:
+    """The projects that share a lane, and `user` if he does. Of a file that cannot be read nothing is known, and the
+    store refuses it."""
+    with suppress(OSError, msgspec.DecodeError):
+        return set(msgspec.json.decode((paths.lanes / "projects.json").read_bytes(), type=dict[str, str]))
+    return set()

@@ -33,6 +33,7 @@ from remembrancer.actors.snapshots import (
     take_snapshot,
     unreadable,
 )
+from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.records import catalog
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import MEMORY
@@ -227,16 +228,22 @@ class HomeReader:
     def _records(self) -> Iterator[Snapshot | None]:
         """The records; None where there are none yet."""
         refuse_unfinished(self._paths)
+        if is_old(self._paths):  # nobody has brought it forward yet: a copy is, for this one look
+            with TemporaryDirectory(prefix="remembrancer-old-") as directory:
+                bring_forward(self._paths, Path(directory) / RECORDS)
+                with self._snapshot(Path(directory, RECORDS)) as file:
+                    yield file
+            return
         if not os.path.lexists(self._paths.database):
             yield None
             return
-        with self._snapshot(RECORDS) as file:
+        with self._snapshot(self._paths.database) as file:
             yield file
 
     @contextmanager
-    def _snapshot(self, name: str) -> Iterator[Snapshot | None]:
+    def _snapshot(self, path: Path) -> Iterator[Snapshot | None]:
         """One file; None for one that is empty yet."""
-        file = take_snapshot(self._paths.home / name, schema_of(name))
+        file = take_snapshot(path, schema_of(path.name))
         try:
             yield file if file.version > 0 else None
         finally:
@@ -246,7 +253,7 @@ class HomeReader:
         """What the catalogue knows of the projects."""
         if not os.path.lexists(self._paths.catalog):
             return []
-        with self._snapshot(CATALOG) as file:
+        with self._snapshot(self._paths.catalog) as file:
             known = "SELECT id, path, directory, created_at, last_used_at FROM projects"
             return [] if file is None else file.rows(known)
 
@@ -329,7 +336,7 @@ class HomeReader:
         with self._records() as records:
             if records is None:
                 return RecordsCopied(())
-            with self._snapshot(CATALOG) as known:
+            with self._snapshot(self._paths.catalog) as known:
                 for name, file in ((RECORDS, records), (CATALOG, known)):
                     if file is not None:
                         copied = copy_snapshot(file, directory / name, COUNTED.get(name, COUNTED_IN_RECORDS))

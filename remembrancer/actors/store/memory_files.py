@@ -314,7 +314,7 @@ class MemoryFiles:
                     edits.drop_deleted_words()
                     found = True
         if found:
-            database.leave_nothing()
+            database.leave_nothing(memory_id)
 
     def let_go(self, name: str) -> None:
         """Know nothing of a space any more: the next use opens it."""
