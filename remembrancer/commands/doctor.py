@@ -27,8 +27,9 @@ import psutil
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
-from remembrancer.actors.migrations import COPY, daily_copies
+from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files
 from remembrancer.actors.snapshots import lane_position, sqlite_version
+from remembrancer.actors.store.bring_forward import REPORT, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
@@ -207,6 +208,11 @@ def main(argv: list[str]) -> int:
         action="store_true",
         help="make damaged files of memories whole, of what can be read and the last daily copy; then look again",
     )
+    parser.add_argument(
+        "--delete-old-files",
+        action="store_true",
+        help="delete the files of release 0.2.0, which stay beside the database that was made of them",
+    )
     asked = parser.parse_args(argv)
     project = Path(asked.project or ".")
     if not project.is_dir():
@@ -217,6 +223,9 @@ def main(argv: list[str]) -> int:
         from remembrancer.commands.repair import repair_home
 
         repaired = repair_home(paths)
+    if asked.delete_old_files and paths.database.exists():
+        drop_old_files(paths.home)
+        (paths.home / REPORT).unlink(missing_ok=True)
     found = Examination(paths, Surroundings.here(os.environ, project), fix=asked.fix).run()
     status = worst(finding.status for finding in found.values())
     if asked.json:
@@ -646,7 +655,12 @@ def check_records(at: Examination) -> Finding:
     details += [f"a damaged catalogue was set aside: {each}" for each in at.paths.home.glob("catalog.damaged-*")]
     details += [f"kept for a return to an older release, delete it when that is not wanted: {each}" for each in copies]
     advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
-    status = worst([finding.status for finding in found.values()])
+    old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
+    details += [f"not taken over whole from release 0.2.0: {problem}" for problem in left_out.values()]
+    if old:
+        size = size_in_words(sum(path.stat().st_size for path in old.values()))
+        details.append(f"{len(old)} files of release 0.2.0 are kept, {size}: 'remembrancer doctor --delete-old-files'")
+    status = worst([*(finding.status for finding in found.values()), "warning" if left_out else "ok"])
     return Finding(
         status,
         f"{whole} of {len(files)} files are whole, {total}, of release {releases}",

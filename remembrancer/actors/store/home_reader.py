@@ -33,6 +33,7 @@ from remembrancer.actors.snapshots import (
     take_snapshot,
     unreadable,
 )
+from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.records import catalog
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import MEMORY
@@ -103,7 +104,7 @@ BETWEEN_PAUSES: Final = 20
 """Memories of an export: some milliseconds of work."""
 GIT_DIRECTORY: Final = ".git"
 _decode_lanes: Final = msgspec.json.Decoder(dict[str, str]).decode
-COUNTED: Final = {CATALOG: {"projects": "SELECT count(*) FROM projects"}}
+COUNTED_IN_CATALOG: Final = {"projects": "SELECT count(*) FROM projects"}
 COUNTED_IN_RECORDS: Final = {
     "memories": "SELECT count(*) FROM memories",
     "project_spaces": "SELECT count(*) FROM spaces WHERE name GLOB 'p_*'",
@@ -227,16 +228,22 @@ class HomeReader:
     def _records(self) -> Iterator[Snapshot | None]:
         """The records; None where there are none yet."""
         refuse_unfinished(self._paths)
+        if is_old(self._paths):  # nobody has brought it forward yet: a copy is, for this one look
+            with TemporaryDirectory(prefix="remembrancer-old-") as directory:
+                bring_forward(self._paths, Path(directory) / RECORDS)
+                with self._snapshot(Path(directory, RECORDS)) as file:
+                    yield file
+            return
         if not os.path.lexists(self._paths.database):
             yield None
             return
-        with self._snapshot(RECORDS) as file:
+        with self._snapshot(self._paths.database) as file:
             yield file
 
     @contextmanager
-    def _snapshot(self, name: str) -> Iterator[Snapshot | None]:
+    def _snapshot(self, path: Path) -> Iterator[Snapshot | None]:
         """One file; None for one that is empty yet."""
-        file = take_snapshot(self._paths.home / name, schema_of(name))
+        file = take_snapshot(path, schema_of(path.name))
         try:
             yield file if file.version > 0 else None
         finally:
@@ -246,7 +253,7 @@ class HomeReader:
         """What the catalogue knows of the projects."""
         if not os.path.lexists(self._paths.catalog):
             return []
-        with self._snapshot(CATALOG) as file:
+        with self._snapshot(self._paths.catalog) as file:
             known = "SELECT id, path, directory, created_at, last_used_at FROM projects"
             return [] if file is None else file.rows(known)
 
@@ -325,16 +332,16 @@ class HomeReader:
     # --- copies ---
 
     def _copy(self, directory: Path) -> RecordsCopied:
-        refuse_unfinished(self._paths)
-        if not os.path.lexists(self._paths.database):
-            return RecordsCopied(())
         copies = []
-        for name in names_in(self._paths):
-            with self._snapshot(name) as file:
-                if file is not None:
-                    copied = copy_snapshot(file, directory / name, COUNTED.get(name, COUNTED_IN_RECORDS))
-                    copies.append(CopiedFile(name, copied.sha256, copied.size_bytes, file.version, copied.counts))
-                    self._pause()
+        with self._records() as records:
+            if records is None:
+                return RecordsCopied(())
+            copies.append(_copied(records, directory / RECORDS, COUNTED_IN_RECORDS))
+        self._pause()
+        if os.path.lexists(self._paths.catalog):
+            with self._snapshot(self._paths.catalog) as known:
+                if known is not None:
+                    copies.append(_copied(known, directory / CATALOG, COUNTED_IN_CATALOG))
         if shared := lanes_of_projects(self._paths.home / SHARED):
             content = msgspec.json.encode(shared)
             _write(directory / SHARED, content)
@@ -494,6 +501,11 @@ def _of_this_release(file: Snapshot) -> Iterator[sqlite3.Connection]:
         file.connection.backup(copy)
         MEMORY.migrate(copy, None)
         yield copy
+
+
+def _copied(file: Snapshot, target: Path, counted: Mapping[str, str]) -> CopiedFile:
+    copied = copy_snapshot(file, target, counted)
+    return CopiedFile(target.name, copied.sha256, copied.size_bytes, file.version, copied.counts)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, Never, Protocol, cast
 
+from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.moves import Move
@@ -176,7 +177,7 @@ class MemoryFiles:
         if self.shares(USER):
             wait = FileLocked("what the user shares is being opened")
             self._shared[USER] = cast(Records, UnusableRecords(USER, wait))
-        if MEMORY.is_older(paths.database):  # its copy may take long, and is made on its own thread
+        if MEMORY.is_older(paths.database) or is_old(paths):  # its copy may take long, and is made on its own thread
             _ = self.user_file
             return
         try:
@@ -313,7 +314,7 @@ class MemoryFiles:
                     edits.drop_deleted_words()
                     found = True
         if found:
-            database.leave_nothing()
+            database.leave_nothing(memory_id)
 
     def let_go(self, name: str) -> None:
         """Know nothing of a space any more: the next use opens it."""
@@ -526,6 +527,7 @@ class MemoryFiles:
         return directories
 
     def _opened_database(self, wait_s: float | None = None) -> SqliteFile:
+        bring_forward(self._paths)
         self._keep_what_is_left(self._paths.database)
         database = SqliteFile(self._paths.database, wait_s=wait_s)
         self._committer.run_soon(CATALOG, partial(self.catalog.note_file, USER))

@@ -337,7 +337,7 @@ class SharedLane(SqliteRecords):
             return False
         with self._edits() as edits:
             edits.drop_deleted_words()
-        self._file.leave_nothing()
+        self._file.leave_nothing(memory_id)
         return True
 
     @property

@@ -11,6 +11,7 @@ import sqlite3
 from typing import Final
 
 from remembrancer.actors.migrations import Schema, Step, statements_of
+from remembrancer.memory.names import name_words
 
 _PASSAGES: Final = """
     CREATE TABLE passages (
@@ -1020,14 +1021,40 @@ def make_space(connection: sqlite3.Connection, name: str) -> int:
     return number
 
 
-def recount(connection: sqlite3.Connection) -> None:
-    """Count anew what triggers keep: for a file whose rows were put together without them."""
-    connection.execute("DELETE FROM tallies")
+def fill_full_texts(connection: sqlite3.Connection, space: int) -> None:
+    """Put all memories and entities of a space into its full texts, which are empty."""
     connection.execute(
-        "INSERT INTO tallies SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3"
+        f"""INSERT INTO words_{space} (rowid, content, tags, summary, parts)
+            SELECT number, content, tags, summary, parts FROM memories WHERE space = ?""",  # noqa: S608 - a number
+        (space,),
     )
+    named = connection.execute("SELECT number, name FROM entities WHERE space = ?", (space,)).fetchall()
+    words = ((number, name_words(entity)) for number, entity in named)
+    connection.executemany(f"INSERT INTO names_{space} (rowid, words) VALUES (?, ?)", words)  # noqa: S608 - a number
+
+
+def recount(connection: sqlite3.Connection) -> None:
+    """Make anew what is derived from the rows of a database: counts, and the full texts of each space."""
+    _recount(connection, "space, ")
+    for (space,) in connection.execute("SELECT number FROM spaces").fetchall():
+        for table in (f"words_{space}", f"names_{space}"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+        for statement in statements_of(FULL_TEXTS.replace("@SPACE", str(space))):
+            connection.execute(statement)
+        fill_full_texts(connection, space)
+
+
+def recount_former(connection: sqlite3.Connection) -> None:
+    """As `recount`, of a file of release 0.2.0."""
+    _recount(connection, "")
+
+
+def _recount(connection: sqlite3.Connection, space: str) -> None:
+    sort = f"{space}scope, type, forgotten_at IS NOT NULL"
+    connection.execute("DELETE FROM tallies")
+    connection.execute(f"INSERT INTO tallies SELECT {sort}, count(*) FROM memories GROUP BY {sort}")  # noqa: S608
     connection.execute("UPDATE embedded SET memories = 0")
     connection.execute(
-        "INSERT INTO embedded (model, memories) SELECT model, count(*) FROM passages WHERE ordinal = 0 GROUP BY 1 "
-        "ON CONFLICT DO UPDATE SET memories = excluded.memories"
+        f"INSERT INTO embedded ({space}model, memories) SELECT {space}model, count(*) FROM passages "  # noqa: S608
+        f"WHERE ordinal = 0 GROUP BY {space}model ON CONFLICT DO UPDATE SET memories = excluded.memories"
     )

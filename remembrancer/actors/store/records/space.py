@@ -122,9 +122,9 @@ class Space:
         """As `SqliteFile.empty_log`."""
         self.file.empty_log()
 
-    def leave_nothing(self) -> None:
+    def leave_nothing(self, *words: str) -> None:
         """As `SqliteFile.leave_nothing`."""
-        self.file.leave_nothing()
+        self.file.leave_nothing(*words)
 
     def close(self) -> None:
         """Close the database. May be called twice."""

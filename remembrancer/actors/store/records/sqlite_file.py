@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.migrations import Schema, drop_copies
+from remembrancer.actors.migrations import Schema, drop_copies, drop_old_files
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.protocol.errors import (
     FileLocked,
@@ -171,13 +171,16 @@ class SqliteFile:
         with self._writing:
             self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    def leave_nothing(self) -> None:
-        """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole.
+    def leave_nothing(self, *words: str) -> None:
+        """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole, and of
+        the files of release 0.2.0 those that have one of these words in them.
 
         Raises:
             FileUnusable: a copy cannot be deleted.
         """
         self.empty_log()
+        if words:
+            drop_old_files(self.path.parent, *words)
         drop_copies(self.path)
 
     def close(self) -> None:

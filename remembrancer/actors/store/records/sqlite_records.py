@@ -187,14 +187,14 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             if found:
                 edits.drop_deleted_words()
         if found:
-            self._file.leave_nothing()
+            self._file.leave_nothing(memory_id)
         return found
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
         with self._edits() as edits:
             dropped = edits.drop_quotes(quotes)
         if dropped:
-            self._file.leave_nothing()
+            self._file.leave_nothing(*quotes)
         return dropped
 
     def is_erased(self, memory_id: str) -> bool:

@@ -7,8 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
-from remembrancer.actors.store.records.schema import OWNED, make_space
-from remembrancer.memory.names import name_words
+from remembrancer.actors.store.records.schema import OWNED, fill_full_texts, make_space
 
 _OF_MEMORY: Final = {"memory": "memories"}
 _IN_ORDER: Final = {"sequence": ""}
@@ -61,14 +60,7 @@ def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
         mark = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''").fetchone()
         if mark is not None:
             connection.execute("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", (space, *mark))
-    connection.execute(
-        f"""INSERT INTO words_{space} (rowid, content, tags, summary, parts)
-            SELECT number, content, tags, summary, parts FROM memories WHERE space = ?""",  # noqa: S608 - a number
-        (space,),
-    )
-    named = connection.execute("SELECT number, name FROM entities WHERE space = ?", (space,)).fetchall()
-    words = ((number, name_words(entity)) for number, entity in named)
-    connection.executemany(f"INSERT INTO names_{space} (rowid, words) VALUES (?, ?)", words)  # noqa: S608 - a number
+    fill_full_texts(connection, space)
     return space
 
 
