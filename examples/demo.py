@@ -442,7 +442,7 @@ class Demo:
         self._promise(
             f"none is there twice: the {len(more):,} others were made of them in the background", more <= derived
         )
-        return self._promise.all_kept("To use it: see “Install and connect” in the README.")
+        return self._promise.all_kept("To use it: see “Try it” in the README.")
 
     def _in_the_files(self) -> tuple[dict[str, str], set[str]]:
         """The texts of all memories that are not forgotten by their ids, and the ids of those made of others."""

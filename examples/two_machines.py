@@ -136,7 +136,7 @@ async def _share(first: Path, second: Path, console: Console) -> bool:
         await nats.start()
         shared = json.loads(await desk.run("share", "project", "--invite", "laptop", "--yes", "--json"))
         await laptop.connect(stack)
-        await laptop.run("join", "--here", "--yes", "-", pasted=shared["invitation"])
+        await laptop.run("share", "join", "--here", "--yes", "-", pasted=shared["invitation"])
         lane = shared["lane"]
         promise("the laptop finds what the desk had stored", all([await laptop.finds(each) for each in KNOWN]))
         began = time.perf_counter()

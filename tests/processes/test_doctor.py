@@ -48,7 +48,6 @@ CHECKS = {
     "records",
     "copies",
     "index",
-    "shared tokens",
     "write queue",
     "sharing",
     "clients",
@@ -84,7 +83,7 @@ class Findings:
         untried = nullcontext() if tries_start else mock.patch.object(doctor, "probe", return_value=STARTS)
         with untried, redirect_stdout(printed), redirect_stderr(complained), ThreadPoolExecutor(1) as thread:
             # In a thread, because the doctor wants an event loop of its own.
-            self.returncode = thread.submit(doctor.main, ["--json", *arguments]).result()
+            self.returncode = thread.submit(doctor.doctor.main, ["--json", *arguments], standalone_mode=False).result()
         assert complained.getvalue() == ""
         self.whole = printed.getvalue()
         said = json.loads(self.whole)

@@ -99,7 +99,7 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
 
         await asyncio.to_thread(Sharing(other).join, shared["invitation"])
         await killed_while_it_shares(there, lane, set(texts[other]) - set(texts[home]))
-        joined = await done("join", "--yes", shared["invitation"], home=other)
+        joined = await done("share", "join", "--yes", shared["invitation"], home=other)
         assert (joined["lane"], joined["member"], joined["left"]) == (lane, "laptop", 0)
         everything = sorted({*texts[home], *texts[other]})
         await until(lambda: said(here.paths.database) == everything)

