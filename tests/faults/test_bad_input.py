@@ -107,7 +107,7 @@ async def test_a_users_file_of_a_newer_release_is_left_alone_and_the_projects_go
     home: Path,
 ) -> None:
     (home / "user").mkdir()
-    database = home / "user" / "memory.db"
+    database = home / "memory.db"
     connection = sqlite3.connect(database)
     connection.executescript("CREATE TABLE future (x); PRAGMA user_version = 99000000;")
     connection.close()

@@ -227,7 +227,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     def _compare_files(self) -> None:
         """The store is down: each file is whole, and what is derived in it follows from the memories."""
-        for path in (self.rig.paths.user_database, self.rig.paths.project_database(PROJECT.id)):
+        for path in (self.rig.paths.database,):
             if path.exists():
                 with closing(sqlite3.connect(path)) as connection:
                     _compare_file(connection)

@@ -47,7 +47,7 @@ async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(monkeypatc
 
 
 def test_the_soak_notices_what_is_lost_doubled_or_back_again(home: Path) -> None:
-    records = SqliteRecords(SqliteFile(home / "user" / "memory.db"), "user", lambda: 1.0)
+    records = SqliteRecords(SqliteFile(home / "memory.db"), "user", lambda: 1.0)
     names = ("kept", "changed", "tagged twice", "forgotten", "twice")
     texts = {name: f"the memory that is {name}" for name in names}
     stored = {name: store_operation(name, text, scope="user", importance=0.5) for name, text in texts.items()}

@@ -116,7 +116,7 @@ async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
 
 
 def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:
-    with closing(sqlite3.connect(RuntimePaths(home).lane_database(lane))) as connection:
+    with closing(sqlite3.connect(RuntimePaths(home).database)) as connection:
         history = "SELECT * FROM history ORDER BY memory_id, version"
         return connection.execute(COMPARED).fetchall(), connection.execute(history).fetchall()
 

@@ -62,7 +62,7 @@ def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Pa
         for directory in (lane.parent, host.home / "user", paths.logs):
             directory.mkdir(parents=True)
         shutil.copy(made.path, lane)
-        SqliteRecords(SqliteFile(host.home / "user" / "memory.db"), "user", lambda: 1.0).close()
+        SqliteRecords(SqliteFile(host.home / "memory.db"), "user", lambda: 1.0).close()
         (paths.logs / "store.log").touch()
     session = Session(0, world.hosts[0], SharedSoak(0), (), 0)
     for operation, reply in zip((stored, tagged, refused), replies, strict=True):

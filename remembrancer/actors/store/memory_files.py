@@ -297,9 +297,8 @@ class MemoryFiles:
     def rename(self, old: str, new: str) -> None:
         """Give the space of a project another name, in place of the one that has it. On the thread of the records."""
         with self.database.transaction() as connection:
-            for number, name in connection.execute("SELECT number, name FROM spaces WHERE name IN (?, ?)", (old, new)):
-                if name == new:
-                    drop_space(SpaceConnection(connection, number))
+            for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (new,)).fetchall():
+                drop_space(SpaceConnection(connection, number))
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new, old))
         self._spaces = (self._spaces - {old}) | {new}
 
