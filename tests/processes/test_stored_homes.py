@@ -32,9 +32,8 @@ from release.home import (
     move_trees,
     unpack_home,
 )
-from remembrancer import __version__
 from remembrancer.actors.gateway import shown_log, write_queue
-from remembrancer.actors.migrations import Schema, copy_of, releases_in, version_in, version_of
+from remembrancer.actors.migrations import Schema, copy_of, release_of, releases_in, version_in, version_of
 from remembrancer.actors.store.records import catalog
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands.runtime_client import connected_store
@@ -91,7 +90,7 @@ def lacking(before: Any, after: Any) -> list[str]:
 
 
 def exported_again(home: Path, path: Path) -> dict[str, dict[str, Any]]:
-    done = patiently("backup", "export", str(path), home=home)
+    done = patiently("export", str(path), home=home)
     assert done.returncode == 0, done.stderr
     return exported_lines(path)
 
@@ -126,7 +125,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
         assert (await client.call("update_memory", memory_id=boat, content="It leaves at eight."))["version"] == 3
         assert (await client.call("restore_memory", memory_id=boat, version=1))["version"] == 4
         assert (await client.call("forget_memory", memory_id=new["memory_id"]))["status"] == "forgotten"
-    queue = patiently("admin", "queue", home=home)
+    queue = patiently("queue", home=home)
     assert "was too" in queue.stdout, queue.stdout + queue.stderr
     listed = command("shown", boat, home=home)
     assert "pilot boat" in listed.stdout, listed.stdout + listed.stderr
@@ -134,7 +133,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
     erased = patiently("erase", boat, "--yes", home=home)
     assert erased.returncode == 0, erased.stdout + erased.stderr
     assert databases_with("boat leaves at seven", home) == []
-    assert set(releases_in(home).values()) == {__version__}
+    assert releases_in(home)["memory.db"] == release_of(MEMORY.latest)
     assert schemas_of(home) == schemas_of_new_files(tmp_path)
 
 
@@ -162,7 +161,6 @@ async def test_the_shared_home_of_each_release_keeps_its_lane_its_runs_and_its_p
         await client.call("reflect_and_consolidate", undo=RUN)
         assert MERGED in str(await client.call("recall_memories", query=MERGED, strategy="keyword"))
     await Runtime(home).down()
-    assert releases_in(home)["memory.db"] == __version__
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if name.endswith(CODE)])
@@ -227,18 +225,17 @@ async def test_the_export_of_each_release_is_taken_in(home: Path, name: str, tmp
 async def test_a_later_release_brings_every_file_forward_though_two_start_it_and_its_store_is_killed(
     home: Path, release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Session(home) as client:  # which brings the home into its one database
-        await client.call("recall_memories", query="Kestrel", strategy="keyword")
-    await Runtime(home).down()
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "sitecustomize.py").write_text(textwrap.dedent(LATER))
+    async with Session(home) as client:
+        await client.store("It is one database now.")
+    await Runtime(home).down()
+    records, made_by = RuntimePaths(home).database, release_of(MEMORY.latest)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "later"))
-    paths = RuntimePaths(home)
-    records = paths.database
     async with StdioClient(home) as first, StdioClient(home) as second:
 
         async def is_being_migrated() -> bool:
-            return copy_of(records, release).exists() and version_of(records) < NEXT
+            return copy_of(records, made_by).exists() and version_of(records) < NEXT
 
         asking = asyncio.create_task(first.call_or_error("recall_memories", query="Kestrel", strategy="keyword"))
         await until(is_being_migrated)
@@ -255,15 +252,29 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
         assert {"The Kestrel tows at night.", "A later release can write."} <= contents
     await Runtime(home).down()
     monkeypatch.delenv("PYTHONPATH")
-    copies = copies_in(home, release)
+    copies = [*copies_in(home, release), *copies_in(home, made_by)]
     assert {path.name.partition(".release")[0] for path in copies} == {
         *("memory.db", "catalog.db", "queue.db", "shown.db")
     }
     done = command("search", "Kestrel", home=home)
     assert "newer release (99.0.0" in done.stderr + done.stdout
     for copy in copies:
-        copy.replace(copy.with_name(copy.name.removesuffix(f".release-{release}")))
+        copy.replace(copy.with_name(copy.name.partition(".release-")[0]))
     assert "The Kestrel tows at night." in command("search", "Kestrel", home=home).stdout
+
+
+async def test_a_file_of_before_the_first_release_is_left_and_named_and_the_others_are_taken_over(
+    home: Path, release: str
+) -> None:
+    with closing(sqlite3.connect(home / "user/memory.db")) as connection:
+        connection.execute("PRAGMA user_version = 57")
+    async with Session(home) as client:
+        assert "error" not in await client.store("the project goes on")
+        found = await client.call("recall_memories", query="Kestrel", strategy="keyword")
+        assert "The Kestrel tows at night." in [memory["content"] for memory in found["memories"]]
+        assert "older than release 0.2.0" in command("status", home=home).stdout
+    assert "older than release 0.2.0" in command("doctor", home=home).stdout
+    assert version_of(home / "user/memory.db") == 57
 
 
 def copies_in(home: Path, release: str) -> list[Path]:
@@ -291,8 +302,8 @@ FILES: dict[str, Schema] = {
 def schema_in(path: Path) -> list[Any]:
     with closing(sqlite3.connect(path)) as connection:
         found = connection.execute(
-            """SELECT type, name, tbl_name FROM sqlite_schema
-               WHERE tbl_name NOT GLOB 'words_[0-9]*' AND tbl_name NOT GLOB 'names_[0-9]*' ORDER BY 1, 2"""
+            "SELECT type, name, tbl_name FROM sqlite_schema "
+            "WHERE tbl_name NOT GLOB 'words_*' AND tbl_name NOT GLOB 'names_[0-9]*' ORDER BY 1, 2"  # one for each space
         ).fetchall()
         tables = [name for kind, name, _ in found if kind == "table"]
         columns = [sorted(connection.execute(f"SELECT name, type FROM pragma_table_info('{name}')")) for name in tables]

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal, Never, Protocol, cast
 
-from remembrancer.actors.store.bring_forward import bring_forward, is_old
+from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.moves import Move
@@ -165,6 +165,7 @@ class MemoryFiles:
         self._loss: str | None = None
         self._opening: dict[str, asyncio.Task[Records]] = {}
         self._unusable: str | None = None
+        self._left_out: tuple[str, ...] = ()
         self._moves: dict[tuple[str, str, str], Move] = {}
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(paths.catalog, clock)
@@ -233,6 +234,7 @@ class MemoryFiles:
 
     def _take(self, database: SqliteFile) -> None:
         self._database = database
+        self._left_out = tuple(problems(self._paths).values())
         self._spaces = {name for (name,) in database.read("SELECT name FROM spaces")}
         self._user = SqliteRecords(database, USER, self._clock, **self._limits)
         self._unusable = None
@@ -245,9 +247,9 @@ class MemoryFiles:
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """Why the database could not be opened or read when it was last wanted; that it was begun anew; and what is
-        wrong with the catalogue."""
-        return tuple(filter(None, (self._unusable, self.loss, self.catalog.problem)))
+        """Why the database could not be opened or read when it was last wanted; that it was begun anew; what is wrong
+        with the catalogue; and what was not taken over of the files of release 0.2.0."""
+        return (*filter(None, (self._unusable, self.loss, self.catalog.problem)), *self._left_out)
 
     @property
     def loss(self) -> str | None:

@@ -521,7 +521,7 @@ RECORDS: Final = Schema(
 
 MEMORY: Final = Schema(
     Step(
-        "0.2.0",
+        "0.3.0",
         """
     CREATE TABLE spaces (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
 
