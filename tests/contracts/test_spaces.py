@@ -23,12 +23,21 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     Phrase,
     Records,
+    UsageRows,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.memory.edits import Move
-from remembrancer.protocol.browsing import FindPairs, ListSessions, ReadActivity, ReadGraph, ReadTurns, ReadUsage
+from remembrancer.protocol.browsing import (
+    BrowserRequest,
+    FindPairs,
+    ListSessions,
+    ReadActivity,
+    ReadGraph,
+    ReadTurns,
+    ReadUsage,
+)
 from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
@@ -93,6 +102,27 @@ ALL = Filters(SESSION, include_forgotten=True)
 WORD = [Phrase(SECRET)]
 IDS = [memory_id_of(store_operation(name, "")) for name in ("first", "second")]
 NUMBERS = list(range(20))
+BROWSED: tuple[BrowserRequest, ...] = (
+    ReadActivity(PROJECT, SESSION),
+    ListSessions(PROJECT, SESSION),
+    ReadTurns(PROJECT, SESSION),
+    FindPairs(PROJECT, SESSION),
+    ReadGraph(PROJECT, SESSION),
+)
+
+
+def stored_in(records: SqliteRecords) -> Any:
+    """How many memories the usage of a space is about."""
+    usage = records.browse(ReadUsage(PROJECT, SESSION))
+    assert isinstance(usage, UsageRows)
+    return usage.total
+
+
+def descriptors() -> int:
+    """The number of files that this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 READS: dict[str, Callable[[SqliteRecords], Any]] = {
     "number_of": lambda it: it.number_of(IDS[0]) or it.number_of(IDS[1]),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
@@ -113,19 +143,7 @@ READS: dict[str, Callable[[SqliteRecords], Any]] = {
     "follow": lambda it: it.follow(IDS, SESSION, 2, 9),
     "known_as_of": lambda it: it.known_as_of(SESSION, PROJECT.id, 1e12, 1e12, 9),
     "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
-    "browse": lambda it: (
-        [
-            it.browse(request)
-            for request in (
-                ReadActivity(PROJECT, SESSION),
-                ListSessions(PROJECT, SESSION),
-                ReadTurns(PROJECT, SESSION),
-                FindPairs(PROJECT, SESSION),
-                ReadGraph(PROJECT, SESSION),
-            )
-        ]
-        + [it.browse(ReadUsage(PROJECT, SESSION)).total]
-    ),  # type: ignore[union-attr]
+    "browse": lambda it: [it.browse(request) for request in BROWSED] + [stored_in(it)],
     "session_story": lambda it: (it.session_story(SESSION).turns, it.session_story(SESSION).topics),
     "session_start": lambda it: it.session_start(SESSION).stored,
     "belongings": lambda it: it.belongings(),
@@ -224,13 +242,13 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
 async def test_three_hundred_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
     committer = Committer()
     files = MemoryFiles(RuntimePaths(tmp_path), committer, time.time, limit_bytes=None, on_open=lambda _: None)
-    threads, descriptors = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    threads, opened = threading.active_count(), descriptors()
     try:
         for number in range(300):
             records = await files.project(ProjectRef(f"p_{number:012x}", f"/{number}"))
             records.counts(None)
         assert threading.active_count() - threads <= 3
-        assert len(list(Path("/proc/self/fd").iterdir())) - descriptors <= 12
+        assert descriptors() - opened <= 12
         assert {records.name for records in files} == {USER, *(f"p_{number:012x}" for number in range(300))}
     finally:
         committer.close()
