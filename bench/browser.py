@@ -119,7 +119,7 @@ def _memories(texts: list[str]) -> Iterator[dict[str, Any]]:
 @asynccontextmanager
 async def _visit(running: KeptRuntime, project: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A visitor with a cookie."""
-    _, out = await running.command("browse", "--print", "--project", str(project))
+    _, out = await running.command("ui", "--print", "--project", str(project))
     address = out.strip()
     base = f"{address.partition('/enter')[0]}/p/{project_of(project).id}"
     async with httpx.AsyncClient(base_url=base, timeout=60.0) as client:

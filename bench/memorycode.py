@@ -5,7 +5,9 @@ FILE is MemoryCode's dialogues as JSON, also compressed (`.xz`): `[{"name", "men
 of its rules is stored as the sentence in which the mentor states it, as a `convention`, or with `--untold` without a
 kind; nobody says what a rule replaces. Then the last session's tasks are asked in new sessions. Figures, in percent: of
 the rules in force those that the first prompt's context gives, and of the replaced ones; the tokens of that context;
-and of the rules in force those that a recall for their own task has among ten.
+of the rules in force those that a recall for their own task has among ten; and, of a session that writes the code for
+one task after the other, the rules in force that were told before an edit up to that of their task, and of the replaced
+ones those that were told before any.
 """
 
 from __future__ import annotations
@@ -34,9 +36,54 @@ LIMIT: Final = 10
 EMBEDDED_S: Final = 300.0
 SIZES: Final = (1, 2, 5, 15, 50, 100)
 """Histories are reported together up to so many sessions."""
-FIGURES: Final = ("histories", "in force", "given", "replaced", "still given", "tokens", "recalled")
+FIGURES: Final = (
+    "histories",
+    "in force",
+    "given",
+    "replaced",
+    "still given",
+    "tokens",
+    "recalled",
+    "before its edit",
+    "replaced before edits",
+)
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+|\n+")
 _WORD: Final = re.compile(r"\w+")
+_FUNCTION: Final = """import math
+
+
+def {name}(values, other):
+    result = 0
+    for value in values:
+        result += value * math.sqrt(len(other))
+    return result
+"""
+_CLASS: Final = """import math
+
+
+class {title}:
+    def __init__(self, size):
+        self.size = size
+
+    def {name}(self, value):
+        result = math.sqrt(value)
+        return result + self.size
+"""
+_OF_TASKS: Final = (
+    "a",
+    "an",
+    "and",
+    "class",
+    "function",
+    "given",
+    "in",
+    "method",
+    "methods",
+    "of",
+    "that",
+    "the",
+    "to",
+)
 Rule = tuple[str, str]
 """The object of a rule, and the pattern that it has to have: what the data calls a regex."""
 
@@ -52,6 +99,8 @@ class Outcome:
     still_given: int = 0
     tokens: int = 0
     recalled: int = 0
+    before_edit: int = 0
+    replaced_before_edits: int = 0
 
 
 @dataclass
@@ -132,7 +181,30 @@ async def play(running: Runtime, directory: Path, history: Json, *, untold: bool
             found = await client.call("recall_memories", query=asked, limit=LIMIT)
             short = [each["id"] for each in found["memories"]]
             outcome.recalled += any(rule in its for whole, its in rules.items() if whole.endswith(tuple(short)))
+        outcome.before_edit, outcome.replaced_before_edits = await play_edits(client, stated, rules, replaced)
     return outcome
+
+
+def code_for(task: str, about: str) -> dict[str, str]:
+    """The file that somebody who knows no rule writes for a task: a class where the rule is about a part of one."""
+    said = [word for word in re.findall("[a-z]+", task.lower()) if word not in _OF_TASKS]
+    is_class = about.split()[0] in ("class", "method", "attribute") or "class" in task.lower().split()
+    name = "_".join(said[-2:] if is_class else said[:3])
+    code = (_CLASS if is_class else _FUNCTION).format(name=name, title="".join(map(str.title, said[:2])))
+    return {"path": f"src/{'_'.join(said[:3])}.py", "new": code}
+
+
+async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], replaced: set[Rule]) -> tuple[int, int]:
+    """The rules in force told by the edit of their task, and the replaced ones told at all, in one session."""
+    ids: list[str] = []
+    told: set[Rule] = set()
+    in_time = 0
+    for rule, task in stated.tasks.items():
+        answer = await client.call("get_memory_context", action=code_for(task, rule[0]), given=ids)
+        ids += answer["memory_ids"]
+        told = set().union(*(its for whole, its in rules.items() if whole.endswith(tuple(ids))))
+        in_time += rule in told
+    return in_time, len(told & replaced)
 
 
 async def play_all(histories: Sequence[Json], *, untold: bool) -> list[Outcome]:
@@ -167,6 +239,8 @@ def _figures(outcomes: Sequence[Outcome]) -> dict[str, float]:
         100 * sum(each.still_given for each in outcomes) / max(1, replaced),
         statistics.median(each.tokens for each in outcomes),
         100 * sum(each.recalled for each in outcomes) / in_force,
+        100 * sum(each.before_edit for each in outcomes) / in_force,
+        100 * sum(each.replaced_before_edits for each in outcomes) / max(1, replaced),
     )
     return {name: round(value, 1) for name, value in zip(FIGURES, values, strict=True)}
 

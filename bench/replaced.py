@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import lzma
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -24,8 +23,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from bench.harness import Figure, print_figures
+from bench.memorycode import Rule, rules_of
+from bench.memorycode import read as read_histories
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
+from remembrancer.actors.store.vectors.near_duplicates import LOOKED_AT
 from remembrancer.config.settings import Settings
 from remembrancer.memory.replacement import FEATURES, LEAST_COSINE, POSSIBLE, PROBABLE, READ, Pair, read, table_of
 from remembrancer.memory.wording import same_in_words
@@ -38,8 +40,9 @@ LONG: Final = 500
 SAME_DAY: Final = -3.0
 """The least weight of `same_day`: within a day people do correct themselves."""
 PENALTY: Final = 1.0
-WEIGHTS: Final = {"MemoryCode": 50.0, "superseded.txt": 18.0, "replaced.json": 15.0}
-"""The pairs that an author's replaced ones weigh as much as; others': as many as there are."""
+WEIGHTS: Final = {"MemoryCode": 50.0, "superseded.txt": 18.0}
+WEIGHT: Final = 15.0
+"""The pairs that an author's replaced ones weigh as much as."""
 Array = NDArray[np.float64]
 
 
@@ -93,28 +96,31 @@ def weeks(path: Path) -> Iterator[Haystack]:
 
 
 def memorycode(path: Path) -> Iterator[Haystack]:
-    """The rules that mentors state."""
-    with lzma.open(path) as file:
-        histories = json.load(file)
-    for number, history in enumerate(histories):
-        items: list[Item] = []
-        stated: defaultdict[str, list[str]] = defaultdict(list)
-        replaced: set[tuple[str, str]] = set()
-        for day, session in enumerate(history["sessions"]):
-            said = _sentences(history["mentor"], session["text"])
-            for sort, topic in zip(session["type"], session["topic"], strict=True):
-                sentence = _stating(topic, said) if sort.startswith("instruction") else None
-                if sentence is None:
-                    continue
-                key = f"{day}: {sentence}"
-                if all(each.key != key for each in items):
-                    items.append(Item(key, sentence, day * DAY_S))
-                slot = stated[re.sub(r"'[^']*'", "", topic)]
-                if slot and slot[-1] != key and "'" in topic and "names" in topic:
-                    replaced.add((slot[-1], key))
-                slot.append(key)
-        older = {(one, other) for slot in stated.values() for place, other in enumerate(slot) for one in slot[:place]}
-        yield Haystack(f"MemoryCode {number % 2}", items, replaced, older - replaced)
+    """The sentences in which mentors state rules: each history as it is told on its days, and told at once. A rule
+    that is not in force at the end is replaced by later ones for the same."""
+    for number, history in enumerate(read_histories(path)):
+        stated = rules_of(history)
+        rules: defaultdict[str, set[Rule]] = defaultdict(set)
+        said: dict[str, int] = {}
+        for day, (rule, text) in enumerate(stated.statements):
+            rules[text].add(rule)
+            said.setdefault(text, day)
+        replaced, undecided = set(), set()
+        for one, other in combinations(said, 2):
+            holds = not rules[one].isdisjoint(stated.tasks)
+            slots, later = ({_slot_of(rule) for rule in rules[text]} for text in (one, other))
+            if (holds and rules[one] & rules[other]) or (not holds and slots & later and slots - later):
+                undecided.add((one, other))
+            elif not holds and slots <= later:
+                replaced.add((one, other))
+        for apart_s in (0.0, DAY_S):
+            items = [Item(text, f"{history['mentor']}: {text}", day * apart_s) for text, day in said.items()]
+            yield Haystack(f"MemoryCode {number % 2}", items, replaced, undecided)
+
+
+def _slot_of(rule: Rule) -> tuple[str, str]:
+    """A rule's object, and its pattern without the value."""
+    return rule[0], re.sub(r"\w*_\w*|(?<=\*)\w+(?=\.)", "", rule[1]) if rule[1][:1] in "^." else rule[1]
 
 
 def days(folder: Path) -> Iterator[Haystack]:
@@ -148,25 +154,6 @@ def topics(path: Path) -> Iterator[Haystack]:
     yield Haystack(path.name, items, (), ())
 
 
-def _sentences(speaker: str, text: str) -> list[str]:
-    said, who = [], speaker
-    for line in text.splitlines():
-        if turn := re.match(r"([\w\-'’. ]{2,25}):\s*(.*)", line.strip()):
-            who, line = turn[1], turn[2]
-        said += [each for each in re.split(r"(?<=[.!?])\s+", line.strip()) if each and who == speaker]
-    return said
-
-
-def _stating(topic: str, said: Sequence[str]) -> str | None:
-    """The sentence that states a rule."""
-    words = set(re.findall(r"\w+", topic.lower()))
-    value = re.search(r"'@?([^']*)'", topic)
-    about = [each for each in said if value is None or value[1] in each]
-    best = max(about, key=lambda each: len(words & set(re.findall(r"\w+", each.lower()))), default=None)
-    shared = len(words & set(re.findall(r"\w+", (best or "").lower()))) / len(words)
-    return best if value is not None or shared >= 0.45 else None
-
-
 def judged(haystack: Haystack, engine: Engine) -> Judged | None:
     """The pairs of a haystack, as a store compares them; None where nothing is to be compared."""
     if len(haystack.items) < 2:
@@ -178,15 +165,17 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
     rows, replaced, later, missed = [], [], [], 0
     for place, item in enumerate(haystack.items):
         having.update(texts[place].keys)
+        frequencies = dict(having)
+        near = set(np.argsort(-cosines[place])[:LOOKED_AT].tolist())
         for other, earlier in enumerate(haystack.items[:place]):
             pair, cosine = (earlier.key, item.key), float(cosines[place, other])
             is_replaced = pair in haystack.replaced
             if earlier.text == item.text or pair in haystack.undecided:
                 continue
-            if cosine < LEAST_COSINE or same_in_words(earlier.text, item.text, cosine):
+            if other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text, cosine):
                 missed += is_replaced
                 continue
-            compared = Pair(texts[other], texts[place], cosine, item.at - earlier.at, dict(having), place + 1)
+            compared = Pair(texts[other], texts[place], cosine, item.at - earlier.at, frequencies, place + 1)
             rows.append(table_of(compared))
             replaced.append(is_replaced)
             later.append(place)
@@ -221,8 +210,8 @@ def fit(sets: Sequence[Judged]) -> tuple[float, Array]:
     truth = np.concatenate([each.replaced for each in sets]).astype(float)
     authors = np.concatenate([np.full(len(each.table), each.author.split()[0]) for each in sets])
     weight = np.ones(len(truth))
-    for author in set(authors) & set(WEIGHTS):
-        weight[authors == author] = WEIGHTS[author] / max(1.0, truth[authors == author].sum())
+    for author in set(authors[truth > 0]):
+        weight[authors == author] = WEIGHTS.get(author, WEIGHT) / truth[authors == author].sum()
     mean, spread = table.mean(axis=0), table.std(axis=0) + 1e-9
     scaled = (table - mean) / spread
     bounds: list[tuple[float | None, float | None]] = [(None, None)] * (len(names) + 2)

@@ -275,8 +275,7 @@ class Host:
     def databases(self, lane: str) -> list[Path]:
         """The files that have memories, the lane's first, then those of other lanes."""
         first = RuntimePaths(self.home).database
-        others = [path for path in self.home.glob("lanes/*.db") if path != first]
-        return [first, *others, *self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
+        return [first]
 
 
 class Consolidator:

@@ -113,7 +113,7 @@ async def measure_calls() -> list[Figure]:
 async def remote_worker(running: Runtime, address: str, threads: int) -> AsyncIterator[None]:
     """An embedder that comes over TCP, as from another host, until the end."""
     key = running.home / "bench.key"
-    await running.command("embedder", "--invite", str(key))
+    await running.command("admin", "embedder", "--invite", str(key))
     arguments = ("embedder", "--connect", address, "--key-file", str(key), "--threads", str(threads))
     worker = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "remembrancer", *arguments, stdout=asyncio.subprocess.DEVNULL
@@ -141,7 +141,7 @@ async def drain_rate(texts: list[str], workers: int, threads: int, *, remote: bo
         if remote:
             await stack.enter_async_context(remote_worker(running, address, threads))
         else:
-            await running.command("scale", f"embedder={workers}")
+            await running.command("admin", "scale", f"embedder={workers}")
 
         async def all_ready() -> bool:
             status = await client.call("get_memory_status")

@@ -40,7 +40,8 @@ KNOWN: Final = (
 )
 BY_LAPTOP: Final = "The spare mantles are in the third drawer of the watch room."
 DURING_OUTAGE: Final = 20
-ROWS: Final = "SELECT id, content, version, created_at, updated_at FROM memories ORDER BY number"
+ROWS: Final = """SELECT id, content, version, created_at, updated_at FROM memories
+    WHERE space = (SELECT number FROM spaces WHERE name = ?) ORDER BY number"""
 
 
 class Server:
@@ -111,9 +112,9 @@ class Machine:
 
     def rows(self, lane: str) -> list[tuple[Any, ...]]:
         """All that the machine has of what is shared, in its order."""
-        address = f"{RuntimePaths(self.home).lane_database(lane).absolute().as_uri()}?mode=ro"
+        address = f"{RuntimePaths(self.home).database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True)) as file:
-            return file.execute(ROWS).fetchall()
+            return file.execute(ROWS, (lane,)).fetchall()
 
 
 async def show_two_machines(home: Path, console: Console) -> bool:
@@ -136,7 +137,7 @@ async def _share(first: Path, second: Path, console: Console) -> bool:
         await nats.start()
         shared = json.loads(await desk.run("share", "project", "--invite", "laptop", "--yes", "--json"))
         await laptop.connect(stack)
-        await laptop.run("join", "--here", "--yes", "-", pasted=shared["invitation"])
+        await laptop.run("share", "join", "--here", "--yes", "-", pasted=shared["invitation"])
         lane = shared["lane"]
         promise("the laptop finds what the desk had stored", all([await laptop.finds(each) for each in KNOWN]))
         began = time.perf_counter()

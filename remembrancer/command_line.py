@@ -1,131 +1,144 @@
-"""The command `remembrancer`: which command it names, its help, and the one place where an error becomes a line on
-stderr. For `mcp` and `hook` it imports those alone: a session waits for them, and often."""
+"""The command `remembrancer`: its commands in groups, their former names, and the way to `mcp` and `hook`, for which it
+imports those alone: a session waits for them, and often."""
 
 from __future__ import annotations
 
+import os
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
+    import click
 
-SHELL = "remembrancer.commands.shell:commands"
+MEMORIES, SETUP, MORE = "memories", "setup", "more"
 COMMANDS = {
-    "search": (SHELL, "find memories by meaning and words: search which database do we use"),
-    "list": (SHELL, "list memories, the newest or the most important first"),
-    "show": (SHELL, "show a memory whole"),
-    "add": (SHELL, "remember something: add We deploy on Tuesdays"),
-    "edit": (SHELL, "change a memory, its text in your editor"),
-    "tag": (SHELL, "give a memory tags, and take tags away"),
-    "promote": (SHELL, "give a memory to its project, or to the user"),
-    "review": (SHELL, "what is proposed to go from a project to the user: accept or refuse it"),
-    "forget": (SHELL, "hide a memory from search"),
-    "restore": (
-        "remembrancer.commands.shell:restore",
-        "undo a forgetting or a change (restore ID), or put back a backup (restore FILE)",
-    ),
-    "log": (SHELL, "what was stored, changed and closed on a day"),
-    "history": (SHELL, "what was done to a memory, and when"),
-    "graph": (SHELL, "how an entity is related with others"),
-    "stale": ("remembrancer.commands.stale", "the memories about code that has changed, moved or gone since"),
-    "erase": (SHELL, "delete memories for good, with their history"),
-    "shown": ("remembrancer.commands.shown", "which memories were shown to whom, when, and for which question"),
-    "browse": ("remembrancer.commands.browse", "open the memory browser: see, correct and undo what is remembered"),
-    "mcp": (
-        "remembrancer.actors.bridge.bridge",
-        "speak MCP on standard input and output: what a client's setup starts",
-    ),
-    "up": (
-        "remembrancer.commands.runtime_commands:up",
-        "run the runtime here until Ctrl-C (sessions start one by themselves)",
-    ),
-    "down": ("remembrancer.commands.runtime_commands:down", "stop the runtime, in order"),
-    "status": ("remembrancer.commands.status", "how each process, the write queue and the embedding are"),
-    "queue": ("remembrancer.commands.queue", "the writes that wait or were refused: list, retry, export, drop"),
-    "scale": ("remembrancer.commands.runtime_commands:scale", "run another number of embedders: scale embedder=2"),
-    "embedder": (
-        "remembrancer.commands.embedder",
-        "make vectors for the memory of another host, or invite one to do so",
-    ),
-    "model": ("remembrancer.commands.model", "which model makes the vectors, and a change of it: model use ENGINE"),
-    "config": ("remembrancer.commands.config", "the settings that count, and where each comes from"),
-    "setup": ("remembrancer.commands.setup", "have an assistant's client start it: setup claude-code"),
-    "claude-plugin-path": (
-        "remembrancer.commands.setup:print_plugin_path",
-        "print the folder of the plugin for Claude Code, for claude plugin marketplace add",
-    ),
-    "doctor": ("remembrancer.commands.doctor", "look for what is wrong, and say what to do"),
-    "token": ("remembrancer.commands.token", "who may come over HTTP: token create NAME --project DIR"),
-    "share": ("remembrancer.commands.share", "one memory on several machines: server-config, start, invite, status"),
-    "join": ("remembrancer.commands.share:join", "take part in what another machine shares: join FILE"),
-    "projects": (
-        "remembrancer.commands.projects",
-        "which projects are remembered; that one lies elsewhere now: projects move OLD NEW",
-    ),
-    "backup": ("remembrancer.commands.backup", "write everything that cannot be made again into one file"),
-    "export": ("remembrancer.commands.export", "write memories as JSON Lines"),
-    "import": ("remembrancer.commands.import_", "take in what an export has written"),
-    "hook": ("remembrancer.commands.hook", "record an event of an assistant's session: what its client's hooks run"),
-    "maintain": ("remembrancer.commands.maintain", "archive, merge and sweep out what has become of no use"),
-    "completion": ("remembrancer.command_line:completion", "print what completes these commands in bash, zsh or fish"),
-    "help": ("remembrancer.command_line:help_", "what there is, or how a command is used: help search"),
+    "search": (MEMORIES, "shell", "find memories by meaning and words: search which database do we use"),
+    "list": (MEMORIES, "shell", "list memories; --open, --important, --stale, --review"),
+    "show": (MEMORIES, "shell", "a memory whole; --history, --shown, --graph ENTITY"),
+    "log": (MEMORIES, "shell", "what was stored, changed and closed on a day"),
+    "add": (MEMORIES, "shell", "remember something: add We deploy on Tuesdays"),
+    "edit": (MEMORIES, "shell", 'change a memory: edit ID "new text"; --done, --to user'),
+    "tag": (MEMORIES, "shell", "give a memory tags, and take tags away"),
+    "forget": (MEMORIES, "shell", "hide a memory from search, or --for-good delete it"),
+    "restore": (MEMORIES, "shell", "bring back a forgotten memory, or an earlier version"),
+    "undo": (MEMORIES, "shell", "undo the last change, that of a memory, or a run"),
+    "ui": (MEMORIES, "ui", "open the memory browser: see, correct and undo"),
+    "setup": (SETUP, "setup", "have an assistant's client start it: setup claude-code"),
+    "status": (SETUP, "status", "how each process, the write queue and the embedding are"),
+    "doctor": (SETUP, "doctor", "look for what is wrong, and say what to do"),
+    "config": (SETUP, "config", "the settings that count, and where each comes from"),
+    "down": (SETUP, "runtime_commands", "stop the runtime, in order"),
+    "share": (MORE, "share", "one memory on several machines"),
+    "backup": (MORE, "backup", "everything in one file, and back; export and import"),
+    "token": (MORE, "token", "who may come over HTTP"),
+    "model": (MORE, "model", "the model that makes the vectors, and a change of it"),
+    "up": (MORE, "runtime_commands", "run the runtime here until Ctrl-C (a session starts one by itself)"),
+    "mcp": (MORE, "", "speak MCP on standard input and output: what a client's setup starts"),
+    "admin": (MORE, "admin", "queue, maintain, scale, embedder, projects, hook, completion"),
 }
-"""Name: the module whose `main(argv)`, or the function (or the table of functions) named behind it, returns the exit
-status; and a line of help."""
+"""Name: the section of the help, the module of `remembrancer.commands` that has it under that name, a line of help."""
+FORMER = {
+    "history": "show --history",
+    "shown": "show --shown",
+    "graph": "show --graph",
+    "stale": "list --stale",
+    "review": "list --review",
+    "promote": "edit --to",
+    "erase": "forget --for-good",
+    "browse": "ui",
+    "export": "backup export",
+    "import": "backup import",
+    "join": "share join",
+    "claude-plugin-path": "setup --plugin-path",
+    **{name: f"admin {name}" for name in ("queue", "maintain", "scale", "embedder", "projects", "completion")},
+}
+"""The names of release 0.2.0, which are understood for one more release, and the present ones."""
 MEANT = {
     **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
-    **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget"},
-    "delete": "forget, or erase for good",
-    **{"undo": "restore", "stop": "down", "start": "up", "settings": "config", "install": "setup"},
+    **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "browser": "ui"},
+    **{"stop": "down", "start": "up", "settings": "config", "install": "setup", "upgrade": "doctor"},
 }
 """The words for commands in other programs, and our tools."""
+COMPLETE = "_REMEMBRANCER_COMPLETE"
+"""The variable by which a shell asks for completions, as `click` has it."""
+HIDDEN = {"delete": "shell"}
+"""Commands for who types a word that could mean two of the others."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command that `argv` (default: the arguments of this process) names; returns its exit status."""
     arguments = sys.argv[1:] if argv is None else argv
-    if arguments[:1] == ["mcp"]:
-        from remembrancer.actors.bridge import bridge
+    if arguments[:2] == ["admin", "hook"]:
+        arguments = arguments[1:]
+    match arguments:
+        case ["mcp", *rest]:
+            from remembrancer.actors.bridge import bridge
 
-        return bridge.main(arguments[1:])
-    if arguments[:1] == ["hook"]:
-        from remembrancer.commands import hook
+            return bridge.main(rest)
+        case ["hook", *rest]:
+            from remembrancer.commands import hook
 
-        return hook.main(arguments[1:])
-    return run(COMMANDS, arguments)
+            return hook.main(rest)
+        case ["--version"]:
+            from remembrancer import __version__
+
+            print(f"remembrancer {__version__}")
+            return 0
+        case ["up", "--for-sessions", *rest]:
+            from remembrancer.commands import report
+            from remembrancer.commands.runtime_commands import up
+
+            return report.run(up, ["--for-sessions", *rest], "remembrancer up")
+    from remembrancer.commands import exit_codes, report
+
+    if arguments[:1] != ["up"]:  # it prints through a `Terminal` alone
+        _clean_output()
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
+    if arguments[:1] and (arguments[0] in FORMER or _is_backup(arguments)):
+        arguments = _renamed(arguments)
+    if not arguments and COMPLETE not in os.environ:
+        print(group().get_help(_context()), file=sys.stderr)
+        return exit_codes.USAGE
+    return report.run(group(), arguments)
 
 
-def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
-    """Run the command that the arguments name; returns its exit status. `commands`: see `COMMANDS`."""
-    import importlib
+def group() -> click.Group:
+    """All commands, each imported when it is run or asked for its help."""
+    import click
 
     from remembrancer.commands import exit_codes
+    from remembrancer.commands.report import LazyGroup, nearest
 
-    if arguments[:1] != ["up"]:  # which a session waits for; it prints through a `Terminal` alone
-        _clean_output()
-    parser = _parser(commands, exit_codes.MEANINGS)
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
-        parser.error(_unknown(arguments[0], list(commands)))
-    if not arguments:
-        parser.print_help(sys.stderr)
-        return exit_codes.USAGE
-    name = parser.parse_args(arguments[:1]).command  # what follows is for the command's own parser
-    try:
-        module, _, function = commands[name][0].partition(":")
-        entry = getattr(importlib.import_module(module), function or "main")
-        return int((entry[name] if isinstance(entry, dict) else entry)(arguments[1:]))
-    except KeyboardInterrupt:
-        print(f"remembrancer {name}: interrupted", file=sys.stderr)
-        return exit_codes.INTERRUPTED
-    except Exception as error:
-        from remembrancer.protocol.errors import RemembrancerError  # costs 20 ms, which a client would wait for
+    class Commands(LazyGroup):
+        def resolve_command(
+            self, ctx: click.Context, args: list[str]
+        ) -> tuple[str | None, click.Command | None, list[str]]:
+            if args[0] not in COMMANDS and args[0] not in HIDDEN and not args[0].startswith("-"):
+                near = nearest(args[0], [*COMMANDS, *FORMER, *MEANT])
+                known = f"known are {', '.join(COMMANDS)}"
+                hint = f"did you mean {MEANT.get(near, FORMER.get(near, near))}? ({known})" if near else known
+                ctx.fail(f"unknown command {args[0][:60]!a}: {hint}")
+            return super().resolve_command(ctx, args)
 
-        if not isinstance(error, RemembrancerError) or error.code not in exit_codes.OF_ERRORS:
-            raise  # a fault of ours: its traceback is what helps
-        _clean_output()
-        print(f"remembrancer {name}: {error.message}", file=sys.stderr)
-        return exit_codes.OF_ERRORS[error.code]
+        def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+            with formatter.section("Exit status"):
+                formatter.write_dl([(str(code), text) for code, text in exit_codes.MEANINGS.items()])
+
+    return Commands(
+        "remembrancer",
+        COMMANDS,
+        hidden=HIDDEN,
+        params=[click.Option(["--version"], is_flag=True, help="Print the version.")],
+        help="Long-term memory for AI assistants, served over MCP from this machine. Each command has its own --help.",
+        no_args_is_help=True,
+    )
+
+
+def _context() -> click.Context:
+    import click
+
+    return click.Context(group(), info_name="remembrancer")
 
 
 def _clean_output() -> None:
@@ -134,66 +147,28 @@ def _clean_output() -> None:
     clean_output()
 
 
-def _unknown(name: str, commands: list[str]) -> str:
-    import difflib  # for who has mistyped alone
+def _is_backup(arguments: list[str]) -> bool:
+    """True if `restore` was given a backup's file, as of old, and no memory's id."""
+    if arguments[0] != "restore":
+        return False
+    from pathlib import Path
 
-    near = difflib.get_close_matches(name, [*commands, *MEANT], n=1, cutoff=0.6)
-    listed = f"known are {', '.join(commands)}"
-    hint = f"did you mean {MEANT.get(near[0], near[0])}? ({listed})" if near else listed
-    return f"unknown command {name[:60]!a}: {hint}"
+    from remembrancer.memory.short_ids import part_of_id
 
-
-def help_(argv: list[str]) -> int:
-    """Say what there is, or how a command is used; returns the exit status."""
-    return run(COMMANDS, [*argv[:1], "--help"])
+    named = [each for each in arguments[1:] if not each.startswith("-")]
+    return any("." in each or (part_of_id(each) is None and Path(each).is_file()) for each in named[:1])
 
 
-def completion(argv: list[str]) -> int:
-    """Print what completes the commands in a shell; returns the exit status."""
-    import argparse
-
-    parser = argparse.ArgumentParser(
-        prog="remembrancer completion",
-        description='Print what completes these commands. bash: eval "$(remembrancer completion bash)" in ~/.bashrc; '
-        "zsh: the same in ~/.zshrc, after compinit; fish: remembrancer completion fish | source, in config.fish.",
-    )
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
-    shell = parser.parse_args(argv).shell
-    import shtab
-
-    from remembrancer.commands.shell import add_arguments, commands
-
-    whole = argparse.ArgumentParser(prog="remembrancer")
-    known = whole.add_subparsers()
-    for name, (_, text) in COMMANDS.items():
-        command = known.add_parser(name, help=text)
-        if name in commands:
-            add_arguments(name, command)
-    print(shtab.complete(whole, shell), end="")
-    return 0
-
-
-def _parser(commands: Mapping[str, tuple[str, str]], statuses: Mapping[int, str]) -> argparse.ArgumentParser:
-    import argparse
-    import textwrap
-
-    from remembrancer import __version__
-
-    width = max(map(len, commands))
-    rows = [(name, text) for name, (_, text) in commands.items()]
-
-    def table(rows: list[tuple[str, str]]) -> str:
-        below = " " * (width + 4)
-        return "\n".join(textwrap.fill(f"  {name:{width}}  {text}", 80, subsequent_indent=below) for name, text in rows)
-
-    listing, meanings = table(rows), table([(str(code), text) for code, text in statuses.items()])
-    parser = argparse.ArgumentParser(
-        prog="remembrancer",
-        usage="remembrancer [--version] [--help] <command> [<argument> ...]",
-        description="Long-term memory for AI assistants, served over MCP from this machine.",
-        epilog=f"commands (each has its own --help):\n{listing}\n\nexit status:\n{meanings}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--version", action="version", version=f"remembrancer {__version__}")
-    parser.add_argument("command", choices=tuple(commands), metavar="command", help=argparse.SUPPRESS)
-    return parser
+def _renamed(arguments: list[str]) -> list[str]:
+    """The arguments with the present name of a command, which a line on stderr tells."""
+    former, rest = arguments[0], arguments[1:]
+    present = FORMER.get(former, "backup restore")
+    decisions = {"--accept": ["--to", "user"], "--refuse": ["--to", "project"]}
+    decisions |= {name: [name] for name in ("--replaced", "--both")}
+    if former == "review" and (decided := next((name for name in decisions if name in rest), None)):
+        at = rest.index(decided)
+        rest, present = [*rest[at + 1 : at + 2], *decisions[decided], *rest[:at], *rest[at + 2 :]], "edit"
+    elif former == "promote":
+        present = "edit --to user" if "--to" not in rest else "edit"
+    print(f"'remembrancer {former}' is called 'remembrancer {present}' now", file=sys.stderr)
+    return [*present.split(), *rest]

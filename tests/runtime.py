@@ -21,11 +21,12 @@ from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask, ask_status, is_up, wait_down
 from remembrancer.commands.runtime_commands import STOP_LIMIT_S
-from remembrancer.commands.status import find_problems, report
+from remembrancer.commands.status import report
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.problems import find_problems
 from tests.forked import run_command, start_bridge, start_runtime
 from tests.patience import PATIENCE_S, pause_s
 

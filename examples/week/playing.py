@@ -133,7 +133,7 @@ class Week:
                 return
             self.journal.maintained = json.loads(done.stdout)
             examined = sum(place["examined"] for place in self.journal.maintained["places"])
-            self._tell(f"  remembrancer maintain --all looks at {examined} memories")
+            self._tell(f"  remembrancer admin maintain --all looks at {examined} memories")
         finally:
             with anyio.CancelScope(shield=True):
                 await command(self._home, "down")

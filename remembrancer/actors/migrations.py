@@ -87,7 +87,7 @@ class Schema:
             raise SchemaTooOld(
                 f"{path} is older than release {FIRST_RELEASE}, the first one whose files are kept (its "
                 f"version is {version}): write its memories with 'remembrancer export' of the release that made it and "
-                "take them in with 'remembrancer import', or set REMEMBRANCER_HOME to another directory"
+                "take them in with 'remembrancer backup import', or set REMEMBRANCER_HOME to another directory"
             )
 
     def check(self, path: Path, wait_s: float = WAIT_S) -> int:

@@ -293,9 +293,9 @@ async def _run_until_cancelled(
 
 async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: ChangeQueue) -> None:
     try:
-        await _say(control, QueueChanged(await actor.change_queue(change)))
+        await _say(control, QueueChanged(await actor.change_queue(change), change.number))
     except RemembrancerError as error:
-        await _say(control, CommandRefused(error.code, error.message))
+        await _say(control, CommandRefused(error.code, error.message, change.number))
 
 
 async def _say_ready(control: Dealer[FromLauncher]) -> None:

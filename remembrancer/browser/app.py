@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from remembrancer.config.tokens import Grant, as_granted
 from remembrancer.protocol.consolidation import ProjectsRead, ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import Tool
@@ -119,8 +121,8 @@ class Browser:
         found = await anyio.to_thread.run_sync(lambda: [project_of(each) for each in directories])
         if grant is None or grant.every_project:
             everywhere = ReadProjects(ProjectRef("", ""))
-            reply = (await self._service.ask(everywhere, time.time())).reply
-            found += reply.projects if isinstance(reply, ProjectsRead) else ()
+            with suppress(*AWAY):
+                found += (await self._service.ask(everywhere, ProjectsRead, time.time())).reply.projects
         by_id: dict[str, ProjectRef] = {}
         for each in found:
             by_id.setdefault(each.id, each)
@@ -149,7 +151,7 @@ class Browser:
         link = request.query_params.get("link", "") if request.method == "GET" else ""  # a HEAD is nobody who comes in
         if link and self._door.enter(request, welcome, link=link):
             return welcome
-        said = "This link has been used, or is too old: 'remembrancer browse' makes another." if link else ""
+        said = "This link has been used, or is too old: 'remembrancer ui' makes another." if link else ""
         return HTMLResponse(self._shared.render("enter.html", is_in=False, said=said), 401 if link else 200)
 
     async def _leave(self, request: Request) -> Response:

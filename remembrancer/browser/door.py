@@ -62,7 +62,7 @@ class Door:
         token = request.cookies.get(self._cookie, "")
         grant = self._tokens.find(token, time.time()) if token else None
         if grant is None and not self._no_token:
-            raise Turned(401, "Sign in first: 'remembrancer browse' opens a page that does.")
+            raise Turned(401, "Sign in first: 'remembrancer ui' opens a page that does.")
         return grant
 
     def holds(self, grant: Grant | None) -> bool:

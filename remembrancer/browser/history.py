@@ -194,7 +194,7 @@ def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:
     done: dict[str, set[str]] = {}
     for each in changes:
         done.setdefault(_verb(each), set()).add(each.memory_id)
-    return {verb: len(ids) for verb, ids in done.items()}
+    return dict(sorted(((verb, len(ids)) for verb, ids in done.items()), key=lambda each: -each[1]))
 
 
 def _verb(change: MemoryChanged) -> str:

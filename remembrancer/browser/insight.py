@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import anyio
+import anyio.to_thread
 import msgspec
 from starlette.responses import Response
 
-from remembrancer.browser.rendering import count
+from remembrancer.browser.memories import done_of
+from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, count, word_diff
 from remembrancer.browser.view import Handler, View
+from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import GraphLink, GraphRead, ReadGraph, ReadUsage, UsageRead
 from remembrancer.protocol.code import CodeDescription, DescribeCode, ListCodeFiles
 from remembrancer.protocol.control import AskStatus, AskTraces, RuntimeStatus, ToCommand, TracesGathered
-from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, FilesDescription, FilesListed, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph, StoreDescription
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.wire import to_command
 from remembrancer.protocol.writes import MENTIONED_WITH
+from remembrancer.toolsets.files.memory_read import read_note
 
 DAY_S: Final = 86_400.0
 DAYS: Final = 90
@@ -49,17 +56,11 @@ async def health(view: View) -> Response:
     (status, latency, why), store = await asyncio.gather(_running(view), asked_of_store)
     problems = [why] if why else []
     if status is not None:
-        problems += status.warnings
-        away = [each for each in status.processes if each.state != "ready"]
-        problems += [f"The {each.name or each.role} is {each.state}. {each.error or ''}" for each in away]
-        if (gateway := status.gateway) is not None and (gateway.queue_depth or gateway.queue_rejected):
-            waiting = f"{count(gateway.queue_depth, 'write')} in the queue, {gateway.queue_rejected} refused"
-            problems.append(f"The store is {gateway.store}: {waiting} (remembrancer queue).")
-    if error := store.embedding.error:
-        problems.append(f"Nothing new is found by meaning: {error}")
+        problems += [*status.warnings, *map(str, find_problems(status))]
+    elif error := store.embedding.error:
+        problems.append(f"no vectors are made: {error}")
     if letters := store.embedding.dead_letters:
         problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
-    problems = list(dict.fromkeys(problems))
     latencies = json.dumps(latency)
     return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
 
@@ -124,6 +125,59 @@ async def notes(view: View) -> Response:
     about = await view.ask(DescribeFiles(workspace), FilesDescription)
     listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES), FilesListed)
     return view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
+
+
+async def note(view: View) -> Response:
+    """A note, passage by passage, and as it is written for who edits it."""
+    return await _note_page(view, view.asked("path"))
+
+
+async def _note_page(view: View, path: str, said: str = "", text: str | None = None) -> Response:
+    """The page of a note; `text` is somebody's own version of it, which was not saved because of `said`."""
+    settings = view.shared.service.settings
+    now = await anyio.to_thread.run_sync(partial(read_note, path, view.tree, settings))
+    is_secret = masked(now) != now
+    return view.page(
+        "note.html",
+        400 if said else 200,
+        path=path,
+        passages=list(passages(masked(now))),
+        text=None if is_secret else now if text is None else text,
+        said=said,
+        diff=word_diff(now, text) if text is not None and not is_secret else "",
+        digest=hashlib.sha256(now.encode()).hexdigest(),
+        done=done_of(view),
+    )
+
+
+def passages(text: str) -> Iterator[tuple[str, str]]:
+    """The blocks of a Markdown text, each with its heading; a heading is a passage without one."""
+    lines, heading = text.split("\n"), ""
+    if len(text) > MAX_MARKDOWN:
+        yield text, ""
+        return
+    for first, end, is_heading in blocks_of(text):
+        block = "\n".join(lines[first:end]).strip("\r\n")
+        heading = block.lstrip("# ") if is_heading else heading
+        yield block, "" if is_heading else heading or block
+
+
+async def save_note(view: View) -> Response:
+    """Write a note as somebody has edited it, if it still is what that was made of."""
+    path, text = view.said("path"), view.exactly("text").replace("\r\n", "\n")
+    try:
+        await view.call("memory_store", path=path, content=text, mode="replace", expected=view.said("digest"))
+    except InvalidInput as error:
+        return await _note_page(view, path, error.message, text)
+    return view.go("/notes/file", path=path, done="edited")
+
+
+async def remember(view: View) -> Response:
+    """Store a passage of a note as a memory."""
+    path = view.said("path")
+    answer = await view.call("store_memory", content=view.exactly("passage"), source={"file": path})
+    memory = await view.call("get_memory", memory_id=answer["memory_id"])  # whose id is whole
+    return view.go("/notes/file", path=path, done="remembered", undo=f"{memory['id']}~forget")
 
 
 async def code(view: View) -> Response:
@@ -211,6 +265,9 @@ PAGES: Final[dict[tuple[str, str], Handler]] = {
     ("GET", "/health"): health,
     ("GET", "/usage"): usage,
     ("GET", "/notes"): notes,
+    ("GET", "/notes/file"): note,
+    ("POST", "/notes/save"): save_note,
+    ("POST", "/notes/remember"): remember,
     ("GET", "/code"): code,
     ("GET", "/graph"): graph,
     ("GET", "/graph.json"): graph_data,

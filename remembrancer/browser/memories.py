@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,7 @@ from remembrancer.browser.rendering import day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
-from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall
+from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall, Recalled
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
@@ -36,7 +35,7 @@ ORDERS: Final[tuple[Order, ...]] = ("latest", "important", "due")
 DONE: Final = {
     **{"edited": "Saved.", "tagged": "Tags changed.", "promoted": "Moved.", "forgotten": "Forgotten."},
     **{"restored": "Restored.", "undone": "Undone.", "invalidated": "Marked as no longer true."},
-    **{"done": "Done.", "reopened": "Open again."},
+    **{"remembered": "Remembered.", "done": "Done.", "reopened": "Open again."},
     **{
         "replaced": "Replaced.",
         "both hold": "Both hold.",
@@ -103,8 +102,7 @@ async def _found(view: View) -> Response:
             about=about,
             **filters,
         )
-        found, _ = await view.shared.service.recall(request, time.time())
-        view.notices += found.notices
+        found = await view.ask(request, Recalled)
         answer = [each.id for each in found.memories]
         values |= {"found": found, "memories": found.memories, "about": about}
         if about:

@@ -146,6 +146,14 @@ def markdown(text: str) -> Markup:
     return Markup(_markdown.render(harmless(text)))  # noqa: S704 - made of escaped texts alone
 
 
+def blocks_of(text: str) -> Iterator[tuple[int, int, bool]]:
+    """The top blocks of a text in Markdown: their first lines from 0, the lines after them, and whether they are
+    headings."""
+    for token in _markdown.parse(text):
+        if token.level == 0 and token.map and token.nesting >= 0:
+            yield token.map[0], token.map[1], token.type == "heading_open"
+
+
 def moment(at: float | None) -> Markup:
     """A time as a person reads it, and a program."""
     if at is None:

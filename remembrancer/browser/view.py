@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from remembrancer.browser.door import PREFIX, Form
 from remembrancer.config.tokens import Grant
 from remembrancer.protocol.browsing import ListedSession, ListSessions, SessionsListed
-from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
+from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, Notice
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
@@ -35,6 +35,8 @@ MOST_SHOWN: Final = 2000
 """Rows of the record of showings that a page reads."""
 MOST: Final = 1000
 """Changes of a day, or since a session began, that are read; sessions whose clients are known."""
+PASSING: Final = frozenset({"done", "undo", "failed", "session"})
+"""Fields of an address that are not kept when a form leads back to it."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
 
 T = TypeVar("T")
@@ -177,6 +179,12 @@ class View:
         """The address of this page within the project."""
         return self.request.url.path.removeprefix(f"{PREFIX}/p/{self.project.id}")
 
+    @property
+    def here(self) -> str:
+        """The same with its query, but for the words about the last change."""
+        query = {name: value for name, value in self.request.query_params.items() if name not in PASSING}
+        return f"{self.path}?{urlencode(query)}" if query else self.path
+
     def asked(self, name: str, default: str = "") -> str:
         """A field of the address."""
         return self.request.query_params.get(name, default).strip()
@@ -191,16 +199,14 @@ class View:
 
     async def ask(self, question: GatewayRequest, kind: type[T]) -> T:
         """The store's answer. What it says to be missing is shown on the page."""
-        asked = await self.shared.service.ask(question, time.time())
-        self.notices += [*asked.notices, *getattr(asked.reply, "notices", ())]
-        if not isinstance(asked.reply, kind):
-            raise MemoryUnavailable("The store is away. It comes back by itself: try again in a moment.")
+        asked = await self.shared.service.ask(question, kind, time.time())
+        self.notices += asked.notices
         return asked.reply
 
     async def call(self, tool: str, **arguments: Any) -> Answer:
         """Change something, as a session does by that tool."""
         chosen = self.shared.tools[tool]
-        caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time())
+        caller = Caller(f"browser {new_ulid()}", self.session, self.project, time.time(), self.tree)
         call = Call(tool, caller, new_ulid(), time.time(), arguments, self.shared.service)
         return await chosen.answer(call, chosen.decoder.decode(arguments))
 
@@ -210,7 +216,7 @@ class View:
         common = {"view": self, "at": self.at, "csrf": self.shared.csrf(self.request), "notices": shown}
         return HTMLResponse(self.shared.render(template, **common, **values), status_code)
 
-    def go(self, path: str, **query: Any) -> Response:
+    def go(self, path: str, /, **query: Any) -> Response:
         """The answer to a form: a page that can be loaded again."""
         return RedirectResponse(self.at(path, **query), 303)
 

@@ -1,4 +1,4 @@
-"""`remembrancer backup` and `remembrancer restore`: all that cannot be made again, in one tar archive of SQLite files.
+"""`remembrancer backup` and `backup restore`: all that cannot be made again, in one tar archive of SQLite files.
 
 A manifest in front says what each file must be. A restore unpacks and checks the whole archive beside the home's files,
 with the home's locks held. Then each database is replaced by one renaming, and what it replaces is kept. A `kill -9` in
@@ -7,15 +7,12 @@ between leaves each file whole, old or new, and a mark in the home; the next res
 
 from __future__ import annotations
 
-import argparse
 import errno
 import gzip
 import hashlib
 import io
-import json
 import os
 import shutil
-import sys
 import tarfile
 import time
 import zlib
@@ -46,7 +43,8 @@ from remembrancer.actors.store.home_reader import (
     refuse_unfinished,
     schema_of,
 )
-from remembrancer.commands import exit_codes
+from remembrancer.commands.export import export
+from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import (
     PRIVATE_UMASK,
     cannot,
@@ -55,6 +53,7 @@ from remembrancer.commands.output_files import (
     stamp,
     target_of,
 )
+from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
@@ -235,50 +234,39 @@ def _small_member(archive: tarfile.TarFile, name: str) -> bytes:
 # --- backup ---
 
 
-def main(argv: list[str]) -> int:
-    """Make a backup and check it; says what is in it."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer backup",
-        description="Write all memories, their history and vectors, and the write queue into one file, also while the "
-        "runtime works. Keys (keys/, sharing/) and logs are not in it.",
-        epilog="exit status: 0 written and checked, 2 the file is there already, "
-        "10 there are no memories, or a file cannot be read or written",
-    )
-    parser.add_argument(
+@command(
+    argument(
         "file",
-        nargs="?",
-        metavar="FILE",
-        help="default: remembrancer-<time>.tar.gz here, or in ~ from within a repository; .tar is not compressed",
-    )
-    parser.add_argument("--force", action="store_true", help="replace the file")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    arguments = parser.parse_args(argv)
+        required=False,
+        metavar="[FILE]",
+        help="Default: remembrancer-<time>.tar.gz here, or in ~ from within a repository; .tar is not compressed.",
+    ),
+    flag("--force", help="Replace the file."),
+)
+def create(file: str | None, force: bool) -> Report:
+    """Write all memories, their history and vectors, and the write queue into one file, also while the runtime works.
+    Keys (keys/, sharing/) and logs are not in it."""
     os.umask(PRIVATE_UMASK)
     now = time.time()
-    target = target_of(arguments.file, f"remembrancer-{stamp(now)}.tar.gz", force=arguments.force)
-    manifest = back_up(paths_here(), target, force=arguments.force, now=now)
+    target = target_of(file, f"remembrancer-{stamp(now)}.tar.gz", force=force)
+    manifest = back_up(paths_here(), target, force=force, now=now)
     memories, queued, size = manifest.total("memories"), manifest.total("queued"), target.stat().st_size
-    if arguments.json:
-        files = [
-            {"name": file.name, "size_bytes": file.size_bytes, "schema_version": file.schema_version, **file.counts}
-            for file in manifest.files
-        ]
-        said = {"file": str(target), "size_bytes": size, "made_at": manifest.made_at, "memories": memories}
-        print(
-            json.dumps({**said, "queued": queued, "files": files, "left_out": ["keys", "logs", "sharing", "vectors"]})
-        )
-        return exit_codes.OK
+    files = [
+        {"name": each.name, "size_bytes": each.size_bytes, "schema_version": each.schema_version, **each.counts}
+        for each in manifest.files
+    ]
+    facts = {"file": str(target), "size_bytes": size, "made_at": manifest.made_at, "memories": memories}
+    facts |= {"queued": queued, "files": files, "left_out": ["keys", "logs", "sharing", "vectors"]}
     waiting = f" and {queued:,} queued writes" if queued else ""
     projects, lanes = manifest.total("project_spaces"), manifest.total("lane_spaces")
     shared = f" (what {lanes} share with other machines among them)" if lanes else ""
-    not_in_it = "keys/, sharing/" if lanes else "keys/"
-    print(
+    lines = [
         f"{target}: {memories:,} memories of {projects} projects{shared} and the user{waiting}, "
-        f"{size / 2**20:.1f} MiB, read back and checked.\n"
-        f"Not in it: {not_in_it} and logs.\n"
-        "It is readable by you alone, and not encrypted: keep it as private as the memories."
-    )
-    return exit_codes.OK
+        f"{size / 2**20:.1f} MiB, read back and checked.",
+        f"Not in it: {'keys/, sharing/' if lanes else 'keys/'} and logs.",
+        "It is readable by you alone, and not encrypted: keep it as private as the memories.",
+    ]
+    return Report(facts, lines)
 
 
 def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Manifest:
@@ -309,52 +297,36 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
 # --- restore ---
 
 
-def restore_main(argv: list[str]) -> int:
-    """Restore a backup; says what is there now and where the former files are."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer restore",
-        description="Put a backup in the place of what the home has. Nothing is deleted: what was there is moved into "
-        "before-restore-<time> in the home.",
-        epilog="exit status: 0 restored, 1 not confirmed, 2 --yes is missing, 5 a runtime is up, "
-        "6 the home cannot be used, 10 the backup is damaged or of a newer release",
-    )
-    parser.add_argument("file", metavar="FILE", help="what 'remembrancer backup' has written")
-    parser.add_argument("--home", metavar="DIR", help="restore into this home (default: the one of the environment)")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    arguments = parser.parse_args(argv)
+@command(
+    argument("file", metavar="FILE", help="What 'remembrancer backup' has written."),
+    option("--home", metavar="DIR", help="Restore into this home (default: the one of the environment)."),
+    flag("--yes", help="Do not ask."),
+    name="restore",
+)
+def put_back(file: str, home: str | None, yes: bool) -> Report:
+    """Put a backup in the place of what the home has. Nothing is deleted: what was there is moved into
+    before-restore-<time> in the home."""
     os.umask(PRIVATE_UMASK)
-    archive = Path(arguments.file).expanduser()
-    paths = paths_here() if arguments.home is None else RuntimePaths(Path(arguments.home).expanduser().resolve())
-    if arguments.home is None and locate(os.environ).in_memory:
+    archive = Path(file).expanduser()
+    paths = paths_here() if home is None else RuntimePaths(Path(home).expanduser().resolve())
+    if home is None and locate(os.environ).in_memory:
         raise InvalidInput("this memory is kept in memory only, and ends with its runtime: restore with --home DIR")
     manifest = check_manifest(archive)
-    if not is_up(paths) and not arguments.yes and not _confirmed(paths, manifest):
-        print("Nothing was changed.", file=sys.stderr)
-        return exit_codes.FAILED
+    if not is_up(paths):
+        there = _files_in(paths)
+        kept = f" The {len(there)} files that are there now are kept beside them." if there else ""
+        number = f"{manifest.total('memories'):,} memories"
+        what = f"The backup of {manifest.made_at} has {number}. They take the place of what {paths.home} has.{kept}"
+        confirm(f"{what}\nRestore it?", yes=yes)
     with locked(paths):
         manifest, aside = restore(paths, archive, time.time())
     memories = manifest.total("memories")
-    if arguments.json:
-        said = {"home": str(paths.home), "archive": str(archive), "made_at": manifest.made_at, "memories": memories}
-        files = [file.name for file in manifest.files]
-        print(
-            json.dumps({**said, "queued": manifest.total("queued"), "files": files, "set_aside": aside and str(aside)})
-        )
-        return exit_codes.OK
-    kept = "" if aside is None else f"\nWhat was there before is in {aside}: delete it when you do not need it."
-    print(f"{paths.home} has the {memories:,} memories of the backup of {manifest.made_at}.{kept}")
-    return exit_codes.OK
-
-
-def _confirmed(paths: RuntimePaths, manifest: Manifest) -> bool:
-    if not sys.stdin.isatty():
-        raise InvalidInput("there is no terminal to ask on: say --yes to restore")
-    there = _files_in(paths)
-    kept = f" The {len(there)} files that are there now are kept beside them." if there else ""
-    said = f"The backup of {manifest.made_at} has {manifest.total('memories'):,} memories. They take the place of what "
-    print(f"{said}{paths.home} has.{kept}\nRestore it? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+    facts = {"home": str(paths.home), "archive": str(archive), "made_at": manifest.made_at, "memories": memories}
+    facts |= {"queued": manifest.total("queued"), "files": [each.name for each in manifest.files]}
+    lines = [f"{paths.home} has the {memories:,} memories of the backup of {manifest.made_at}."]
+    if aside is not None:
+        lines.append(f"What was there before is in {aside}: delete it when you do not need it.")
+    return Report(facts | {"set_aside": aside and str(aside)}, lines)
 
 
 def check_manifest(archive: Path) -> Manifest:
@@ -513,3 +485,13 @@ def _unused(directory: Path) -> Path:
     while os.path.lexists(found):
         found, number = directory.with_name(f"{directory.name}-{number}"), number + 1
     return found
+
+
+COMMANDS = {
+    "backup": Group(
+        "backup",
+        *(create, put_back, export, import_),
+        default="create",
+        help="Everything that cannot be made again in one checked file, and back; memories as JSON Lines or Markdown.",
+    )
+}

@@ -597,8 +597,8 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
     """Make the file hold `after`, whole or not at all; returns the backup of `before`, None for a new file.
 
     A symbolic link stays one: the file behind it is replaced. The file keeps its mode. No backup is written over. With
-    nothing left to hold (`after` is empty) the file goes. In a project, which others share, what `setup` brought is
-    all taken away again: there is no backup of a removal, and one that says what the file says now is gone.
+    nothing left to hold (`after` is empty) the file goes. A removal takes away all that `setup` brought: it makes no
+    backup, and one that says what the file says now is gone; in a project also folders that are empty then.
 
     Raises:
         FileRefused: it cannot be written, or does not hold `before` any more.
@@ -613,8 +613,8 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
             write_whole(real, after.encode(), 0o644 & ~_umask() if scope == "project" else 0o600)
             return None
         mode = stat.S_IMODE(real.stat().st_mode)
-        if is_removal and scope == "project":
-            _remove_from_project(path, real, after, mode)
+        if is_removal:
+            _take_out(path, real, after, mode, scope)
             return None
         number, backup = 1, path.with_name(f"{path.name}.bak")
         while backup.exists() and backup.read_bytes() != before.encode():
@@ -634,8 +634,8 @@ def _replace_or_remove(path: Path, real: Path, after: str, mode: int) -> None:
         real.unlink()
 
 
-def _remove_from_project(path: Path, real: Path, after: str, mode: int) -> None:
-    """Leave a project's file without our entry, and nothing beside it that `setup` has made."""
+def _take_out(path: Path, real: Path, after: str, mode: int, scope: Scope) -> None:
+    """Leave a file without our entry, and nothing beside it that `setup` has made."""
     for backup in path.parent.glob(f"{path.name}.bak*"):
         kept = backup.read_text(encoding="utf-8", errors="replace")
         if kept.strip() == after.strip() or _is_same_json(kept, after):
@@ -643,6 +643,8 @@ def _remove_from_project(path: Path, real: Path, after: str, mode: int) -> None:
             backup.unlink()
     _replace_or_remove(path, real, after, mode)
     directory = path.parent
+    if scope == "user":
+        return
     if not after and directory.name in FOLDERS and directory.parent.name.startswith("."):
         _remove_empty(directory)  # .cursor/rules
         directory = directory.parent

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
 from typing import Any
 
-import msgspec
 import tomlkit
 
 from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Report, command, option
 from remembrancer.config.home import CONFIG_FILES, Home, locate
 from remembrancer.config.reading import HIDDEN, Configuration, Origin, read_configuration, shown
-from remembrancer.config.settings import Settings, unknown_name
+from remembrancer.config.settings import SETTABLE, Settings, unknown_name
+from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
 
 
-def main(argv: list[str]) -> int:
-    """Print what a runtime that is started now would be set to."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer config",
-        description="The settings with which a runtime would be started now, and where each comes from.",
-        epilog="exit status: 0 they can be used, 7 something is wrong with them",
-    )
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    parser.add_argument(
-        "--set", metavar="NAME=VALUE", help="write a setting into the home's config.toml; NAME=: out of it"
-    )
-    asked = parser.parse_args(argv)
-    as_json = asked.json
+@command(
+    option(
+        "--set",
+        "assignment",
+        metavar="NAME=VALUE",
+        help="Write a setting into the home's config.toml; NAME=: out of it.",
+    ),
+)
+def config(assignment: str | None) -> Report:
+    """The settings with which a runtime would be started now, and where each comes from. Exit status 7: something is
+    wrong with them."""
     home = locate(os.environ)
-    if asked.set is not None:
+    if assignment is not None:
         try:
-            print(write_setting(home, asked.set))
+            return Report({"set": assignment}, write_setting(home, assignment))
         except ValueError as error:
-            print(f"remembrancer config: {error}", file=sys.stderr)
-            return exit_codes.CONFIGURATION
-        return exit_codes.OK
+            raise ConfigurationError(str(error)) from error
     configuration = read_configuration(os.environ, home.files)
-    if as_json:
-        print(json.dumps(as_object(home, configuration)))
-    else:
-        print("\n".join(as_lines(home, configuration)))
-        for problem in configuration.problems:
-            print(f"remembrancer config: {problem}", file=sys.stderr)
-    return exit_codes.CONFIGURATION if configuration.problems else exit_codes.OK
+    problems = [f"remembrancer config: {problem}" for problem in configuration.problems]
+    status = exit_codes.CONFIGURATION if problems else exit_codes.OK
+    lines = as_lines(home, configuration)
+    return Report(as_object(home, configuration), lines, status, problems, piped=lines)
 
 
 def write_setting(home: Home, assignment: str) -> str:
@@ -57,9 +48,8 @@ def write_setting(home: Home, assignment: str) -> str:
     """
     name, _, text = assignment.partition("=")
     name = name.strip().lower().removeprefix("remembrancer_")
-    known = Settings.__struct_fields__
-    if name not in known:
-        raise ValueError(unknown_name(name, sorted(known)))
+    if name not in SETTABLE:
+        raise ValueError(unknown_name(name, sorted(SETTABLE)))
     file = home.files[0] if home.files else home.on_disk / CONFIG_FILES[0]
     if len(home.files) > 1 or file.suffix != ".toml":
         raise ValueError(
@@ -91,7 +81,7 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
         "files": [str(path) for path in home.files],
         "settings": {
             name: {"value": _plain(name, value), **_source(configuration.origins.get(name))}
-            for name, value in msgspec.structs.asdict(configuration.settings).items()
+            for name, value in _listed(configuration)
         },
         "without_effect": [{"value": unused.value, **_source(unused.origin)} for unused in configuration.unused],
         "warnings": list(configuration.warnings),
@@ -110,7 +100,7 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
         lines.append(f"file    none (looked for {', '.join(CONFIG_FILES)} in {home.on_disk})")
     rows = [
         (name, written(_plain(name, value)), str(configuration.origins.get(name, "default")))
-        for name, value in msgspec.structs.asdict(configuration.settings).items()
+        for name, value in _listed(configuration)
     ]
     lines += ["", *_aligned([("setting", "value", "from"), *rows])]
     if configuration.unused:
@@ -119,6 +109,12 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines
+
+
+def _listed(configuration: Configuration) -> list[tuple[str, object]]:
+    """The settings that a person has, and the constants that another server's name has set."""
+    names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
+    return [(name, getattr(configuration.settings, name)) for name in names]
 
 
 def written(value: object) -> str:
@@ -147,3 +143,6 @@ def _source(origin: Origin | None) -> dict[str, str | None]:
 def _aligned(rows: list[tuple[str, str, str]]) -> list[str]:
     first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
     return [f"{name:{first}}  {value:{second}}  {source}" for name, value, source in rows]
+
+
+COMMANDS = {"config": config}

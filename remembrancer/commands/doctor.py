@@ -5,8 +5,6 @@ A check is a function from an `Examination` to a `Finding`. Nothing of a memory'
 
 from __future__ import annotations
 
-import argparse
-import json
 import logging
 import os
 import shutil
@@ -19,11 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
 import msgspec
 import psutil
+from rich.markup import escape
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
@@ -35,10 +34,12 @@ from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Client, FileRefused, Place, Surroundings, clients, is_ours, read_object
+from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, ask_status, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
-from remembrancer.commands.status import NEARLY_FULL_BYTES, describe_remote, find_problems
+from remembrancer.commands.status import describe_remote
+from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import (
@@ -65,8 +66,12 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FilesExamined, FileState
 from remembrancer.protocol.paths import RuntimePaths, look_at, look_at_database
+from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 from remembrancer.protocol.sharing import LaneState
 from remembrancer.protocol.work import ModelChoice
+
+if TYPE_CHECKING:
+    from remembrancer.commands.report import Line
 
 Status = Literal["ok", "warning", "problem"]
 MARKS: Final[dict[Status, str]] = {
@@ -112,8 +117,6 @@ OURS: Final = (
 )
 """The things in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
-SEVERE_STATES: Final = frozenset({"failed", "degraded", "unresponsive"})
-"""Of a process. The others pass by themselves."""
 ACTORS: Final = "remembrancer.actors."
 LEAVING_S: Final = 2.5
 """The time that a process whose launcher has just died may take to leave by itself."""
@@ -126,7 +129,7 @@ LONG_QUEUED_S: Final = 60.0
 LATE_S: Final = 2 * DAY_S
 """A daily copy that is so late is said: a runtime may not have been up."""
 LANES: Final = "lanes"
-JOIN: Final = "'remembrancer share invite' on the machine that began it, and 'remembrancer join' here"
+JOIN: Final = "'remembrancer share invite' on the machine that began it, and 'remembrancer share join' here"
 LEAVE: Final = (
     "have the server restored, or 'remembrancer share leave' in the project's directory, and join and share anew"
 )
@@ -193,50 +196,45 @@ class Examination:
         return found
 
 
-def main(argv: list[str]) -> int:
-    """Make every check and print what it found."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer doctor",
-        description="Look for what is wrong with the memory of this home and what starts it, and say what to do.",
-        epilog="exit status: 0 all is well, or there are warnings only; 3 there is a problem",
-    )
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    parser.add_argument("--project", metavar="DIR", help="whose clients' files are looked at (default: this directory)")
-    parser.add_argument("--fix", action="store_true", help="make this user's alone what others can get at")
-    parser.add_argument(
+@command(
+    option(
+        "--project", metavar="DIR", default=".", help="Whose clients' files are looked at (default: this directory)."
+    ),
+    flag("--fix", help="Make this user's alone what others can get at."),
+    flag(
         "--repair",
-        action="store_true",
-        help="make damaged files of memories whole, of what can be read and the last daily copy; then look again",
-    )
-    parser.add_argument(
+        help="Make damaged files of memories whole, of what can be read and the last daily copy; then look again.",
+    ),
+    flag(
         "--delete-old-files",
-        action="store_true",
-        help="delete the files of release 0.2.0, which stay beside the database that was made of them",
-    )
-    asked = parser.parse_args(argv)
-    project = Path(asked.project or ".")
-    if not project.is_dir():
+        help="Delete the files of release 0.2.0, which stay beside the database that was made of them.",
+    ),
+)
+def doctor(project: str, fix: bool, repair: bool, delete_old_files: bool) -> Report:
+    """Look for what is wrong with the memory of this home and what starts it, and say what to do. Exit status 3: there
+    is a problem."""
+    if not Path(project).is_dir():
         raise InvalidInput(f"{project} is not a directory")
     paths = paths_here()
-    repaired = []
-    if asked.repair:
+    facts: dict[str, Any] = {"home": str(paths.home)}
+    lines: list[Line] = []
+    if repair:
         from remembrancer.commands.repair import repair_home
 
         repaired = repair_home(paths)
-    if asked.delete_old_files and paths.database.exists():
+        facts["repaired"] = msgspec.to_builtins(repaired)
+        lines += [line for file in repaired for line in file.lines()]
+    if delete_old_files and paths.database.exists():
         drop_old_files(paths.home)
         (paths.home / REPORT).unlink(missing_ok=True)
-    found = Examination(paths, Surroundings.here(os.environ, project), fix=asked.fix).run()
+    found = Examination(paths, Surroundings.here(os.environ, Path(project)), fix=fix).run()
     status = worst(finding.status for finding in found.values())
-    if asked.json:
-        checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in found.items()]
-        done = {"repaired": msgspec.to_builtins(repaired)} if asked.repair else {}
-        print(json.dumps({"home": str(paths.home), "status": status, "checks": checks, **done}))
-    else:
-        for file in repaired:
-            print("\n".join(file.lines()))
-        print_findings(paths.home, found)
-    return exit_codes.DEGRADED if status == "problem" else exit_codes.OK
+    checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in found.items()]
+    outcome = exit_codes.DEGRADED if status == "problem" else exit_codes.OK
+    return Report(facts | {"status": status, "checks": checks}, [*lines, *lines_of(paths.home, found)], outcome)
+
+
+COMMANDS = {"doctor": doctor}
 
 
 def worst(statuses: Iterator[Status] | Sequence[Status]) -> Status:
@@ -244,26 +242,20 @@ def worst(statuses: Iterator[Status] | Sequence[Status]) -> Status:
     return max(statuses, key=list(MARKS).index, default="ok")
 
 
-def print_findings(home: Path, found: Mapping[str, Finding]) -> None:
-    """Print each finding with its advice, and a last line that counts them."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import Terminal
-
-    out = Terminal()
-    out.print(f"[bold]Remembrancer[/bold], home {escape(str(home))}")
-    width = max(map(len, found))
+def lines_of(home: Path, found: Mapping[str, Finding]) -> list[Line]:
+    """Each finding with its advice, and a last line that counts them."""
+    lines: list[Line] = [f"Remembrancer, home {home}"]
+    listed = table("", "", "")
+    listed.show_header = False
     for name, finding in found.items():
-        out.print(f"{MARKS[finding.status]}  {name:<{width}}  {escape(finding.found)}")
-        for line in finding.details:
-            out.print(f"[dim]{'':{width + 11}}{escape(line)}[/dim]")
-        if finding.advice:
-            out.print(f"{'':{width + 11}}[bold]→[/bold] {escape(finding.advice)}")
+        advice = [f"[bold]→[/bold] {escape(finding.advice)}"] if finding.advice else []
+        details = [f"[dim]{escape(line)}[/dim]" for line in finding.details]
+        listed.add_row(MARKS[finding.status], name, "\n".join([escape(finding.found), *details, *advice]))
     statuses = [finding.status for finding in found.values()]
     problems, warnings = statuses.count("problem"), statuses.count("warning")
     said = [f"[red]{problems} problem{'s' * (problems > 1)} to mend[/red]"] if problems else []
     said += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
-    out.print("; ".join(said) or "[green]All is well.[/green]")
+    return [*lines, listed, styled("; ".join(said) or "[green]All is well.[/green]")]
 
 
 # --- this installation and its settings ---
@@ -347,7 +339,7 @@ def check_other_hosts(at: Examination) -> Finding:
             return Finding("ok", "none makes vectors of this memory: its texts stay here")
         if at.settings is not None and at.settings.embedder_listen is not None:
             return Finding("ok", f"{names} may come when a runtime is up")
-        advice = "set REMEMBRANCER_EMBEDDER_LISTEN, or revoke them with 'remembrancer embedder --revoke NAME'"
+        advice = "set REMEMBRANCER_EMBEDDER_LISTEN, or revoke them with 'remembrancer admin embedder --revoke NAME'"
         return Finding("warning", f"{names} may make vectors, and nobody listens for them", advice)
     found = f"{remote.address}: {describe_remote(remote)}"
     if remote.error is not None:
@@ -358,7 +350,7 @@ def check_other_hosts(at: Examination) -> Finding:
     if any(each.state == "ready" for each in remote.workers):
         return Finding("ok", found)
     if at.settings is not None and not at.settings.embedders:
-        advice = "start 'remembrancer embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
+        advice = "start 'remembrancer admin embedder --connect' there, or set REMEMBRANCER_EMBEDDERS=1 here"
         return Finding("problem", f"{found}: none is there, and this host has no embedder of its own", advice)
     return Finding("ok", f"{found}; this host's own embedders do the work")
 
@@ -574,11 +566,8 @@ def check_processes(at: Examination) -> Finding:
     problems = find_problems(at.runtime)
     if not problems:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
-    store = at.runtime.store
-    is_severe = any(process.state in SEVERE_STATES for process in at.runtime.processes)
-    is_severe = is_severe or (store is not None and store.embedding.error is not None)
     first, *others = problems
-    return Finding("problem" if is_severe else "warning", first.what, first.advice, tuple(map(str, others)))
+    return Finding(worst([each.severity for each in problems]), first.what, first.advice, tuple(map(str, others)))
 
 
 def check_orphans(at: Examination) -> Finding:
@@ -778,7 +767,7 @@ def check_queue(at: Examination) -> Finding:
     advice = []
     if rejected:
         said.append(f"{len(refused)} were rejected")
-        advice.append("`remembrancer queue` lists, retries, exports and drops what was rejected")
+        advice.append("`remembrancer admin queue` lists, retries, exports and drops what was rejected")
     if damaged:
         advice.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
     is_slow = at.held and age_s > LONG_QUEUED_S

@@ -1,10 +1,8 @@
-"""`remembrancer embedder`: make vectors here for the memory of another host; and there, invite those that may."""
+"""`remembrancer admin embedder`: make vectors here for the memory of another host; and there, invite those that may."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import logging
 import os
 import signal
@@ -16,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import anyio
+import click
 import msgspec
 
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings, model_choices, threads_per_worker
@@ -40,39 +40,44 @@ LEAVE_S: Final = 5.0
 """The time that what is under way may take when this host's worker is told to stop."""
 
 
-def main(argv: list[str]) -> int:
-    """Work for another host's memory, or make, list and revoke the keys of those that work for this one."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer embedder",
-        description="Make vectors here for the memory of another host, over TCP under CURVE; or say which hosts may do "
-        "so for the memory here. What is embedded is sent to them: invite none that may not read it.",
-        epilog="exit status: 0 done, or stopped in order, 2 a name is taken or unknown, 8 the store refuses this "
-        "embedder, 10 the key file cannot be used",
-    )
-    does = parser.add_mutually_exclusive_group(required=True)
-    does.add_argument("--connect", metavar="tcp://HOST:PORT", help="work for the memory of that host, until Ctrl-C")
-    does.add_argument("--invite", metavar="FILE", help="let one more host work for this memory: write its key file")
-    does.add_argument("--list", action="store_true", help="which hosts may work for this memory")
-    does.add_argument("--revoke", metavar="NAME", help="let a host in no more")
-    parser.add_argument("--key-file", metavar="FILE", help="with --connect: the file that --invite has made there")
-    parser.add_argument("--threads", type=int, metavar="N", help="with --connect: threads (default: one a core)")
-    parser.add_argument("--name", metavar="NAME", help="with --invite: what you call the host (default: the file's)")
-    parser.add_argument("--json", action="store_true", help="for programs: one JSON object")
-    asked = parser.parse_args(argv)
-    if asked.connect is not None:
-        if asked.key_file is None:
-            parser.error("--connect needs --key-file FILE, which 'remembrancer embedder --invite FILE' makes there")
-        return _work(_endpoint(asked.connect), Invitation.read(Path(asked.key_file)), asked.threads)
+@command(
+    option("--connect", metavar="tcp://HOST:PORT", help="Work for the memory of that host, until Ctrl-C."),
+    option("--invite", metavar="FILE", help="Let one more host work for this memory: write its key file."),
+    flag("--list", "lists", help="Which hosts may work for this memory."),
+    option("--revoke", metavar="NAME", help="Let a host in no more."),
+    option("--key-file", metavar="FILE", help="With --connect: the file that --invite has made there."),
+    option("--threads", type=int, metavar="N", help="With --connect: threads (default: one a core)."),
+    option("--name", metavar="NAME", help="With --invite: what you call the host (default: the file's name)."),
+)
+def embedder(
+    connect: str | None,
+    invite: str | None,
+    lists: bool,
+    revoke: str | None,
+    key_file: str | None,
+    threads: int | None,
+    name: str | None,
+) -> Report | int:
+    """Make vectors here for the memory of another host, over TCP under CURVE; or say which hosts may do so for the
+    memory here. What is embedded is sent to them: invite none that may not read it."""
+    if sum((connect is not None, invite is not None, lists, revoke is not None)) != 1:
+        raise click.UsageError("give one of --connect, --invite, --list and --revoke")
+    if connect is not None:
+        if key_file is None:
+            made = "'remembrancer admin embedder --invite FILE' makes there"
+            raise click.UsageError(f"--connect needs --key-file FILE, which {made}")
+        return _work(_endpoint(connect), Invitation.read(Path(key_file)), threads)
     keys = WorkerKeys(paths_here().keys)
-    if asked.invite is not None:
-        _invite(keys, Path(asked.invite), asked.name, as_json=asked.json)
-    elif asked.revoke is not None:
-        keys.revoke(asked.revoke)
-        done = f"Revoked {asked.revoke}: it is given no more texts."
-        print(json.dumps({"revoked": asked.revoke}) if asked.json else done)
-    else:
-        _list(keys, as_json=asked.json)
-    return exit_codes.OK
+    if invite is not None:
+        return _invite(keys, Path(invite), name)
+    if revoke is not None:
+        keys.revoke(revoke)
+        return Report({"revoked": revoke}, f"Revoked {revoke}: it is given no more texts.")
+    members = keys.all()
+    lines = [f"{each.name}: since {datetime.fromtimestamp(each.created_at):%Y-%m-%d %H:%M}" for each in members]
+    nobody = "No other host may work for this memory: 'remembrancer admin embedder --invite FILE' lets one in."
+    facts = [{"name": each.name, "created_at": each.created_at} for each in members]
+    return Report({"embedders": facts}, lines or nobody)
 
 
 def _endpoint(text: str) -> str:
@@ -84,7 +89,7 @@ def _endpoint(text: str) -> str:
     return text
 
 
-def _invite(keys: WorkerKeys, file: Path, name: str | None, *, as_json: bool) -> None:
+def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
     settings = load_settings(os.environ)
     name = clean_name(name or file.stem, field="NAME", longest=MAX_NAME)
     try:
@@ -101,28 +106,17 @@ def _invite(keys: WorkerKeys, file: Path, name: str | None, *, as_json: bool) ->
     listen = settings.embedder_listen
     host, _, port = (listen or DEFAULT_LISTEN).removeprefix("tcp://").rpartition(":")
     reached = socket.gethostname() if host in EVERYWHERE else host
-    line = f"remembrancer embedder --connect tcp://{reached}:{port} --key-file {file.name}"
-    if as_json:
-        print(json.dumps({"name": name, "file": str(file), "line": line, "listens": listen}))
-        return
-    print(f"{file} is the key of {name}: whoever has it is sent texts of this memory. Move it there (scp), and run")
-    print(f"  {line}")
+    line = f"remembrancer admin embedder --connect tcp://{reached}:{port} --key-file {file.name}"
+    lines = [
+        f"{file} is the key of {name}: whoever has it is sent texts of this memory. Move it there (scp), and run",
+        f"  {line}",
+    ]
     if listen is None:
-        print(
+        lines.append(
             f"The store does not listen yet: set REMEMBRANCER_EMBEDDER_LISTEN={DEFAULT_LISTEN} here, run "
             "'remembrancer down', and the next session starts it anew."
         )
-
-
-def _list(keys: WorkerKeys, *, as_json: bool) -> None:
-    members = keys.all()
-    if as_json:
-        print(json.dumps({"embedders": [{"name": each.name, "created_at": each.created_at} for each in members]}))
-        return
-    if not members:
-        print("No other host may work for this memory: 'remembrancer embedder --invite FILE' lets one in.")
-    for each in members:
-        print(f"{each.name}: since {datetime.fromtimestamp(each.created_at):%Y-%m-%d %H:%M}")
+    return Report({"name": name, "file": str(file), "line": line, "listens": listen}, lines)
 
 
 def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
@@ -163,3 +157,6 @@ async def _stop_on_signal(worker: RemoteEmbedder) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             worker.stop()
+
+
+COMMANDS = {"embedder": embedder}

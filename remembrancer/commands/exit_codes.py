@@ -34,6 +34,7 @@ MEANINGS: Final = {
 
 OF_ERRORS: Final = {
     "invalid_input": USAGE,
+    "not_found": FAILED,
     "already_running": ALREADY_RUNNING,
     "home_unusable": HOME_UNUSABLE,
     "configuration_error": CONFIGURATION,

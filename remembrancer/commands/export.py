@@ -1,86 +1,83 @@
-"""`remembrancer export`: the memories as JSON Lines, for other programs, and for `remembrancer import`."""
+"""`remembrancer backup export`: the memories as JSON Lines, for other programs, and for `backup import`."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+import click
 import msgspec
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
+from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.memory.export_format import PROJECT_ID, MemoryLine, ProjectLine, decode_line, encode_line
 from remembrancer.memory.markdown_files import DETAILS, details_of, file_of
 from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.home import ExportWritten, WriteExport
+from remembrancer.protocol.writes import Scope
 
 
-def main(argv: list[str]) -> int:
-    """Write the export; says how much is in it."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer export",
-        description="Write memories with their history as JSON Lines, also while the runtime works. docs/backup.md "
-        "describes the lines; 'remembrancer import' takes them in.",
-        epilog="exit status: 0 written, 2 the file is there already or a project is not known, "
-        "10 a file cannot be read or written",
-    )
-    parser.add_argument(
+@command(
+    argument(
         "file",
-        nargs="?",
-        metavar="FILE",
-        help="default: remembrancer-<time>.jsonl here, or in ~ from within a repository; - is standard output",
-    )
-    parser.add_argument(
-        "--project", action="append", metavar="DIR|ID", help="only this project (may be said several times)"
-    )
-    parser.add_argument(
-        "--scope", action="append", choices=("session", "project", "user"), help="only this scope (several times)"
-    )
-    parser.add_argument(
-        "--include-forgotten", action=argparse.BooleanOptionalAction, default=True, help="default: they are in it"
-    )
-    parser.add_argument(
-        "--markdown", action="store_true", help="FILE is a new directory: a Markdown file a memory, to read and to keep"
-    )
-    parser.add_argument("--force", action="store_true", help="replace the file")
-    parser.add_argument("--json", action="store_true", help="the summary for programs (on stderr when FILE is -)")
-    arguments = parser.parse_args(argv)
+        required=False,
+        metavar="[FILE]",
+        help="Default: remembrancer-<time>.jsonl here, or in ~ from within a repository; - is standard output.",
+    ),
+    option("--project", multiple=True, metavar="DIR|ID", help="Only this project (may be given several times)."),
+    option(
+        "--scope",
+        multiple=True,
+        type=click.Choice(("session", "project", "user")),
+        help="Only this scope (several times).",
+    ),
+    option("--include-forgotten/--no-include-forgotten", default=True, help="Forgotten ones, too (default: yes)."),
+    flag("--markdown", help="FILE is a new directory: a Markdown file a memory, to read and to keep."),
+    flag("--force", help="Replace the file."),
+)
+def export(
+    file: str | None,
+    project: Sequence[str],
+    scope: Sequence[Scope],
+    include_forgotten: bool,
+    markdown: bool,
+    force: bool,
+) -> Report | int:
+    """Write memories with their history as JSON Lines, also while the runtime works. docs/backup.md describes them;
+    'remembrancer backup import' takes them in."""
     os.umask(PRIVATE_UMASK)
-    to_stdout = arguments.file == "-" and not arguments.markdown
-    default = f"remembrancer-{stamp(time.time())}" + ("" if arguments.markdown else ".jsonl")
-    target = None if to_stdout else target_of(arguments.file, default, force=arguments.force)
-    choice = WriteExport(
-        "",
-        None if arguments.project is None else tuple(map(_project_id, arguments.project)),
-        tuple(arguments.scope or ()),
-        arguments.include_forgotten,
-    )
+    to_stdout = file == "-" and not markdown
+    default = f"remembrancer-{stamp(time.time())}" + ("" if markdown else ".jsonl")
+    target = None if to_stdout else target_of(file, default, force=force)
+    choice = WriteExport("", tuple(map(_project_id, project)) or None, tuple(scope), include_forgotten)
     queued = len(read_queue(paths_here().write_queue).queued)
-    if target is None:
-        with NamedTemporaryFile(prefix="remembrancer-export-") as file:
-            written = _write(choice, file.name)
-            _print_whole(Path(file.name))
-    elif arguments.markdown:
-        with NamedTemporaryFile(prefix="remembrancer-export-") as file:
-            written = _write(choice, file.name)
-            _write_markdown(Path(file.name), target)
+    if target is None or markdown:
+        with NamedTemporaryFile(prefix="remembrancer-export-") as spool:
+            written = _write(choice, spool.name)
+            if target is None:
+                _print_whole(Path(spool.name))
+            else:
+                _write_markdown(Path(spool.name), target)
     else:
-        with new_file(target, force=arguments.force) as file:
-            written = _write(choice, file.name)
-    said = _summary(target, written, queued)
-    shown = json.dumps(said) if arguments.json else _in_words(said)
-    print(shown, file=sys.stderr if to_stdout else None)
-    return exit_codes.OK
+        with new_file(target, force=force) as fresh:
+            written = _write(choice, fresh.name)
+    facts = _summary(target, written, queued)
+    if target is None:  # the export is on standard output, and so its summary is not
+        as_json = click.get_current_context().params["as_json"]
+        print(json.dumps(facts) if as_json else _in_words(facts), file=sys.stderr)
+        return exit_codes.OK
+    return Report(facts, _in_words(facts))
 
 
 def _write(choice: WriteExport, path: str) -> ExportWritten:

@@ -87,7 +87,8 @@ OTHER_NAMES = {
 USAGE = f"""usage: remembrancer hook <event> [<client>]  (its input, a JSON object, comes on standard input)
 
 Record an event of an assistant's session; 'remembrancer setup CLIENT --hooks' has a client say them.
-At the first prompt, what is remembered for it is printed for the assistant, and later what is new and likely to answer.
+At the first prompt, what is remembered for it is printed for the assistant, and later what is new and likely to answer;
+before a command or an edit, what bears on it.
 
 events: {", ".join(HOOK_EVENTS)}; those of Gemini CLI and Cursor by their own names
 
@@ -442,14 +443,15 @@ def _changed_at(path: str) -> float:
 
 def main(argv: list[str]) -> int:
     """Record the event that `argv` names, or the input itself. Returns 0, whatever happens."""
-    began = _started()
+    began, failure = _started(), "the event is not recorded"
     try:
         if argv[:1] in (["-h"], ["--help"]):
             _write(1, USAGE)
-        else:
-            _hear([*argv, None, None], os.environ, began)
+        elif (give := _hear([*argv, None, None], os.environ, began)) is not None:
+            failure = "nothing of the memory is given"
+            give()
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
-        _complain(f"the event is not recorded: {error or 'something unexpected went wrong'}")
+        _complain(f"{failure}: {error or 'something unexpected went wrong'}")
     return 0
 
 
@@ -466,14 +468,15 @@ def _started() -> float:
     return time.monotonic() - time.process_time()
 
 
-def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> None:
+def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> Callable[[], None] | None:
+    """Record the event; returns what then gives the assistant the memories that are due."""
     said = _parsed(_read_input(began + INPUT_WAIT_S))
     given = in_our_words(said)
     name = argv[0] if argv[0] in EVENTS_BY_NAME else given.get("hook_event_name")
     event = EVENTS_BY_NAME.get(name) if isinstance(name, str) else None
     if event is None:
         _complain(f"the event {str(argv[0] or name)[:60]!r} is not known, and nothing is recorded of it")
-        return
+        return None
     places = find_places(environ)
     client = client_of(argv[1], said)
     session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
@@ -485,12 +488,20 @@ def _hear(argv: list[str | None], environ: Mapping[str, str], began: float) -> N
     except (NoEvent, OSError) as error:
         _complain(f"{event} is not recorded: {error}")
         kept = None
-    if event == SESSION_START or (event == PROMPT and kept is not None):
-        text = str(kept["text"]) if kept is not None and event == PROMPT else ""
-        is_due = event == PROMPT or begins_anew(client, given)
-        told = _told(event, text, is_due, session, directory, places, environ, began)
-        if told is not None:
-            _write(1, json.dumps(_as_output(client, str(name), told)) + "\n")
+
+    def give() -> None:
+        if event == SESSION_START or (event == PROMPT and kept is not None):
+            text = str(kept["text"]) if kept is not None and event == PROMPT else ""
+            is_due = event == PROMPT or begins_anew(client, given)
+            told = _told(event, text, is_due, session, directory, places, environ, began)
+            if told is not None:
+                _write(1, json.dumps(_as_output(client, str(name), told)) + "\n")
+        if event == TOOL_BEGINS and isinstance(given.get("tool_input"), dict):
+            about = _before_action(given["tool_input"], client, session, directory, places, environ, began)
+            if about is not None:
+                _write(1, json.dumps({"hookSpecificOutput": {"hookEventName": str(name), **about}}) + "\n")
+
+    return give
 
 
 def begins_anew(client: str, given: Given) -> bool:
@@ -571,6 +582,40 @@ def _told(
     leave(spool, given | about, now_ns)
     block: str = answer["context_block"]
     return block
+
+
+def _before_action(
+    called: Mapping[str, Any],
+    client: str,
+    session: str,
+    directory: str,
+    places: Places,
+    environ: Mapping[str, str],
+    began: float,
+) -> dict[str, str] | None:
+    """The output for a command or an edit on which something bears that was not told before one in this session: its
+    memory as context, or as a question to the user."""
+    from remembrancer.commands.hook_context import (
+        NO_ASK,
+        TOLD_BEFORE_TOOLS,
+        action_of,
+        action_wait_s,
+        ask_about_action,
+    )
+
+    action = action_of(called) if client in TOLD_BEFORE_TOOLS else None
+    if action is None:
+        return None
+    spool, key = os.path.join(places.home, "hooks"), given_key(session, directory).replace("given", "acted", 1)
+    before = (noted(spool, key) or b"").decode().split()
+    until = began + action_wait_s(places, environ)
+    answer = ask_about_action(places, environ, session, directory, action, before, until)
+    if answer is None or not answer.get("memory_ids"):
+        return None
+    note(spool, key, " ".join([*before, *answer["memory_ids"]]).encode())
+    if answer.get("ask") and client not in NO_ASK:
+        return {"permissionDecision": "ask", "permissionDecisionReason": answer["context_block"]}
+    return {"additionalContext": answer["context_block"]}
 
 
 def _as_output(client: str, name: str, context: str) -> dict[str, Any]:

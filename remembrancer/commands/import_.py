@@ -1,4 +1,4 @@
-"""`remembrancer import`: take in what `remembrancer export` has written, here or on another machine, Markdown, or a
+"""`remembrancer backup import`: take in what `backup export` has written, here or on another machine, Markdown, or a
 database of linked nodes (`memory.db` of the design whose tools the toolset `nodes` has).
 
 Every line is checked before anything is sent: what a tool would refuse to store is refused here too, and named with the
@@ -9,7 +9,6 @@ interrupted goes on.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -25,11 +24,13 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import anyio
+import click
 import msgspec
 
 from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
+from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
@@ -51,7 +52,7 @@ from remembrancer.memory.export_format import (
 )
 from remembrancer.memory.limits import MAX_SESSION_ID, check_memory, check_time
 from remembrancer.memory.markdown_files import DETAILS, line_of, sections_of
-from remembrancer.memory.text import clean_name, printable
+from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories, MemoriesFound
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
@@ -215,7 +216,7 @@ class Refusal(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Report(msgspec.Struct):
+class Tally(msgspec.Struct):
     """The outcome of an import. `present` were there already, and stayed as they were."""
 
     imported: int = 0
@@ -238,7 +239,7 @@ class Importer:
         self._paths = paths
         self._ask_store = ask_store
         self._now = now
-        self.report = Report()
+        self.report = Tally()
 
     async def take(self, lines: Iterator[Placed]) -> None:
         """Import everything, in order.
@@ -346,62 +347,55 @@ CHUNK_BYTES: Final = 1024 * 1024
 _NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)
 
 
-def main(argv: list[str]) -> int:
-    """Import a file; says what came of it."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer import",
-        description="Take in the memories of an export, with their ids and their history. What is there already stays "
-        "as it is. Lines that are not sound, or that no tool would have stored (too large, with a secret), are named "
-        "and passed over. A runtime is started when none is up.",
-        epilog="exit status: 0 imported, 1 some were refused, 2 the command line is wrong, "
-        "8 the store has no room, 9 the store stays away (run it again: it goes on), "
-        "10 the file is no export, or of a newer release",
-    )
-    parser.add_argument(
+@command(
+    argument(
         "file",
-        nargs="?",
-        metavar="FILE",
-        help="what 'remembrancer export' has written, a directory of Markdown, or a memory.db of linked nodes; - is "
-        "standard input",
-    )
-    parser.add_argument(
+        required=False,
+        metavar="[FILE]",
+        help="What 'backup export' has written, a directory of Markdown, or a memory.db of linked nodes; - is "
+        "standard input.",
+    ),
+    option(
         "--from",
-        dest="client",
-        choices=(CLAUDE_CODE, *NATIVE),
-        help="in place of FILE what this assistant remembers by itself, a memory a section",
-    )
-    parser.add_argument("--undo", action="store_true", help="forget again what this import took in")
-    parser.add_argument(
+        "client",
+        type=click.Choice((CLAUDE_CODE, *NATIVE)),
+        help="In place of FILE what this assistant remembers by itself, a memory a section.",
+    ),
+    flag("--undo", help="Forget again what this import took in."),
+    option(
         "--project",
-        action="append",
-        default=[],
+        multiple=True,
         metavar="[ID=]DIR",
-        help="import the memories of the project (of that id, when there are several) into the one of this directory",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="only check the file and say what would be imported")
-    parser.add_argument("--allow-secrets", action="store_true", help="also import what looks like a credential")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    arguments = parser.parse_args(argv)
-    if (arguments.file is None) is (arguments.client is None):
-        parser.error("name a FILE, or an assistant with --from")
+        help="Import the memories of the project (of that id, when there are several) into the one of this directory.",
+    ),
+    flag("--dry-run", help="Only check the file and say what would be imported."),
+    flag("--allow-secrets", help="Also import what looks like a credential."),
+    name="import",
+)
+def import_(
+    file: str | None, client: str | None, undo: bool, project: Sequence[str], dry_run: bool, allow_secrets: bool
+) -> Report:
+    """Take in the memories of an export, with their ids and their history. What is there already stays as it is. Lines
+    that are not sound, or that no tool would have stored (too large, with a secret), are named and passed over. Exit
+    status 1: some were refused."""
+    if (file is None) is (client is None):
+        raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
-    with _input(arguments.file, arguments.client) as file:
+    with _input(file, client) as lines:
         limit_bytes = load_settings(os.environ).content_limit_bytes
-        checked = check(file, limit_bytes, allow_secrets=arguments.allow_secrets)
-        targets = choose_targets(checked.projects, arguments.project)
-        report = Report()
+        checked = check(lines, limit_bytes, allow_secrets=allow_secrets)
+        targets = choose_targets(checked.projects, project)
+        tally = Tally()
         if checked.memories + checked.sessions > len(checked.refused):
-            take = _undo if arguments.undo else _import
+            take = _undo if undo else _import
             with said_when_slow(f"Importing {checked.memories:,} memories"):
-                report = anyio.run(take, file, targets, checked.refused, arguments.dry_run)
-    if arguments.json:
-        print(json.dumps(_summary(checked, report, dry_run=arguments.dry_run)))
-    else:
-        _tell(checked, report, dry_run=arguments.dry_run, undo=arguments.undo)
-    return exit_codes.FAILED if report.rejected or checked.bad else exit_codes.OK
+                tally = anyio.run(take, lines, targets, checked.refused, dry_run)
+    status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
+    told = _told(checked, tally, dry_run=dry_run, undo=undo)
+    return Report(_summary(checked, tally, dry_run=dry_run), told, status, _refusals(checked, tally))
 
 
-def choose_targets(projects: Mapping[str, ProjectRef], named: list[str]) -> dict[str, ProjectRef]:
+def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> dict[str, ProjectRef]:
     """Which project the memories of each project of the file go to: its own, unless `named` says otherwise.
 
     Raises:
@@ -551,9 +545,9 @@ def _details_in(place: Path) -> list[bytes]:
     return file.read_bytes().splitlines(keepends=True)[1:] if file.is_file() else []
 
 
-async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Report:
+async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Tally:
     """Forget the memories of a file that are there."""
-    report = Report()
+    report = Tally()
     async with connected_store() as ask_store:
         for project, memory in placed_lines(file, targets, refused):
             if isinstance(memory, SessionEntry):
@@ -571,7 +565,7 @@ async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set
     return report
 
 
-async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Report:
+async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Tally:
     paths = paths_here()
     refuse_unfinished(paths)
     if dry_run:
@@ -588,7 +582,7 @@ async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: S
         return importer.report
 
 
-def _summary(checked: Checked, report: Report, *, dry_run: bool) -> dict[str, Any]:
+def _summary(checked: Checked, report: Tally, *, dry_run: bool) -> dict[str, Any]:
     return {
         "dry_run": dry_run,
         "release": checked.header.release,
@@ -603,22 +597,24 @@ def _summary(checked: Checked, report: Report, *, dry_run: bool) -> dict[str, An
     }
 
 
-def _tell(checked: Checked, report: Report, *, dry_run: bool, undo: bool) -> None:
-    for bad in checked.first_bad:
-        print(printable(f"line {bad.line}: {bad.reason}"), file=sys.stderr)
-    if checked.bad > len(checked.first_bad):
-        print(f"and {checked.bad - len(checked.first_bad):,} lines more", file=sys.stderr)
-    for refusal in report.first_rejected:
-        print(printable(f"{refusal.id}: {refusal.reason}"), file=sys.stderr)
+def _refusals(checked: Checked, tally: Tally) -> list[str]:
+    more = checked.bad - len(checked.first_bad)
+    return [
+        *(f"line {bad.line}: {bad.reason}" for bad in checked.first_bad),
+        *((f"and {more:,} lines more",) if more else ()),
+        *(f"{refusal.id}: {refusal.reason}" for refusal in tally.first_rejected),
+    ]
+
+
+def _told(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
     if undo:
-        print(f"{report.imported:,} memories {'would be forgotten' if dry_run else 'are forgotten again'}.")
-        return
+        return [f"{tally.imported:,} memories {'would be forgotten' if dry_run else 'are forgotten again'}."]
     verb = "would be imported" if dry_run else "imported"
-    said = f"{report.imported:,} memories {verb}, {report.present:,} were there already"
-    if report.rejected:
-        said += f", {report.rejected:,} were refused"
+    line = f"{tally.imported:,} memories {verb}, {tally.present:,} were there already"
+    if tally.rejected:
+        line += f", {tally.rejected:,} were refused"
     if checked.bad:
-        said += f", {checked.bad:,} lines were passed over (mend them, and import the file again)"
-    print(f"{said}.")
-    if report.imported and not dry_run:
-        print("They are found by their words now, and by their meaning when the embedders have read them.")
+        line += f", {checked.bad:,} lines were passed over (mend them, and import the file again)"
+    if not tally.imported or dry_run:
+        return [f"{line}."]
+    return [f"{line}.", "They are found by their words now, and by their meaning when the embedders have read them."]

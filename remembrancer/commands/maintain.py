@@ -1,49 +1,38 @@
-"""`remembrancer maintain`: archive, delete, merge and sweep now instead of when it is due, and take that back."""
+"""`remembrancer admin maintain`: archive, delete, merge and sweep now instead of when it is due, and take that back."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import shlex
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import anyio
-import msgspec
-from rich.markup import escape
 
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask_home, connected_store, directory_here, paths_here
-from remembrancer.commands.terminal import Terminal
 from remembrancer.config.project import project_of
-from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.home import DescribeProjects, FindMemories, MemoriesFound, ProjectsDescribed
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import Place as RunPlace
 from remembrancer.protocol.runs import UndoneResult, UndoRun
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 ANSWER_S: Final = 900.0
 """The time that one place may take: a hundred thousand memories at low priority take minutes."""
-EXAMINED: Final = "examined"
-COUNTS: Final = (
-    *(EXAMINED, "archived", "deleted", "duplicates"),
-    *("orphans", "proposed", "promoted", "notes", "pruned"),
-)
-NAMED: Final = ("archived", "deleted", "duplicate", "proposed", "promoted", "note")
+SORTS: Final[tuple[Upkept, ...]] = get_args(Upkept)
+NOT_MEMORIES: Final = ("orphans", "pruned")
 USER: Final = "the user"
 
 Place = ProjectRef | None
 """A project, or the user's own memories."""
 
 
-class Report(NamedTuple):
+class Visit(NamedTuple):
     """The maintenance of a place; `is_shared`: of what a project shares."""
 
     place: Place
@@ -51,55 +40,47 @@ class Report(NamedTuple):
     said: Maintained
 
 
-def main(argv: list[str]) -> int:
-    """Have it done, and say what was."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer maintain",
-        description="Archive memories that nobody needed for long, delete those that were archived long ago, link "
-        "duplicates and sweep out what hangs loose. Happens by itself in the background. What "
-        "was done to memories is named as a run, which --undo takes back for 90 days; what was swept out or removed is "
-        "gone. docs/memory-model.md has the rules.",
-        epilog="exit status: 0 done, 2 nothing is remembered there, 8 refused, 9 the runtime does not answer",
-    )
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--project", metavar="DIR", help="the memories of this project (default: of this directory)")
-    where.add_argument("--user", action="store_true", help="the user's own memories")
-    where.add_argument("--all", action="store_true", help="every project's, and the user's")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
-    what.add_argument("--undo", metavar="RUN", help="undo a run, in its project and in the user's memories")
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    asked = parser.parse_args(argv)
-    places = _places(asked, paths_here())
-    reports: list[Report] = []
+@command(
+    option("--project", metavar="DIR", help="The memories of this project, or its id (default: of this directory)."),
+    flag("--user", help="The user's own memories."),
+    flag("--all", "everywhere", help="Every project's, and the user's."),
+    flag("--dry-run", help="Say what would be done, and change nothing."),
+    option("--undo", metavar="RUN", help="Undo a run, in its project and in the user's memories."),
+)
+def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, undo: str | None) -> Report:
+    """Archive memories that nobody needed for long, delete those that were archived long ago, link duplicates and sweep
+    out what hangs loose. Happens by itself in the background. What was done to memories is named as a run, which --undo
+    takes back for 90 days; what was swept out or removed is gone. docs/memory-model.md has the rules."""
+    if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
+        raise InvalidInput("only one of --project, --user and --all can be meant, and one of --dry-run and --undo")
+    places = places_of(project, user=user, everywhere=everywhere)
+    if undo:
+        return undo_run(places, undo)
+    visits: list[Visit] = []
     refusals: list[RemembrancerError] = []
     try:
-        if asked.undo:
-            return _report_undone(asked.undo, anyio.run(_undo, places, asked.undo), as_json=asked.json)
-        anyio.run(_maintain, places, asked.dry_run, reports, refusals)
+        anyio.run(_maintain, places, dry_run, visits, refusals)
     except RemembrancerError as error:
         refusals.append(error)
-    if reports and asked.json:
-        print(json.dumps({"dry_run": asked.dry_run, "places": [_as_json(*report) for report in reports]}))
-    elif reports:
-        _print(reports, dry_run=asked.dry_run, is_whole=not refusals)
-    for refusal in refusals:
-        if refusal.code in exit_codes.OF_ERRORS:
-            raise refusal
-        print(f"remembrancer maintain: {refusal.message}", file=sys.stderr)
-    return exit_codes.REFUSED if refusals else exit_codes.OK
+    lines = _lines(visits, dry_run=dry_run, is_whole=not refusals)
+    status = max((exit_codes.OF_ERRORS.get(each.code, exit_codes.REFUSED) for each in refusals), default=exit_codes.OK)
+    notes = [f"remembrancer admin maintain: {each.message}" for each in refusals]
+    return Report({"dry_run": dry_run, "places": [_facts(*each) for each in visits]}, lines, status, notes)
 
 
-def _places(asked: argparse.Namespace, paths: RuntimePaths) -> list[Place]:
+def places_of(named: str | None, *, user: bool, everywhere: bool) -> list[Place]:
     """The places where there is something to do. Raises `InvalidInput`: nothing is remembered there."""
+    paths = paths_here()
     described = ask_home(paths, DescribeProjects(), ProjectsDescribed)
     by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
     known = [ProjectRef(project_id, path) for path, project_id in by_path]
-    if asked.user or asked.all:
+    if user or everywhere:
         if not described.has_user and not known:
             raise InvalidInput(f"nothing is remembered in {paths.home}")
-        return [*(known if asked.all else ()), None]
-    directory = directory_here(asked.project)
+        return [*(known if everywhere else ()), None]
+    if (by_id := next((each for each in known if each.id == named), None)) is not None:
+        return [by_id]
+    directory = directory_here(named)
     if not directory.is_dir():
         raise InvalidInput(f"{directory} is not a directory")
     project = project_of(directory)
@@ -109,7 +90,7 @@ def _places(asked: argparse.Namespace, paths: RuntimePaths) -> list[Place]:
 
 
 async def _maintain(
-    places: list[Place], dry_run: bool, reports: list[Report], refusals: list[RemembrancerError]
+    places: list[Place], dry_run: bool, reports: list[Visit], refusals: list[RemembrancerError]
 ) -> None:
     """Maintain the places one by one, and after what a project has for itself what it shares: where that is refused, as
     another machine is at work there, the others are done all the same."""
@@ -117,13 +98,13 @@ async def _maintain(
     async with connected_store() as ask_store:
         for place in places:
             said = await ask_store(Maintain(place, dry_run), Maintained, answer_s=ANSWER_S)
-            reports.append(Report(place, False, said))
+            reports.append(Visit(place, False, said))
             lane = None if place is None else lanes.get(place.id)
             if place is None or lane is None:
                 continue
             try:
                 of_lane = Maintain(ProjectRef(lane, place.path), dry_run)
-                reports.append(Report(place, True, await ask_store(of_lane, Maintained, answer_s=ANSWER_S)))
+                reports.append(Visit(place, True, await ask_store(of_lane, Maintained, answer_s=ANSWER_S)))
             except RemembrancerError as error:
                 refusals.append(error)
 
@@ -152,67 +133,58 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
     return found
 
 
-def _report_undone(run_id: str, undone: list[tuple[Place, UndoneResult]], *, as_json: bool) -> int:
-    """Say what was undone, and what was left alone."""
-    if as_json:
-        places = [
-            {
-                "project": None if place is None else msgspec.to_builtins(place),
-                "memories": result.memories,
-                "skipped": msgspec.to_builtins(result.skipped),
-                "already": result.already,
-            }
-            for place, result in undone
-        ]
-        print(json.dumps({"run_id": run_id, "places": places}))
-        return exit_codes.OK
-    out = Terminal()
+def undo_run(places: list[Place], run_id: str) -> Report:
+    """Undo a run: the memories that are as they were, and those that were left alone."""
+    undone = anyio.run(_undo, places, run_id)
+    facts = [
+        {"project": place, "memories": result.memories, "skipped": result.skipped, "already": result.already}
+        for place, result in undone
+    ]
+    lines = []
     for place, result in undone:
-        said = "it was undone before" if result.already else _as_they_were(len(result.memories))
-        out.print(f"[bold]{escape(_name(place))}[/bold]: {said}")
-        for skipped in result.skipped:
-            out.print(f"  {skipped.memory_id} is left alone: {escape(skipped.reason)}")
-    return exit_codes.OK
+        outcome = "it was undone before" if result.already else _as_they_were(len(result.memories))
+        lines.append(f"{_name(place)}: {outcome}")
+        lines += [f"  {skipped.memory_id} is left alone: {skipped.reason}" for skipped in result.skipped]
+    return Report({"run_id": run_id, "places": facts}, lines)
 
 
 def _as_they_were(number: int) -> str:
     return "1 memory is as it was" if number == 1 else f"{number:,} memories are as they were"
 
 
-def _as_json(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:
-    """A report for a program: every key is there, also what did not happen."""
-    said: dict[str, Any] = {"project": None if place is None else msgspec.to_builtins(place), "shared": is_shared}
-    for name in report.__struct_fields__:
-        if name not in ("place", "dry_run"):
-            said[name] = msgspec.to_builtins(getattr(report, name))
-    return said
+def _facts(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:
+    """A visit for a program: every key is there, also what did not happen."""
+    ids = {f"{sort.removesuffix('s')}_ids": report.of(sort).ids for sort in SORTS if sort not in NOT_MEMORIES}
+    counts = {sort: report.of(sort).count for sort in SORTS}
+    about = {"project": place, "shared": is_shared, "examined": report.examined, "run_ids": report.run_ids}
+    return about | counts | ids
 
 
-def _print(reports: list[Report], *, dry_run: bool, is_whole: bool) -> None:
+def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
     """A line for each place; of the counts, those that are not 0. `is_whole`: nothing was refused."""
-    out = Terminal()
-    for place, is_shared, report in reports:
-        counts = [f"{getattr(report, name):,} {name}" for name in COUNTS if getattr(report, name) or name == EXAMINED]
+    lines: list[str] = []
+    for place, is_shared, report in visits:
+        counts = [f"{report.examined:,} examined"]
+        counts += [f"{report.of(sort).count:,} {sort}" for sort in SORTS if sort in report.done]
         what = ", what is shared" if is_shared else ""
-        out.print(f"[bold]{escape(_name(place))}[/bold]{what}: {', '.join(counts)}")
-        for line in _named(place, report):
-            out.print(f"  {escape(line)}")
-        for run_id in report.run_ids:
-            where = "--user" if place is None else f"--project {shlex.quote(_name(place))}"
-            out.print(f"  to undo: remembrancer maintain --undo {run_id} {escape(where)}")
+        lines.append(f"{_name(place)}{what}: {', '.join(counts)}")
+        lines += [f"  {line}" for line in _named(place, report)]
+        where = "--user" if place is None else f"--project {place.id}"
+        lines += [f"  to undo: remembrancer undo {run_id} {where}" for run_id in report.run_ids]
     if dry_run:
-        out.print("[dim]Nothing was changed: this is what would be done.[/dim]")
-    elif is_whole and not any(getattr(report, name) for _, _, report in reports for name in COUNTS if name != EXAMINED):
-        out.print("There was nothing to do.")
+        lines.append("Nothing was changed: this is what would be done.")
+    elif is_whole and not any(report.done for _, _, report in visits):
+        lines.append("There was nothing to do.")
+    return lines
 
 
 def _named(place: Place, report: Maintained) -> Iterator[str]:
     """Which memories it is about, each with what becomes of it and its first words."""
-    named = [(what, each) for what in NAMED for each in getattr(report, f"{what}_ids")]
+    named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
     found = ask_home(paths_here(), request, MemoriesFound).words if named else {}
     for what, memory_id in named:
-        yield f"{what}: {memory_id}  {found.get(memory_id, 'not here any more')}"
+        yield f"{what}: {found.get(memory_id, 'not here any more')}  {memory_id}"
 
 
 def _name(place: Place) -> str:
@@ -220,3 +192,6 @@ def _name(place: Place) -> str:
         return USER
     path = Path(place.path)
     return str(path.parent if path.name == ".git" else path)
+
+
+COMMANDS = {"maintain": maintain}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
+import click
 import msgspec
 
-from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Group, Report, argument, command
 from remembrancer.commands.runtime_client import ask_store
-from remembrancer.commands.terminal import Terminal
 from remembrancer.config.settings import (
     DEFAULT_MODELS,
     MULTILINGUAL_EXTRA,
@@ -27,36 +25,43 @@ from remembrancer.protocol.work import AskModels, ChooseModel, ModelChoice, Mode
 ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine")))
 
 
-def main(argv: list[str]) -> int:
-    """List the models, or decide between them."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer model",
-        description="Which model makes the vectors. Another one is brought in while the old one goes on answering: "
-        "everything is embedded again in the background, and then it takes over. The choice holds until the settings "
-        "name another model than now.",
-        epilog="'use multilingual' brings in a model that finds what is asked in one language and stored in another. "
-        "exit status: 0 listed or decided, 2 there is no such engine",
+@command(name="list")
+def list_models() -> Report:
+    """List the models, and how far each has got."""
+    return _told(AskModels())
+
+
+@command(
+    argument("engine", type=click.Choice((*ENGINES, *NAMED_MODELS)), help="An engine, or a model with a short name."),
+    argument("model", required=False, help="Its name, or a directory (default: the engine's own)."),
+)
+def use(engine: str, model: str | None) -> Report:
+    """Embed everything by another model, and then answer by it. 'use multilingual' brings in one that finds in one
+    language what is stored in another."""
+    return _told(ChooseModel(_choice(engine, model)))
+
+
+@command()
+def cancel() -> Report:
+    """Stay with the model that answers now."""
+    return _told(ChooseModel(None))
+
+
+COMMANDS = {
+    "model": Group(
+        "model",
+        *(list_models, use, cancel),
+        default="list",
+        help="Which model makes the vectors. Another one is brought in while the old one goes on answering: everything "
+        "is embedded again in the background, and then it takes over. The choice holds until the settings name another "
+        "model than now.",
     )
-    actions = parser.add_subparsers(dest="action", metavar="use | cancel")
-    use = actions.add_parser("use", help="embed everything by another model, and then answer by it")
-    choices = (*ENGINES, *NAMED_MODELS)
-    use.add_argument("engine", choices=choices, help=f"an engine, or a model with a short name: {', '.join(choices)}")
-    use.add_argument("model", nargs="?", help="its name, or a directory; without it, the engine's own")
-    cancel = actions.add_parser("cancel", help="stay with the model that answers now")
-    for each in (parser, use, cancel):
-        each.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="for a program: one object")
-    options = parser.parse_args(argv)
-    request: AskModels | ChooseModel = AskModels()
-    if options.action is not None:
-        request = ChooseModel(_choice(options.engine, options.model) if options.action == "use" else None)
+}
+
+
+def _told(request: AskModels | ChooseModel) -> Report:
     told = ask_store(request, ModelsTold)
-    if "json" in options:
-        print(json.dumps({"models": msgspec.to_builtins(told.models)}))
-    else:
-        terminal = Terminal()
-        for model in told.models:
-            terminal.print(describe(model), markup=False, highlight=False)
-    return exit_codes.OK
+    return Report({"models": told.models}, [describe(model) for model in told.models])
 
 
 def _choice(engine: str, model: str | None) -> ModelChoice:

@@ -1,21 +1,22 @@
-"""`remembrancer projects`: which projects this home has memories of; `projects move`: one of them is elsewhere now."""
+"""`remembrancer admin projects`: the projects that this home has memories of; `move`: one of them is elsewhere now."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from rich.markup import escape
+from rich.table import Table
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Group, Report, argument, command, flag
 from remembrancer.commands.runtime_client import ask_home, ask_store, paths_here
+from remembrancer.commands.terminal import table
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, from_failure
 from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
@@ -28,49 +29,34 @@ MOVE_S: Final = 60.0
 """The time that a move may take: it waits for what is being written."""
 
 
-def main(argv: list[str]) -> int:
-    """Print the projects, the last used first, or move one."""
-    return move(argv[1:]) if argv[:1] == ["move"] else show(argv)
-
-
-def move(argv: list[str]) -> int:
-    """Give the memories of a project to the directory where it lies now."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer projects move",
-        description="A project was moved: give its memories to the place where it is now. What was stored there since "
-        "is kept and joined with them. Also while the runtime works; a session that still works in the old place has "
-        "to end first.",
-        epilog="exit status: 0 done, 2 one of the places cannot be meant, 8 refused, 9 the runtime does not answer, "
-        "10 a file cannot be read",
-    )
-    parser.add_argument("old", metavar="OLD", help="where it was: a directory, or an id of 'remembrancer projects'")
-    parser.add_argument("new", metavar="NEW", help="the directory where it is")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
-    parser.add_argument("--yes", action="store_true", help="also if a project is still at the old place")
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    asked = parser.parse_args(argv)
+@command(
+    argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
+    argument("new", metavar="NEW", help="The directory where it is."),
+    flag("--dry-run", help="Say what would be done, and change nothing."),
+    flag("--yes", help="Also if a project is still at the old place."),
+)
+def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
+    """A project was moved: give its memories to the place where it is now. What was stored there since is kept and
+    joined with them. Also while the runtime works; a session that still works in the old place has to end first."""
     paths = paths_here()
-    new, directory = _new_place(asked.new)
-    old = _old_place(asked.old, known_projects(paths), new)
-    if not asked.yes and os.path.lexists(old.path):
+    target, directory = _new_place(new)
+    source = _old_place(old, known_projects(paths), target)
+    if not yes and os.path.lexists(source.path):
         raise InvalidInput(
-            f"{old.path} is still there: its memories would be gone from it. If that is meant, say --yes; to give a "
-            f"copy of them to another clone, 'remembrancer export --project {old.id} FILE' and there 'remembrancer "
-            "import FILE'"
+            f"{source.path} is still there: its memories would be gone from it. If that is meant, say --yes; to give a "
+            f"copy of them to another clone, 'remembrancer backup export --project {source.id} FILE' and there "
+            "'remembrancer backup import FILE'"
         )
-    _refuse_queued(paths, old)
+    _refuse_queued(paths, source)
     try:
-        moved = ask_store(MoveProject(old, new, directory, asked.dry_run), ProjectMoved, answer_s=MOVE_S)
+        moved = ask_store(MoveProject(source, target, directory, dry_run), ProjectMoved, answer_s=MOVE_S)
     except NotFound as error:
         raise InvalidInput(error.message) from error
-    if asked.json:
-        places = {"id": new.id, "former_id": old.id, "from": old.path, "to": new.path}
-        print(json.dumps({"dry_run": asked.dry_run, **places, **msgspec.structs.asdict(moved)}))
-    else:
-        joined = f", and join the {moved.joined:,} that are there" if moved.joined else ""
-        would = "would move" if asked.dry_run else "moved"
-        print(f"{moved.memories:,} memories {would} from {old.path} to {new.path}{joined}.")
-    return exit_codes.OK
+    facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
+    joined = f", and join the {moved.joined:,} that are there" if moved.joined else ""
+    would = "would move" if dry_run else "moved"
+    line = f"{moved.memories:,} memories {would} from {source.path} to {target.path}{joined}."
+    return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line)
 
 
 def _new_place(named: str) -> tuple[ProjectRef, str]:
@@ -91,7 +77,7 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
     if not found or found[0].path is None:
         for failure in described.unreadable:
             raise from_failure(failure)
-        raise InvalidInput(f"nothing is remembered of {named}: 'remembrancer projects' lists what there is")
+        raise InvalidInput(f"nothing is remembered of {named}: 'remembrancer admin projects' lists what there is")
     if found[0].id == new.id:
         raise InvalidInput(f"{named} and {new.path} are one project already")
     return ProjectRef(found[0].id, found[0].path)
@@ -100,34 +86,23 @@ def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> Pro
 def _refuse_queued(paths: RuntimePaths, project: ProjectRef) -> None:
     if waiting := read_queue(paths.write_queue).waiting_for(project.id):
         raise InvalidInput(
-            f"{waiting:,} writes to {project.path} still wait (see 'remembrancer queue'): move it after them"
+            f"{waiting:,} writes to {project.path} still wait (see 'remembrancer admin queue'): move it after them"
         )
 
 
-def show(argv: list[str]) -> int:
-    """Print the projects, the last used first."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer projects",
-        description="The projects of this home: where each is, when a session last began in it, and how much is "
-        "remembered. Also while the runtime works, and without it. 'remembrancer projects move OLD NEW' gives the "
-        "memories of a project that was moved to its new place.",
-        epilog="exit status: 0 listed (or there are none yet), 10 a file cannot be read (the others are listed)",
-    )
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    as_json = parser.parse_args(argv).json
+@command(name="list")
+def list_projects() -> Report:
+    """The projects of this home: where each is, when a session last began in it, and how much is remembered. Also while
+    the runtime works, and without it. Exit status 10: a file cannot be read (the others are listed)."""
     paths = paths_here()
     described = known_projects(paths)
-    known, unreadable = described.projects, [failure.message for failure in described.unreadable]
-    if as_json:
-        listed = [msgspec.structs.asdict(each) for each in known]
-        print(json.dumps({"home": str(paths.home), "projects": listed, "unreadable": unreadable}))
-    elif not known:
-        print(f"The home {paths.home} has no memories of a project yet.", file=sys.stderr)
-    else:
-        _print_table(known)
-    for message in unreadable:
-        print(f"remembrancer projects: {message}", file=sys.stderr)
-    return exit_codes.FILE_UNUSABLE if unreadable else exit_codes.OK
+    unreadable = [failure.message for failure in described.unreadable]
+    facts = {"home": str(paths.home), "projects": described.projects, "unreadable": unreadable}
+    notes = [f"remembrancer admin projects: {message}" for message in unreadable]
+    if not described.projects:
+        notes.insert(0, f"The home {paths.home} has no memories of a project yet.")
+    status = exit_codes.FILE_UNUSABLE if unreadable else exit_codes.OK
+    return Report(facts, _table(described.projects) if described.projects else (), status, notes)
 
 
 def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
@@ -135,15 +110,26 @@ def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
     return ask_home(paths, DescribeProjects(), ProjectsDescribed)
 
 
-def _print_table(known: Sequence[KnownProject]) -> None:
-    print(f"{'ID':<14}  {'LAST SESSION':<16}  {'MEMORIES':>8}  {'SESSIONS':>8}  PROJECT")
+def _table(known: Sequence[KnownProject]) -> Table:
+    listed = table("project", ">memories", ">sessions", "last session", "id", overflow="fold")
     for project in known:
-        place = project.directory or project.path or "unknown"
-        shown = "".join(each if each.isprintable() else "?" for each in place)
-        used = _moment(project.last_used_at)
         shared = "" if project.lane is None else f"  (shared as {project.lane})"
-        print(f"{project.id:<14}  {used:<16}  {project.memories:>8,}  {project.sessions:>8,}  {shown}{shared}")
+        place = escape(f"{project.directory or project.path or 'unknown'}{shared}")
+        counts = f"{project.memories:,}", f"{project.sessions:,}"
+        listed.add_row(place, *counts, _moment(project.last_used_at), project.id)
+    return listed
 
 
 def _moment(at: float | None) -> str:
     return "unknown" if at is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+
+
+projects = Group(
+    "projects",
+    *(list_projects, move),
+    default="list",
+    help="The projects of this home; 'move OLD NEW' gives the memories of a project that was moved to its new place.",
+)
+
+
+COMMANDS = {"projects": projects}

@@ -1,27 +1,25 @@
-"""`remembrancer queue`: the writes that wait for the store, and those that it refused; retried, exported or dropped."""
+"""`remembrancer admin queue`: the writes that wait for the store, and those that it refused; retry, export, drop."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 
+import click
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
 from remembrancer.actors.gateway.queue_contents import QueuedWrite, read_queue
 from remembrancer.actors.gateway.write_queue import QueueFile
-from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Report, argument, command, flag
 from remembrancer.commands.runtime_client import ask, is_up, paths_here, refusal
-from remembrancer.commands.terminal import Terminal
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.control import ChangeQueue, QueueChanged
-from remembrancer.protocol.errors import PeerUnavailable
+from remembrancer.protocol.errors import InvalidInput, PeerUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, StoreMemory
@@ -36,39 +34,37 @@ _operation = msgspec.msgpack.Decoder(Operation)
 _json = msgspec.json.Encoder()
 
 
-def main(argv: list[str]) -> int:
-    """List what is queued or set aside, or do something about what is set aside."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer queue",
-        description="Writes that were acknowledged while the store was away wait in the queue and are applied by "
-        "themselves. What the store refuses for good is set aside here. Can be used while the runtime is up.",
-        epilog="exit status: 0 done, 2 no write of that id is set aside",
-    )
-    parser.add_argument("what", nargs="?", choices=("list", "retry", "export", "drop"), default="list")
-    parser.add_argument("id", nargs="*", help="operations that are set aside (default: all; `drop` needs ids or --all)")
-    parser.add_argument("--all", action="store_true", help="with drop: all that is set aside")
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    asked = parser.parse_args(argv)
-    if asked.what == "drop" and not (asked.id or asked.all):
-        parser.error("drop deletes acknowledged writes: name their ids, or give --all")
+@command(
+    argument("what", required=False, default="list", type=click.Choice(("list", "retry", "export", "drop"))),
+    argument(
+        "ids",
+        nargs=-1,
+        metavar="[ID]...",
+        help="Operations that are set aside (default: all; drop needs ids or --all).",
+    ),
+    flag("--all", "drops_all", help="With drop: all that is set aside."),
+)
+def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
+    """Writes that were acknowledged while the store was away wait in the queue and are applied by themselves. What the
+    store refuses for good is set aside here. Can be used while the runtime is up."""
+    if what == "drop" and not (ids or drops_all):
+        raise click.UsageError("drop deletes acknowledged writes: name their ids, or give --all")
     paths = paths_here()
     if not paths.write_queue.exists():
-        print(json.dumps({"queued": [], "set_aside": []}) if asked.json else "Nothing has ever been queued.")
-        return exit_codes.OK
+        return Report({"queued": [], "set_aside": []}, "Nothing has ever been queued.")
     queued, aside = read_queue(paths.write_queue)
-    chosen = [write for write in aside if not asked.id or write.operation_id in asked.id]
-    unknown = set(asked.id) - {write.operation_id for write in chosen}
+    chosen = [write for write in aside if not ids or write.operation_id in ids]
+    unknown = set(ids) - {write.operation_id for write in chosen}
     if unknown:
-        print(f"remembrancer queue: nothing is set aside as {', '.join(sorted(unknown))}", file=sys.stderr)
-        return exit_codes.USAGE
-    if asked.what == "list":
-        _show(queued, aside, as_json=asked.json)
-    elif asked.what == "export":
-        _export(chosen)
-    else:
-        change = ChangeQueue(tuple(write.operation_id for write in chosen), deletes=asked.what == "drop")
-        print(f"{_change(paths, change)} writes {DONE[asked.what]}")
-    return exit_codes.OK
+        raise InvalidInput(f"nothing is set aside as {', '.join(sorted(unknown))}")
+    if what == "list":
+        return _listed(queued, aside)
+    if what == "export":
+        lines = list(map(_exported, chosen))
+        return Report({"writes": [json.loads(line) for line in lines]}, lines, piped=lines)
+    change = ChangeQueue(tuple(write.operation_id for write in chosen), deletes=what == "drop")
+    number = _change(paths, change)
+    return Report({"writes": number}, f"{number} writes {DONE[what]}")
 
 
 def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
@@ -107,39 +103,35 @@ def _when(seconds: float) -> str:
     return moment(seconds).strftime("%Y-%m-%d %H:%M")
 
 
-def _show(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite], *, as_json: bool) -> None:
-    if as_json:
-        shown = [
-            [
-                {name: value for name, value in write._asdict().items() if name != "operation"}
-                | {"about": _about(write)}
-                for write in writes
-            ]
-            for writes in (queued, aside)
+def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Report:
+    facts = [
+        [
+            {name: value for name, value in write._asdict().items() if name != "operation"} | {"about": _about(write)}
+            for write in writes
         ]
-        print(json.dumps({"queued": shown[0], "set_aside": shown[1]}))
-        return
-    if not queued and not aside:
-        print("The queue is empty, and nothing is set aside.")
-        return
-    console = Terminal(soft_wrap=False)
+        for writes in (queued, aside)
+    ]
+    tables = []
     for title, writes in (("Queued: applied when the store takes them", queued), ("Set aside: refused", aside)):
         if writes:
-            table = Table(title=title, title_justify="left")
+            tables.append(Table(title=title, title_justify="left"))
             for column in ("id", "for", "queued at (UTC)", "what", "why"):
-                table.add_column(column, overflow="fold")
+                tables[-1].add_column(column, overflow="fold")
             for write in writes:
                 cells = (
                     *(write.operation_id, write.lane, _when(write.queued_at)),
                     *(_about(write), write.message or ""),
                 )
-                table.add_row(*(Text(cell) for cell in cells))
-            console.print(table)
+                tables[-1].add_row(*map(Text, cells))
+    nothing = "The queue is empty, and nothing is set aside."
+    return Report({"queued": facts[0], "set_aside": facts[1]}, tables or nothing)
 
 
-def _export(writes: Sequence[QueuedWrite]) -> None:
-    """A JSON line for each, with all that it says."""
-    for write in writes:
-        operation = _decoded(write)
-        whole = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
-        print(_json.encode({"code": write.code, "message": write.message, "operation": whole}).decode())
+def _exported(write: QueuedWrite) -> str:
+    """A JSON line with all that a write says."""
+    operation = _decoded(write)
+    whole = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
+    return _json.encode({"code": write.code, "message": write.message, "operation": whole}).decode()
+
+
+COMMANDS = {"queue": queue}

@@ -14,7 +14,6 @@ import anyio
 
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.config.home import find_home
 from remembrancer.protocol.control import (
     AskDown,
@@ -185,6 +184,8 @@ def ask_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
     with suppress(*AWAY, HomeUnusable):  # of a home on a disk that cannot be written nobody can say who has it
         if is_up(paths):
             return ask_running_home(paths, request, kind)
+    from remembrancer.actors.store.home_reader import HomeReader  # numpy, where no store answers
+
     return checked(request, HomeReader(paths).answer(request), kind)
 
 

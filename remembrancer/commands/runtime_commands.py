@@ -1,11 +1,10 @@
-"""`remembrancer up`, `down` and `scale`: start, stop and resize the runtime.
+"""`remembrancer up`, `down` and `admin scale`: start, stop and resize the runtime.
 
 `up` starts the first processes before heavy libraries are imported, so the imports of the others are their own.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from remembrancer.actors.launcher.children import Command, actor_command
 from remembrancer.actors.launcher.runtime import Runtime
 from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.config.home import HOME_VARIABLES, Home, locate
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -27,51 +27,55 @@ if TYPE_CHECKING:
 
 STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
+ACTOR: Final[Command] = actor_command
+"""The command line of an actor's process."""
 STATE_COLOURS: Final = {"ready": "green", "failed": "red", "restarting": "yellow", "unresponsive": "yellow"}
 
 
-def up(argv: list[str], command: Command = actor_command) -> int:
-    """Run the runtime until it is told to stop. Errors are the command line's to report."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer up",
-        description="Run the runtime in the foreground until Ctrl-C. Sessions that start share it.",
-        epilog="exit status: 0 stopped in order, 5 up already, 6 the home cannot be used, 7 a setting is wrong",
-    )
-    parser.add_argument("--embedders", type=int, metavar="N", help="embedding workers at the start (0 to 64)")
-    parser.add_argument(
+def _default_address(environ: Mapping[str, str]) -> str:
+    return f"{environ.get('FLOOD_MEMORY_HOST', '127.0.0.1')}:{environ.get('FLOOD_MEMORY_PORT', '8080')}"
+
+
+@command(
+    option("--embedders", type=int, metavar="N", help="Embedding workers at the start (0 to 64)."),
+    option(
         "--http",
-        nargs="?",
-        const=_default_address(os.environ),
+        is_flag=False,
+        flag_value=_default_address(os.environ),
         metavar="[HOST:]PORT",
-        help="serve MCP over HTTP as well (default: 127.0.0.1:8080)",
-    )
-    parser.add_argument(
-        "--no-token",
-        action="store_true",
-        help="have HTTP answer every program of this machine, of other users too, for this once",
-    )
-    parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--secrets-on-stdin", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
-    when_started = _detach() if arguments.for_sessions else None
+        help="Serve MCP over HTTP as well (default: 127.0.0.1:8080).",
+    ),
+    flag("--no-token", help="Have HTTP answer every program of this machine, of other users too, for this once."),
+    flag("--for-sessions", help="As a session starts it.", hidden=True),
+    flag("--secrets-on-stdin", help="As a session starts it.", hidden=True),
+)
+def up(
+    embedders: int | None,
+    http: str | None,
+    no_token: bool,
+    for_sessions: bool,
+    secrets_on_stdin: bool,
+) -> int:
+    """Run the runtime in the foreground until Ctrl-C. Sessions that start share it."""
+    when_started = _detach() if for_sessions else None
     home = locate(os.environ)
-    address = None if arguments.http is None else _address(arguments.http)
+    address = None if http is None else _address(http)
     if address is not None:
-        _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=arguments.no_token)
+        _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"), is_none_needed=no_token)
     runtime = Runtime(
         RuntimePaths(home.directory),
-        lambda: _load_configuration(arguments.embedders, address),
+        lambda: _load_configuration(embedders, address),
         environ=os.environ,
-        secrets=json.load(sys.stdin.buffer) if arguments.secrets_on_stdin else None,
-        command=command,
-        for_sessions=arguments.for_sessions,
+        secrets=json.load(sys.stdin.buffer) if secrets_on_stdin else None,
+        command=ACTOR,
+        for_sessions=for_sessions,
         in_memory=home.in_memory,
-        no_token=arguments.no_token,
-        observe=None if arguments.for_sessions else lambda: _observer(home, address),
+        no_token=no_token,
+        observe=None if for_sessions else lambda: _observer(home, address),
         when_started=when_started,
     )
     reason = runtime.run()
-    if not arguments.for_sessions:
+    if not for_sessions:
         with contextlib.suppress(OSError):  # the terminal may have been closed, which was the reason
             print(f"Stopped ({reason}).", flush=True)
     return exit_codes.OK
@@ -97,10 +101,6 @@ def _detach() -> Callable[[], None]:
         os.close(writer)
 
     return started
-
-
-def _default_address(environ: Mapping[str, str]) -> str:
-    return f"{environ.get('FLOOD_MEMORY_HOST', '127.0.0.1')}:{environ.get('FLOOD_MEMORY_PORT', '8080')}"
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -197,37 +197,31 @@ def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed]
     return observe
 
 
-def down(argv: list[str]) -> int:
-    """Stop the runtime of this home; says what happened."""
+@command()
+def down() -> Report:
+    """Stop the runtime of this home, in order. What was acknowledged is kept."""
     from remembrancer.commands.runtime_client import is_up, nothing_runs, paths_here, refusal, wait_down
     from remembrancer.protocol.control import GoingDown
 
-    parser = argparse.ArgumentParser(
-        prog="remembrancer down",
-        description="Stop the runtime of this home, in order. What was acknowledged is kept.",
-        epilog="exit status: 0 stopped, 4 nothing runs, 6 the home cannot be used, 8 refused, 9 no answer or no end",
-    )
-    parser.parse_args(argv)
     paths = paths_here()
     if not is_up(paths):
-        print(nothing_runs(paths.home), file=sys.stderr)
-        return exit_codes.NOT_RUNNING
+        return Report({"stopped": False}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
     began = time.monotonic()
     answer = _ask_down(paths, began + STOP_LIMIT_S)
     if answer is not None and not isinstance(answer, GoingDown):
-        print(f"remembrancer down: {refusal(answer)}", file=sys.stderr)
-        return exit_codes.REFUSED
+        return Report({"stopped": False}, (), exit_codes.REFUSED, (f"remembrancer down: {refusal(answer)}",))
     pid = None if answer is None else answer.pid
     if not wait_down(paths, STOP_LIMIT_S):
-        print(
+        why = (
             f"remembrancer down: the runtime{f' (process {pid})' if pid else ''} has not ended after "
             f"{STOP_LIMIT_S:.0f} s: look at {paths.logs / 'launcher.log'}, or kill its launcher, and the others leave "
-            "by themselves",
-            file=sys.stderr,
+            "by themselves"
         )
-        return exit_codes.NO_ANSWER
-    print(f"Stopped the runtime of {paths.home} in {time.monotonic() - began:.1f} s.")
-    return exit_codes.OK
+        return Report({"stopped": False}, (), exit_codes.NO_ANSWER, (why,))
+    took_s = time.monotonic() - began
+    return Report(
+        {"stopped": True, "took_s": round(took_s, 3)}, f"Stopped the runtime of {paths.home} in {took_s:.1f} s."
+    )
 
 
 def _ask_down(paths: RuntimePaths, give_up_at: float) -> ToCommand | None:
@@ -256,27 +250,23 @@ def _ask_down(paths: RuntimePaths, give_up_at: float) -> ToCommand | None:
     return None
 
 
-def scale(argv: list[str]) -> int:
-    """Tell the runtime of this home how many embedders to run."""
+@command(argument("wanted", metavar="embedder=N", help="N workers, 0 to 64."))
+def scale(wanted: str) -> Report:
+    """Run another number of embedding workers, on a runtime that is up, until it is restarted: scale embedder=2."""
     from remembrancer.actors.launcher.supervision import parse_scale
     from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
     from remembrancer.protocol.control import AskScale, Scaled
 
-    parser = argparse.ArgumentParser(
-        prog="remembrancer scale",
-        description="Run another number of embedding workers, on a runtime that is up. Until it is restarted.",
-        epilog="exit status: 0 being brought about, 2 not a possible number, 4 nothing runs, 8 refused, 9 no answer",
-    )
-    parser.add_argument("what", metavar="embedder=N", help="N workers, 0 to 64")
-    wanted = parse_scale(parser.parse_args(argv).what)
+    number = parse_scale(wanted)
     paths = paths_here()
     if not is_up(paths):
-        print(nothing_runs(paths.home), file=sys.stderr)
-        return exit_codes.NOT_RUNNING
-    answer = ask(paths, AskScale(wanted))
+        return Report({"embedders": None}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
+    answer = ask(paths, AskScale(number))
     if not isinstance(answer, Scaled):
-        print(f"remembrancer scale: {refusal(answer)}", file=sys.stderr)
-        return exit_codes.REFUSED
+        return Report({"embedders": None}, (), exit_codes.REFUSED, (refusal(answer),))
     workers = "embedder" if answer.embedders == 1 else "embedders"
-    print(f"Scaling to {answer.embedders} {workers}; 'remembrancer status' shows when they are ready.")
-    return exit_codes.OK
+    line = f"Scaling to {answer.embedders} {workers}; 'remembrancer status' shows when they are ready."
+    return Report({"embedders": answer.embedders}, line)
+
+
+COMMANDS = {"up": up, "down": down, "scale": scale}

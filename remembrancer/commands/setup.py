@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -14,11 +13,12 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Timer
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import click
 import msgspec
 from rich.markup import escape
 
@@ -51,15 +51,18 @@ from remembrancer.commands.clients import (
     refused_plan,
     replace_text,
 )
-from remembrancer.commands.config import write_setting
+from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask, is_up, wait_down
-from remembrancer.commands.terminal import Terminal
+from remembrancer.commands.terminal import styled
 from remembrancer.config.home import locate
 from remembrancer.config.reading import read_configuration
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.toolsets.files.workspace_files import native_files
+
+if TYPE_CHECKING:
+    from remembrancer.commands.report import Line
 
 ALL: Final = "all-found"
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
@@ -80,51 +83,64 @@ STATES: Final[dict[Action, str]] = {
 }
 
 
-def main(argv: list[str]) -> int:
-    """Write, print or remove the entry; without a client, say what is there."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer setup",
-        description="Have an assistant's client start Remembrancer, for all projects of the user. Without a client: "
-        "what is there, and what would be done. Everything else in a client's file stays as it is; the state before is "
-        "kept in <file>.bak.",
-        epilog="exit status: 0 done (or nothing to do), 1 written and the command does not work, 2 wrong command line, "
-        "8 a file was left as it is, and why",
-    )
-    names = [*(client.name for client in clients()), ALL]
-    parser.add_argument("client", nargs="?", choices=names, metavar="client", help=", ".join(names))
-    parser.add_argument(
+NAMES: Final = (*(client.name for client in clients()), ALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line."""
+
+    client: str | None
+    project: str | None
+    hooks: bool
+    rules: bool
+    prints: bool
+    remove: bool
+    force: bool
+    name: str
+    env: tuple[str, ...]
+    command: str | None
+    no_check: bool
+
+
+@command(
+    argument("client", required=False, type=click.Choice(NAMES), metavar="[CLIENT]", help=", ".join(NAMES)),
+    option(
         "--project",
-        nargs="?",
-        const=".",
-        metavar="DIR",
-        help="write the file of one project (this directory, if none is named) and not the user's, for all of them; it "
-        "names the command alone, which has to be on the PATH of whoever shares it",
-    )
-    parser.add_argument("--hooks", action="store_true", help="have the client report its sessions, too")
-    parser.add_argument("--rules", action="store_true", help="put a few lines into its file of instructions, too")
-    parser.add_argument("--print", action="store_true", help="print what the file should hold, and write nothing")
-    parser.add_argument("--remove", action="store_true", help="take out again whatever setup has put in")
-    parser.add_argument("--force", action="store_true", help="replace (or remove) an entry that is not ours")
-    parser.add_argument("--name", default="remembrancer", metavar="NAME", help="the entry's name (remembrancer)")
-    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="a variable for the entry")
-    parser.add_argument("--command", metavar="PATH", help="the remembrancer command to write, if not this one")
-    parser.add_argument("--no-check", action="store_true", help="do not try the written command out")
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    asked = parser.parse_args(argv)
-    if asked.client is None and asked.project in names and not Path(asked.project).is_dir():
-        asked.client, asked.project = asked.project, "."  # `setup --project codex`
+        is_flag=False,
+        flag_value=".",
+        metavar="[DIR]",
+        help="Write the file of one project (this directory, if none is named) and not the user's, for all of them; it "
+        "names the command alone, which has to be on the PATH of whoever shares it.",
+    ),
+    flag("--hooks", help="Have the client report its sessions, too."),
+    flag("--rules", help="Put a few lines into its file of instructions, too."),
+    flag("--print", "prints", help="Print what the file should hold, and write nothing."),
+    flag("--remove", help="Take out again whatever setup has put in."),
+    flag("--force", help="Replace (or remove) an entry that is not ours."),
+    option("--name", default="remembrancer", metavar="NAME", help="The entry's name (remembrancer)."),
+    option("--env", multiple=True, metavar="KEY=VALUE", help="A variable for the entry."),
+    option("--command", metavar="PATH", help="The remembrancer command to write, if not this one."),
+    flag("--no-check", help="Do not try the written command out."),
+    flag(
+        "--plugin-path",
+        help="Print the folder of the plugin for Claude Code, which is a marketplace, too: claude plugin marketplace "
+        'add "$(remembrancer setup --plugin-path)" && claude plugin install remembrancer@remembrancer',
+    ),
+)
+def setup(plugin_path: bool, **given: Any) -> Report:
+    """Have an assistant's client start Remembrancer, for all projects of the user. Without a client: what is there, and
+    what would be done. Everything else in a client's file stays as it is. Exit status 1: written, and the command does
+    not work; 8: a file was left as it is, and why."""
+    if plugin_path:
+        return Report({"path": str(PLUGIN)}, str(PLUGIN))
+    asked = Asked(**given)
+    if asked.client is None and asked.project in NAMES and not Path(asked.project).is_dir():
+        asked = replace(asked, client=asked.project, project=".")  # `setup --project codex`
     return Setup(asked).run()
 
 
-def print_plugin_path(argv: list[str]) -> int:
-    """Print the folder of the plugin for Claude Code; returns the exit status."""
-    argparse.ArgumentParser(
-        prog="remembrancer claude-plugin-path",
-        description="Print the folder of the plugin for Claude Code, which is a marketplace, too: claude plugin "
-        'marketplace add "$(remembrancer claude-plugin-path)" && claude plugin install remembrancer@remembrancer',
-    ).parse_args(argv)
-    print(PLUGIN)
-    return exit_codes.OK
+COMMANDS = {"setup": setup}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +176,7 @@ class Probed(msgspec.Struct, frozen=True):
 class Setup:
     """The request, and what belongs into the files."""
 
-    def __init__(self, asked: argparse.Namespace) -> None:
+    def __init__(self, asked: Asked) -> None:
         project = Path(asked.project or ".")
         if not project.is_dir():
             raise InvalidInput(f"{project} is not a directory")
@@ -171,16 +187,21 @@ class Setup:
         self.environ = _environ(asked)
         self.texts: dict[Path, str] = {}
         """The files as the plans so far leave them."""
-        self.out = Terminal()
+        self.lines: list[Line] = []
+        self.notes: list[str] = []
 
-    def run(self) -> int:
-        """Do it, and say what was done. Returns the exit status."""
+    def say(self, markup: str) -> None:
+        """Add a line to the report."""
+        self.lines.append(styled(markup))
+
+    def run(self) -> Report:
+        """Do it, and say what was done."""
         asked = self.asked
         if asked.client is None:
             return self._overview()
         targets = self._targets()
-        if asked.print:
-            return self._print_documents(targets)
+        if asked.prints:
+            return self._documents(targets)
         plans: list[Plan] = []
         for client, place in targets:
             plans.append(self._plan(client, place))
@@ -193,30 +214,27 @@ class Setup:
         outcomes = _carry_out(plans)
         works = not asked.remove and not all(outcome.refused for outcome in outcomes)
         probed = probe(self.command, self.environ) if works and not asked.no_check else None
-        if asked.json:
-            print(json.dumps(self._as_json(outcomes, probed)))
-        else:
-            self._print_outcomes(outcomes, probed)
-            if works:
-                self._offer_native_memories()
+        self._tell(outcomes, probed)
+        if works:
+            self._offer_native_memories()
+        failed = probed is not None and probed.error is not None
+        status = exit_codes.FAILED if failed else exit_codes.OK
         if any(outcome.refused for outcome in outcomes):
-            return exit_codes.REFUSED
-        return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
+            status = exit_codes.REFUSED
+        return Report(self._facts(outcomes, probed), self.lines, status, self.notes)
 
     def _offer_native_memories(self) -> None:
-        """Ask a person whether what the assistants remember by themselves is to be found, too."""
+        """Say that what the assistants remember by themselves can be found, too."""
         home = locate(os.environ)
         found = native_files()
         if not found or read_configuration(os.environ, home.files).settings.native_memories:
             return
-        self.out.print(
-            f"Your assistants keep {len(found)} memory files of their own. They can be found beside your memories."
+        self.say(
+            f"Your assistants keep {len(found)} memory files of their own, which can be found beside your memories:"
         )
-        setting = "native_memories=true"
-        if sys.stdin.isatty() and input("Read them, where they are, and write nothing there? [y/N] ").lower() == "y":
-            self.out.print(f"[dim]{escape(write_setting(home, setting))}[/dim]")
-        else:
-            self.out.print(f"[dim]'remembrancer config --set {setting}' switches that on.[/dim]")
+        self.say(
+            "'remembrancer config --set native_memories=true' reads them where they are, and writes nothing there."
+        )
 
     def _targets(self) -> list[tuple[Client, Place]]:
         """The files that are meant.
@@ -228,7 +246,7 @@ class Setup:
         if asked.client == ALL:
             chosen = [client for client in clients() if client.is_found(self.around)]
         else:
-            chosen = [client_named(asked.client)]
+            chosen = [client_named(asked.client or ALL)]
             if asked.hooks and self.scope not in chosen[0].hooks:
                 self._note(f"{asked.client} has no hooks that setup knows: none are written")
             if asked.rules and self.scope not in chosen[0].rules:
@@ -241,7 +259,7 @@ class Setup:
         raise InvalidInput(f"{chosen[0].title} has no configuration for a project: leave out --project")
 
     def _note(self, text: str) -> None:
-        print(f"remembrancer setup: {text}", file=sys.stderr)
+        self.notes.append(f"remembrancer setup: {text}")
 
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"
@@ -290,24 +308,26 @@ class Setup:
             self.texts[place.path] = planned.after
         return planned
 
-    def _print_documents(self, targets: list[tuple[Client, Place]]) -> int:
-        def show(client: Client, place: Place | None, text: Callable[[Place], str], *, asked: bool) -> None:
-            if place is not None and asked:
-                print(f"{client.title}: {place.path}", file=sys.stderr)
-                print(text(place))
-
-        if self.asked.project is None and is_temporary(Path(self.command[0])):
-            print(f"{self.command[0]}: {WILL_NOT_LAST}", file=sys.stderr)
+    def _documents(self, targets: list[tuple[Client, Place]]) -> Report:
+        """The texts for the files, which a person puts in by hand."""
+        texts: list[tuple[Client, Place, str]] = []
         for client, place in targets:
-            entry = {self.asked.name: make_entry(client, self.command, self.environ)}
-            groups = make_groups(client, self.command[:-1], self.environ)
-            show(client, place, lambda place, entry=entry: document(place, entry), asked=True)  # type: ignore[misc]
             hooks, rules = client.hooks_place(self.around, self.scope), client.rules_place(self.around, self.scope)
-            show(client, hooks, lambda place, groups=groups: hooks_document(place, groups), asked=self.asked.hooks)  # type: ignore[misc]
-            show(client, rules, lambda _: RULES.rstrip(), asked=self.asked.rules)
-        return exit_codes.OK
+            entry = {self.asked.name: make_entry(client, self.command, self.environ)}
+            texts.append((client, place, document(place, entry)))
+            if hooks is not None and self.asked.hooks:
+                groups = make_groups(client, self.command[:-1], self.environ)
+                texts.append((client, hooks, hooks_document(hooks, groups)))
+            if rules is not None and self.asked.rules:
+                texts.append((client, rules, RULES.rstrip()))
+        notes = [f"{client.title}: {place.path}" for client, place, _ in texts]
+        if self.asked.project is None and is_temporary(Path(self.command[0])):
+            notes.insert(0, f"{self.command[0]}: {WILL_NOT_LAST}")
+        documents = [{"client": client.name, "path": str(place.path), "text": text} for client, place, text in texts]
+        lines = [text for *_, text in texts]
+        return Report({"documents": documents}, lines, notes=[*self.notes, *notes], piped=lines)
 
-    def _overview(self) -> int:
+    def _overview(self) -> Report:
         """Say which clients there are, whether each is set up, and how it would be."""
         rows = [
             (client, place, self._plan(client, place))
@@ -315,34 +335,31 @@ class Setup:
             for place in client.places(self.around)
             if place.scope == self.scope
         ]
-        if self.asked.json:
-            said = self._as_json([Outcome(plan) for *_, plan in rows], None)
-            for each, (client, *_) in zip(said["clients"], rows, strict=True):
-                each |= {"found": client.is_found(self.around), "done": False}
-            print(json.dumps(said))
-            return exit_codes.OK
-        self.out.print(f"A client is to start: [bold]{escape(shlex.join(self.command))}[/bold]")
+        facts = self._facts([Outcome(plan) for *_, plan in rows], None)
+        for each, (client, *_) in zip(facts["clients"], rows, strict=True):
+            each |= {"found": client.is_found(self.around), "done": False}
+        self.say(f"A client is to start: [bold]{escape(shlex.join(self.command))}[/bold]")
         if self.scope == "user" and is_temporary(Path(self.command[0])):
-            self.out.print(f"  [yellow]{WILL_NOT_LAST}[/yellow]")
+            self.say(f"  [yellow]{WILL_NOT_LAST}[/yellow]")
         others: list[str] = []
         for client, place, plan in rows:
             if plan.action == "add" and not client.is_found(self.around):
                 others.append(client.name)
                 continue
-            self.out.print(f"[bold]{client.title}[/bold], {place.scope}: {escape(str(place.path))}")
+            self.say(f"[bold]{client.title}[/bold], {place.scope}: {escape(str(place.path))}")
             if plan.action == "nothing":
-                self.out.print("  [green]is set up[/green]")
+                self.say("  [green]is set up[/green]")
             elif plan.action == "refuse":
-                self.out.print(f"  [yellow]{escape(plan.said)}[/yellow]")
+                self.say(f"  [yellow]{escape(plan.said)}[/yellow]")
             else:
                 scope = " --project" if place.scope == "project" else ""
-                self.out.print(f"  {STATES[plan.action]}: 'remembrancer setup {client.name}{scope}' adds it")
+                self.say(f"  {STATES[plan.action]}: 'remembrancer setup {client.name}{scope}' adds it")
         if others:
-            self.out.print(f"[dim]Not found on this machine: {', '.join(others)}[/dim]")
-        self.out.print("[dim]Nothing was written.[/dim]")
-        return exit_codes.OK
+            self.say(f"[dim]Not found on this machine: {', '.join(others)}[/dim]")
+        self.say("[dim]Nothing was written.[/dim]")
+        return Report(facts, self.lines, notes=self.notes)
 
-    def _as_json(self, outcomes: list[Outcome], probed: Probed | None) -> dict[str, Any]:
+    def _facts(self, outcomes: list[Outcome], probed: Probed | None) -> dict[str, Any]:
         return {
             "command": list(self.command),
             "clients": [
@@ -362,9 +379,9 @@ class Setup:
             "check": msgspec.to_builtins(probed),
         }
 
-    def _print_outcomes(self, outcomes: list[Outcome], probed: Probed | None) -> None:
+    def _tell(self, outcomes: list[Outcome], probed: Probed | None) -> None:
         """Say what was done, whether the command works, and what to do next."""
-        say = self.out.print
+        say = self.say
         for outcome in outcomes:
             plan = outcome.plan
             mark = "[red]!" if outcome.error else "[yellow]!" if outcome.refused else "[green]✓"
@@ -405,7 +422,7 @@ class Setup:
         say("  then say to the assistant: remember that I prefer short answers")
 
 
-def _command(asked: argparse.Namespace) -> tuple[str, ...]:
+def _command(asked: Asked) -> tuple[str, ...]:
     if not SERVER_NAME.fullmatch(asked.name):
         raise InvalidInput(f"a name has letters, digits, - and _, at most 64 of them: {asked.name[:80]!r} is none")
     if asked.project is not None:
@@ -418,7 +435,7 @@ def _command(asked: argparse.Namespace) -> tuple[str, ...]:
             raise InvalidInput(f"--command wants the absolute path of a command, and {named} is none")
         return (str(named), "mcp")
     command = own_command(sys.argv[0], sys.executable, os.environ)
-    if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove and not asked.print:
+    if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove and not asked.prints:
         raise InvalidInput(
             f"this command lies in {Path(command[0]).parent}, which will not last: install it for good (pipx install "
             "or uv tool install), or name a lasting command with --command PATH"
@@ -426,7 +443,7 @@ def _command(asked: argparse.Namespace) -> tuple[str, ...]:
     return command
 
 
-def _environ(asked: argparse.Namespace) -> dict[str, str]:
+def _environ(asked: Asked) -> dict[str, str]:
     """The entry's variables: those asked for, and the home when this command has one of its own. A path of this machine
     is nothing for a project's file."""
     home = os.environ.get("REMEMBRANCER_HOME") if asked.project is None else None

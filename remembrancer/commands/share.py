@@ -1,21 +1,20 @@
-"""`remembrancer share` and `remembrancer join`: one memory on several machines, by a server that cannot read it."""
+"""`remembrancer share`: one memory on several machines, by a server that cannot read it."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import re
 import socket
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import cannot, new_file
+from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
 from remembrancer.commands.runtime_client import ask_store, connected_store, directory_here, is_up, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
@@ -38,127 +37,162 @@ MAX_INVITATION_BYTES: Final = 64 * 1024
 SHARE_S: Final = 3600.0
 """The time that the store may take to move all that a project has."""
 PASTE: Final = (
-    "It is a secret, for one machine. There, in the project's directory: remembrancer join --here - , and paste it."
+    "It is a secret, for one machine. There, in the project's directory: remembrancer share join --here - , and paste "
+    "it."
 )
-PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer join - , and paste it."
-INSTALL: Final = "sharing needs two more packages: pip install 'remembrancer[sharing]'"
+INSTALL: Final = "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
+PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer share join - , and paste it."
 
 
-def main(argv: list[str]) -> int:
-    """Configure a server, begin to share, invite and remove machines, and see how it is."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer share",
-        description="Memories that several machines share: each has them whole, works without a network, and passes on "
-        "by a NATS server what changes. The server sees sizes and times, and nothing of what "
-        "is said.",
-        epilog="exit status: 0 done, 2 there is no such lane or member, 3 a journal is not as it should be, "
-        "8 the server refuses, 9 it does not answer",
-    )
-    does = parser.add_subparsers(dest="does", required=True, metavar="COMMAND")
-    config = does.add_parser("server-config", help="write a ready configuration for one server, or for three")
-    config.add_argument(
+LANE: Final = option("--lane", help="What is shared, by its name or its id (default: the only one).")
+OF_USER: Final = flag("--user", help="Not a project's, but your own scope 'user'.")
+INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for one more machine of that name.")
+DRY_RUN: Final = flag("--dry-run", help="Say what would be done, and change nothing.")
+YES: Final = flag("--yes", help="Do not ask.")
+MACHINE: Final = argument("name", metavar="NAME", help="What you call the machine: laptop.")
+
+
+class Consent(NamedTuple):
+    """The options by which something is done without a question, or only looked at."""
+
+    dry_run: bool
+    yes: bool
+
+    def is_given(self, will: str) -> bool:
+        """True if it is to be done. Raises `Abort` if a person says no, `InvalidInput` if there is nobody to ask."""
+        if not self.dry_run:
+            confirm(f"{will} Go on?", yes=self.yes)
+        return not self.dry_run
+
+
+@command(
+    option(
         "--host",
-        action="append",
-        default=[],
+        multiple=True,
         metavar="HOST[:PORT]",
-        help="the name or address by which the machines reach the server; three times for three (default: this machine "
-        "alone, to try it)",
-    )
-    config.add_argument("--out", default="remembrancer-server", metavar="DIR", help="a new directory for it")
-    start = does.add_parser("start", help="use a server for what is shared from here")
-    start.add_argument(
+        help="The name or address by which the machines reach the server; three times for three (default: this machine "
+        "alone, to try it).",
+    ),
+    option("--out", default="remembrancer-server", metavar="DIR", help="A new directory for it."),
+)
+def server_config(host: Sequence[str], out: str) -> Report:
+    """Write a ready configuration for one server, or for three."""
+    return _configure(_sharing(), host, out)
+
+
+@command(
+    option(
         "--server",
-        action="append",
-        default=[],
+        multiple=True,
         metavar="URL",
-        help="tls://HOST:4222; three times for a cluster",
+        help="tls://HOST:4222; three times for a cluster.",
     )
-    invite = does.add_parser("invite", help="print an invitation for one more machine")
-    remove = does.add_parser("remove", help="let a machine in no more, and seal with a new key from now on")
-    for each in (invite, remove):
-        each.add_argument("name", metavar="NAME", help="what you call the machine: laptop")
-        each.add_argument("--lane", help="what is shared, by its name or its id (default: the only one)")
-        each.add_argument("--user", action="store_true", help="not a project's, but your own scope 'user'")
-    invite.add_argument("--read-only", action="store_true", help="it may read, and change nothing")
-    invite.add_argument("--out", metavar="FILE", help="write it into a file of yours alone, and not to the screen")
-    project = does.add_parser("project", help="share the memories of the project in this directory, with all it has")
-    project.add_argument("--lane", help="what another machine shares, by its name or its id (default: what is joined)")
-    user = does.add_parser("user", help="share your own scope 'user' between your machines, and with nobody else")
-    user.add_argument("--lane", help="what another machine of yours shares, by its id (default: what is joined)")
-    for each in (project, user):
-        each.add_argument("--invite", metavar="NAME", help="then print an invitation for one more machine of that name")
-    leave = does.add_parser("leave", help="share the project in this directory no more, and keep a copy as its own")
-    leave.add_argument("--user", action="store_true", help="not the project, but your own scope 'user'")
-    for each in (project, user, leave):
-        each.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
-        each.add_argument("--yes", action="store_true", help="do not ask")
-    status = does.add_parser("status", help="what is shared, who takes part, and how far each one is")
-    for each in (config, start, remove, project, user, leave, status):
-        each.add_argument("--json", action="store_true", help="for programs")
-    asked = parser.parse_args(argv)
+)
+def start(server: Sequence[str]) -> Report:
+    """Use a server for what is shared from here."""
     sharing = _sharing()
-    if asked.does == "server-config":
-        return _configure(sharing, asked)
-    if asked.does == "start":
-        asyncio.run(sharing.start(asked.server))
-        urls = sharing.servers()
-        _say(
-            asked.json, {"servers": list(urls)}, f"{', '.join(urls)} is there: 'remembrancer share project' shares one."
-        )
-    elif asked.does == "invite":
-        return _invite(sharing, asked)
-    elif asked.does in ("project", "user"):
-        return asyncio.run(_share(sharing, asked, is_users=asked.does == "user"))
-    elif asked.does == "leave":
-        return asyncio.run(_leave(sharing, asked))
-    elif asked.does == "remove":
-        lane = _lane(sharing, asked.lane, is_users=asked.user)
-        shut = asyncio.run(sharing.remove(lane.lane, asked.name))
-        if is_up(paths_here()):  # which seals with the new key when it has answered
-            ask_store(RejoinLane(lane.lane, has_new_key=True), LanesDescribed)
-        _say(
-            asked.json,
-            {"removed": asked.name, "lane": lane.lane, "let_in": not shut},
-            f"Removed {asked.name} from {lane.title}: "
-            + ("the server lets it in no more." if shut else "the server lets everybody in, so it sees when you write.")
-            + " What is written from now on is sealed with a new key; what it has already, it keeps.",
-        )
-    else:
-        return asyncio.run(_status(sharing, as_json=asked.json))
-    return exit_codes.OK
+    asyncio.run(sharing.start(list(server)))
+    urls = sharing.servers()
+    return Report({"servers": list(urls)}, f"{', '.join(urls)} is there: 'remembrancer share project' shares one.")
 
 
-def join(argv: list[str]) -> int:
-    """Take part in what another machine shares."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer join",
-        description="Take part in what another machine shares, by an invitation of 'remembrancer share invite'.",
-        epilog="exit status: 0 done, 2 it is no invitation, 8 the server refuses, 9 it does not answer",
+@command(
+    MACHINE,
+    LANE,
+    OF_USER,
+    flag("--read-only", help="It may read, and change nothing."),
+    option("--out", metavar="FILE", help="Write it into a file of yours alone, and not to the screen."),
+)
+def invite(name: str, lane: str | None, user: bool, read_only: bool, out: str | None) -> Report:
+    """Print an invitation for one more machine."""
+    sharing = _sharing()
+    shared = _lane(sharing, lane, is_users=user)
+    if shared.is_users and read_only:
+        raise InvalidInput("a machine of yours writes what is yours, too: without --read-only")
+    if out is None:
+        invitation = asyncio.run(sharing.invite(shared.lane, name, read_only=read_only))
+        return Report({"invitation": invitation}, invitation, notes=(PASTE_YOURS if shared.is_users else PASTE,))
+    target = Path(out).expanduser().absolute()
+    with new_file(target, force=False) as file:
+        invitation = asyncio.run(sharing.invite(shared.lane, name, read_only=read_only))
+        file.write(invitation.encode() + b"\n")
+    there = "There: remembrancer share join"
+    if not shared.is_users:
+        there = "In the project's directory there: remembrancer share join --here"
+    return Report({"file": str(target)}, f"{target} is a secret, for one machine. {there} FILE")
+
+
+@command(MACHINE, LANE, OF_USER)
+def remove(name: str, lane: str | None, user: bool) -> Report:
+    """Let a machine in no more, and seal with a new key from now on."""
+    sharing = _sharing()
+    shared = _lane(sharing, lane, is_users=user)
+    shut = asyncio.run(sharing.remove(shared.lane, name))
+    if is_up(paths_here()):  # which seals with the new key when it has answered
+        ask_store(RejoinLane(shared.lane, has_new_key=True), LanesDescribed)
+    line = (
+        f"Removed {name} from {shared.title}: "
+        + ("the server lets it in no more." if shut else "the server lets everybody in, so it sees when you write.")
+        + " What is written from now on is sealed with a new key; what it has already, it keeps."
     )
-    parser.add_argument("invitation", metavar="FILE", help="the file, the line itself, or - for what is pasted")
-    parser.add_argument(
+    return Report({"removed": name, "lane": shared.lane, "let_in": not shut}, line)
+
+
+@command(LANE, INVITE, DRY_RUN, YES)
+def project(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
+    """Share the memories of the project in this directory, with all it has."""
+    return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=False))
+
+
+@command(LANE, INVITE, DRY_RUN, YES)
+def user(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
+    """Share your own scope 'user' between your machines, and with nobody else."""
+    return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=True))
+
+
+@command(OF_USER, DRY_RUN, YES)
+def leave(user: bool, dry_run: bool, yes: bool) -> Report:
+    """Share the project in this directory no more, and keep a copy as its own."""
+    return asyncio.run(_leave(_sharing(), Consent(dry_run, yes), is_users=user))
+
+
+@command()
+def status() -> Report:
+    """Say what is shared, who takes part, and how far each one is. Exit status 3: a journal is not as it should be."""
+    return asyncio.run(_status(_sharing()))
+
+
+@command(
+    argument("invitation", metavar="FILE", help="The file, the line itself, or - for what is pasted."),
+    flag(
         "--here",
-        action="store_true",
-        help="and have the project in this directory share it, with all it has (not for an invitation to your own "
-        "scope 'user', which your memories join from any directory)",
-    )
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.add_argument("--json", action="store_true", help="for programs")
-    asked = parser.parse_args(argv)
+        help="And have the project in this directory share it, with all it has (not for an invitation to your own "
+        "scope 'user', which your memories join from any directory).",
+    ),
+    YES,
+)
+def join(invitation: str, here: bool, yes: bool) -> Report:
+    """Take part in what another machine shares, by an invitation of 'remembrancer share invite'."""
     sharing = _sharing()
-    membership = asyncio.run(sharing.join_first(_invitation(asked.invitation)))
+    membership = asyncio.run(sharing.join_first(_invitation(invitation)))
     head = asyncio.run(_head(sharing, membership))
     if is_up(paths_here()):
         ask_store(RejoinLane(membership.lane), LanesDescribed)
-    if asked.here or membership.is_users:
-        here = argparse.Namespace(lane=membership.lane, invite=None, dry_run=False, yes=asked.yes, json=asked.json)
-        return asyncio.run(_share(sharing, here, is_users=membership.is_users))
-    _say(
-        asked.json,
-        {"lane": membership.lane, "title": membership.title, "member": membership.member, "head": head},
-        f"Joined {membership.title} as {membership.member}: {head} changes are there.",
+    if here or membership.is_users:
+        consent = Consent(dry_run=False, yes=yes)
+        return asyncio.run(_share(sharing, membership.lane, None, consent, is_users=membership.is_users))
+    facts = {"lane": membership.lane, "title": membership.title, "member": membership.member, "head": head}
+    return Report(facts, f"Joined {membership.title} as {membership.member}: {head} changes are there.")
+
+
+COMMANDS = {
+    "share": Group(
+        "share",
+        *(server_config, start, project, user, invite, join, remove, leave, status),
+        help="Memories that several machines share: each has them whole, works without a network, and passes on by a "
+        "NATS server what changes. The server sees sizes and times, and nothing of what is said.",
     )
-    return exit_codes.OK
+}
 
 
 def _sharing() -> Sharing:
@@ -172,11 +206,11 @@ def _sharing() -> Sharing:
     return Sharing(paths_here().home)
 
 
-def _configure(sharing: Sharing, asked: argparse.Namespace) -> int:
+def _configure(sharing: Sharing, hosts: Sequence[str], out: str) -> Report:
     from remembrancer.journal.server_config import PORT, Address
 
     addresses = []
-    for named in asked.host or ["127.0.0.1"]:
+    for named in hosts or ["127.0.0.1"]:
         parts = urlsplit(f"//{named}")
         try:
             host, port = parts.hostname, parts.port or PORT
@@ -187,7 +221,7 @@ def _configure(sharing: Sharing, asked: argparse.Namespace) -> int:
                 f"--host wants a name or an address like home.lan or 192.168.1.7:4222, not {named[:80]!r}"
             )
         addresses.append(Address(host, port))
-    directory = Path(asked.out).expanduser().absolute()
+    directory = Path(out).expanduser().absolute()
     try:
         directory.mkdir(mode=0o700)
         files = sharing.configure(addresses)
@@ -207,34 +241,13 @@ def _configure(sharing: Sharing, asked: argparse.Namespace) -> int:
     if addresses[0].is_local:
         told.insert(0, "No other machine reaches this address: --host NAME is for more than a try.")
     written = {name: sorted(of_server) for name, of_server in files.items()}
-    _say(
-        asked.json,
-        {"directory": str(directory), "files": written, "servers": [address.url for address in addresses]},
-        "\n".join(told),
-    )
-    return exit_codes.OK
+    servers = [address.url for address in addresses]
+    return Report({"directory": str(directory), "files": written, "servers": servers}, told)
 
 
-def _invite(sharing: Sharing, asked: argparse.Namespace) -> int:
-    lane = _lane(sharing, asked.lane, is_users=asked.user)
-    if lane.is_users and asked.read_only:
-        raise InvalidInput("a machine of yours writes what is yours, too: without --read-only")
-    if asked.out is None:
-        print(asyncio.run(sharing.invite(lane.lane, asked.name, read_only=asked.read_only)))
-        print(PASTE_YOURS if lane.is_users else PASTE, file=sys.stderr)
-        return exit_codes.OK
-    target = Path(asked.out).expanduser().absolute()
-    with new_file(target, force=False) as file:
-        invitation = asyncio.run(sharing.invite(lane.lane, asked.name, read_only=asked.read_only))
-        file.write(invitation.encode() + b"\n")
-    there = "There: remembrancer join"
-    if not lane.is_users:
-        there = "In the project's directory there: remembrancer join --here"
-    print(f"{target} is a secret, for one machine. {there} FILE")
-    return exit_codes.OK
-
-
-async def _share(sharing: Sharing, asked: argparse.Namespace, *, is_users: bool) -> int:
+async def _share(
+    sharing: Sharing, named: str | None, invite: str | None, consent: Consent, *, is_users: bool
+) -> Report:
     """Have the project here, or the user, share a lane that this home joined, or else a new one."""
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
@@ -245,13 +258,13 @@ async def _share(sharing: Sharing, asked: argparse.Namespace, *, is_users: bool)
             each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path
         ]
         mine = [each for each in free if each.lane in taken]
-        joined = _lane(sharing, asked.lane, is_users=is_users) if asked.lane else next(iter(mine or free), None)
-        if asked.lane is None and not mine and len(free) > 1:
+        joined = _lane(sharing, named, is_users=is_users) if named else next(iter(mine or free), None)
+        if named is None and not mine and len(free) > 1:
             raise InvalidInput("say by --lane which one: " + ", ".join(f"{each.title} ({each.lane})" for each in free))
         if joined is None and sharing.administration is None:
             raise InvalidInput(
                 "there is nothing to share it by: 'remembrancer share server-config' on this machine, or "
-                "'remembrancer join' with an invitation of another one"
+                "'remembrancer share join' with an invitation of another one"
             )
         known = "" if joined is None else joined.lane
         planned = await ask_store(ShareProject(project, known, dry_run=True), ProjectShared, answer_s=SHARE_S)
@@ -265,41 +278,40 @@ async def _share(sharing: Sharing, asked: argparse.Namespace, *, is_users: bool)
         )
         if joined is not None and joined.read_only:
             will = f"{title} would read {name!r}. {_memories(planned.memories)} of it stay here: it may only read."
-        if asked.dry_run or not _agreed(asked, will if is_users else f"{will} What belongs to a session stays here."):
-            _say(asked.json, {"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
-            return exit_codes.OK
+        if not consent.is_given(will if is_users else f"{will} What belongs to a session stays here."):
+            return Report({"dry_run": True, "lane": known, "title": name, "memories": planned.memories}, will)
         if joined is None:
             await sharing.start([])
         lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
         done = await ask_store(ShareProject(project, lane.lane), ProjectShared, answer_s=SHARE_S)
-    invited = {} if asked.invite is None else {"invitation": await sharing.invite(lane.lane, asked.invite)}
+    invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}
     left = f" {done.left:,} stay here: {done.reason}" if done.left else ""
-    _say(
-        asked.json,
-        {"lane": lane.lane, "title": lane.title, "member": lane.member, "memories": done.memories, "left": done.left}
-        | invited,
+    facts = {
+        "lane": lane.lane,
+        "title": lane.title,
+        "member": lane.member,
+        "memories": done.memories,
+        "left": done.left,
+    }
+    line = (
         f"{'Your scope user' if is_users else title} is shared as {lane.title!r} ({lane.lane}), here as "
-        f"{lane.member}: {_memories(done.memories)} went into it.{left}",
+        f"{lane.member}: {_memories(done.memories)} went into it.{left}"
     )
-    if invited and not asked.json:
-        print(invited["invitation"])
-        print(PASTE_YOURS if is_users else PASTE, file=sys.stderr)
-    return exit_codes.OK
+    paste = (PASTE_YOURS if is_users else PASTE,) if invited else ()
+    return Report(facts | invited, [line, *invited.values()], notes=paste)
 
 
-async def _leave(sharing: Sharing, asked: argparse.Namespace) -> int:
-    project, title = _whose(is_users=asked.user)
-    title = "Your scope user" if asked.user else title
+async def _leave(sharing: Sharing, consent: Consent, *, is_users: bool) -> Report:
+    project, title = _whose(is_users=is_users)
+    title = "Your scope user" if is_users else title
     async with connected_store() as ask_store:
         planned = await ask_store(LeaveLane(project, dry_run=True), LaneLeft, answer_s=SHARE_S)
         will = f"{title} shares no more, and keeps a copy of {_memories(planned.memories)}. The others keep theirs."
-        if asked.dry_run or not _agreed(asked, will):
-            _say(asked.json, {"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
-            return exit_codes.OK
+        if not consent.is_given(will):
+            return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
         done = await ask_store(LeaveLane(project), LaneLeft, answer_s=SHARE_S)
     sharing.leave(done.lane)
-    _say(asked.json, {"left": done.lane, "memories": done.memories}, f"{title} is shared no more: its copy stays here.")
-    return exit_codes.OK
+    return Report({"left": done.lane, "memories": done.memories}, f"{title} is shared no more: its copy stays here.")
 
 
 def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
@@ -308,16 +320,6 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
         return None, "user"
     here = directory_here()
     return project_of(here), working_tree_of(here).name
-
-
-def _agreed(asked: argparse.Namespace, will: str) -> bool:
-    """True if a person says yes. Raises `InvalidInput` if there is nobody to ask."""
-    if asked.yes:
-        return True
-    if not sys.stdin.isatty():
-        raise InvalidInput(f"{will} Say --yes to have it done, or --dry-run.")
-    print(f"{will} Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
@@ -354,11 +356,11 @@ async def _head(sharing: Sharing, membership: Membership) -> int:
         await journal.aclose()
 
 
-async def _status(sharing: Sharing, *, as_json: bool) -> int:
+async def _status(sharing: Sharing) -> Report:
     told = await look_at_lanes(sharing, await lanes_here())
     is_well = not any("problem" in about or "stopped" in about for about in told)
-    _say(as_json, {"lanes": told}, "\n".join(map(_told, told)) or "Nothing is shared here.")
-    return exit_codes.OK if is_well else exit_codes.DEGRADED
+    lines = list(map(_told, told)) or "Nothing is shared here."
+    return Report({"lanes": told}, lines, exit_codes.OK if is_well else exit_codes.DEGRADED)
 
 
 async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dict[str, object]]:
@@ -445,10 +447,6 @@ def _member_told(about: dict[str, int]) -> str:
 
 def _memories(count: int) -> str:
     return "1 memory" if count == 1 else f"{count:,} memories" if count else "no memories"
-
-
-def _say(as_json: bool, facts: dict[str, object], words: str) -> None:
-    print(json.dumps(facts) if as_json else words)
 
 
 def this_machine() -> str:

@@ -1,52 +1,55 @@
-"""The commands by which a person works with memories in a shell: search, list, show, add, edit, forget, restore, tag,
-promote, review, history, graph, erase. Each command calls the tools that sessions call, over the gateway's socket."""
+"""The commands by which a person works with memories in a shell. Each calls the tools that sessions call, over the
+gateway's socket."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import partial
+from functools import wraps
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rich.markup import escape
-from rich.table import Table
+import click
 
-from remembrancer.actors.bridge.places import find_places
-from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands import exit_codes
-from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
-from remembrancer.commands.projects import known_projects
-from remembrancer.commands.runtime_client import directory_here, paths_here
-from remembrancer.commands.terminal import Terminal, said_when_slow, table
+from remembrancer.commands.report import Report, argument, command, confirm, flag, option
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION
-from remembrancer.toolsets.memory.answers import iso
 
 if TYPE_CHECKING:
+    from remembrancer.commands.report import Line
     from remembrancer.memory.times.windows import TimeWindow
+    from remembrancer.protocol.home import ProjectsDescribed
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,admin"}
 START_S: Final = 60.0
 """The time that the runtime may take to start before a command gives up; a slow machine takes many seconds."""
 ANSWER_S: Final = 60.0
+LOOK_S: Final = 0.02
 MEANING_S: Final = 3.0
 """The time that a search waits for a model that is being loaded; then it is by words, and says so."""
 NARROW: Final = 110
 """Columns of a terminal below which a memory has lines of its own in a list."""
+SHORT: Final = 8
+"""Characters of an id in a line."""
+BEST: Final = 5
+"""Results of a search that a person is shown at first."""
 SCOPES: Final = ("session", "project", "user")
+RUN: Final = "run:"
+"""The beginning of a run's id."""
+NEVER: Final = "9999-12-31"
+COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
 Answer = dict[str, Any]
 
 
@@ -57,13 +60,77 @@ class Place(NamedTuple):
     name: str = ""
 
 
-# --- the gateway ---
+class Where(NamedTuple):
+    """Whose memories the command line means, and by which session they are looked at."""
+
+    project: str | None = None
+    user: bool = False
+    all_projects: bool = False
+    session: str | None = None
+
+    def places(self) -> list[Place]:
+        """The places that are meant: of several, the project of the working directory first.
+
+        Raises:
+            InvalidInput: the project is none, or the options exclude each other.
+        """
+        from remembrancer.commands.runtime_client import directory_here
+
+        if sum((self.project is not None, self.user, self.all_projects)) > 1:
+            raise InvalidInput("only one of --project, --user and --all-projects can be meant")
+        directory = directory_here(self.project)
+        if self.project is not None and not directory.is_dir():
+            named = next((each for each in known_places() if self.project in (each.name, each.directory)), None)
+            if named is None:
+                raise InvalidInput(
+                    f"{self.project} is no directory, and 'remembrancer admin projects' lists no such id"
+                )
+            return [named]
+        return (known_places() if self.all_projects else []) or [Place(str(directory.absolute()))]
+
+    @contextmanager
+    def connected(self, place: Place) -> Iterator[Session]:
+        """A connection for the block."""
+        client = Session(place, self.session or SHELL_SESSION)
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def ask(self, tool: str, **arguments: Any) -> Answer:
+        """The answer of the first place that knows the memory which the arguments name."""
+        missing: NotFound | None = None
+        for place in self.places():
+            with self.connected(place) as client:
+                try:
+                    return client.call(tool, **arguments)
+                except NotFound as error:
+                    missing = error
+        assert missing is not None
+        hint = "" if self.all_projects else " (in this project and among the user's; --all-projects looks everywhere)"
+        raise NotFound(f"{missing.message}{hint}")
+
+
+def known_places() -> list[Place]:
+    """The projects of the home. Files that cannot be read are named on stderr."""
+    from remembrancer.commands.runtime_client import ask_home, paths_here
+    from remembrancer.protocol.home import DescribeProjects, ProjectsDescribed
+
+    described: ProjectsDescribed = ask_home(paths_here(), DescribeProjects(), ProjectsDescribed)
+    for failure in described.unreadable:
+        print(f"{failure.code}: {failure.message}", file=sys.stderr)
+    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
 
 
 class Session:
     """A connection to the gateway on behalf of a place. A runtime is started when none is up."""
 
     def __init__(self, place: Place, session: str) -> None:
+        from remembrancer.actors.bridge.places import find_places
+        from remembrancer.actors.bridge.starter import Starter
+        from remembrancer.commands.gateway_client import GatewayClient, reach
+        from remembrancer.commands.terminal import said_when_slow
+
         places = find_places(os.environ)
         starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
         with said_when_slow("Starting the memory"):
@@ -96,70 +163,23 @@ class Session:
         self._gateway.close()
 
 
-@contextmanager
-def connected(place: Place, asked: argparse.Namespace) -> Iterator[Session]:
-    """A connection for the block."""
-    client = Session(place, asked.session or SHELL_SESSION)
-    try:
-        yield client
-    finally:
-        client.close()
-
-
-def places_of(asked: argparse.Namespace) -> list[Place]:
-    """The places that the command line means: of several, the project of the working directory first.
-
-    Raises:
-        InvalidInput: the project is none.
-    """
-    directory = directory_here(asked.project)
-    if asked.project is not None and not directory.is_dir():
-        named = next((project for project in _projects() if asked.project in (project.name, project.directory)), None)
-        if named is None:
-            raise InvalidInput(
-                f"{asked.project} is no directory, and 'remembrancer projects' has no project of that id"
-            )
-        return [named]
-    here = Place(str(directory.absolute()))
-    return (_projects() if asked.all_projects else []) or [here]
-
-
-def _projects() -> list[Place]:
-    described = known_projects(paths_here())
-    _warn({failure.message: failure.code for failure in described.unreadable})
-    return [Place(project.path, project.id) for project in described.projects if project.path is not None]
-
-
-def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
-    """The answer of the first place that knows the memory which the arguments name."""
-    missing: NotFound | None = None
-    for place in places_of(asked):
-        with connected(place, asked) as client:
-            try:
-                return client.call(tool, **arguments)
-            except NotFound as error:
-                missing = error
-    assert missing is not None
-    hint = "" if asked.all_projects else " (in this project and among the user's; --all-projects looks everywhere)"
-    raise NotFound(f"{missing.message}{hint}")
-
-
 # --- the command line ---
 
 
 def since(text: str) -> str:
     """The beginning of a time, as the tools take it: a day (2026-02-20), a time, how long ago (`3d`, `12h`, `2w`), or a
     phrase that a question might have (`yesterday`, `last week`, `Monday`)."""
-    return _said(text, lambda window: window.start)
+    return _edge(text, lambda window: window.start)
 
 
 def until(text: str) -> str:
     """The end of a time; a day in figures is its beginning, as the tools take it."""
-    return _said(text, lambda window: window.end)
+    return _edge(text, lambda window: window.end)
 
 
-def _said(text: str, edge: Callable[[TimeWindow], float]) -> str:
+def _edge(text: str, edge: Callable[[TimeWindow], float]) -> str:
     from remembrancer.memory.times.windows import time_windows  # the calendar takes a while to load
+    from remembrancer.toolsets.memory.answers import iso
 
     units = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
     now = time.time()
@@ -171,150 +191,145 @@ def _said(text: str, edge: Callable[[TimeWindow], float]) -> str:
     for phrase in (text, f"on {text}", f"in {text}"):
         for window in time_windows(phrase, now, None):
             return iso(edge(window))
-    raise argparse.ArgumentTypeError(
-        f"{text!r} is no time: say 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week"
-    )
+    raise click.BadParameter(f"{text!r} is no time: say 2026-02-20, 12h, 3d, 2w, yesterday, Monday or last week")
 
 
-def _memory_id(text: str) -> str:
+def memory_id(text: str) -> str:
+    """A memory's id, or the end of one, as a list shows it."""
     try:
         return id_or_part(text)
     except InvalidInput as error:
-        raise argparse.ArgumentTypeError(error.message) from error
+        raise click.BadParameter(error.message) from error
 
 
-Option = tuple[tuple[str, ...], dict[str, Any]]
-
-
-def _option(*names: str, **settings: Any) -> Option:
-    """An argument or an option, as `argparse` takes it."""
-    return names, settings
-
-
-_ID: Final = _option("id", metavar="ID", type=_memory_id, help="as a list shows it")
-_REASON: Final = _option("--reason", metavar="TEXT", help="goes into the history")
-_NUMBER: Final = _option("-n", "--number", type=int, default=20, metavar="N", help="at most so many")
-_WRITTEN: Final = (
-    _option("--kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),
-    _option("--importance", type=float, metavar="0-1", help="how much it matters"),
-    _option("--summary", metavar="TEXT", help="a line that stands for a long text"),
-    _option("--allow-secrets", action="store_true", help="also what looks like a credential"),
+KIND: Final = option("--kind", type=click.Choice(KINDS), metavar="KIND", help=", ".join(KINDS))
+SECRETS: Final = flag("--allow-secrets", help="Also what looks like a credential.")
+IMPORTANCE: Final = option("--importance", type=float, metavar="0-1", help="How much it matters.")
+SUMMARY: Final = option("--summary", metavar="TEXT", help="A line that stands for a long text.")
+DUE: Final = option("--due", metavar="DATE", help="When an open end is due.")
+ID: Final = argument("memory", metavar="ID", type=memory_id, help="As a list shows it.")
+REASON: Final = option("--reason", metavar="TEXT", help="Goes into the history.")
+NUMBER: Final = option("-n", "--number", type=int, default=20, metavar="N", help="At most so many (20).")
+LISTED: Final = (*KINDS, SESSION_RECORD)
+FILTERS: Final = (
+    NUMBER,
+    option("--kind", multiple=True, type=click.Choice(LISTED), metavar="KIND", help=", ".join(LISTED)),
+    option("--type", multiple=True, type=click.Choice(MEMORY_TYPES), metavar="TYPE", help=", ".join(MEMORY_TYPES)),
+    option("--tag", multiple=True, metavar="TAG", help="Any of these."),
+    option("--scope", multiple=True, type=click.Choice(SCOPES), help="Of this scope."),
+    option("--since", type=since, metavar="WHEN", help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week."),
+    option("--until", type=until, metavar="WHEN", help="The same: until it ends."),
+    flag("--forgotten", help="Forgotten ones, too."),
 )
-_DUE: Final = _option("--due", metavar="DATE", help="of an open end")
-_LISTED: Final = (*KINDS, SESSION_RECORD)
-_FILTERS: Final = (
-    _NUMBER,
-    _option("--kind", action="append", choices=_LISTED, metavar="KIND", help=", ".join(_LISTED)),
-    _option("--type", action="append", choices=MEMORY_TYPES, metavar="TYPE", help=", ".join(MEMORY_TYPES)),
-    _option("--tag", action="append", metavar="TAG", help="any of these"),
-    _option("--scope", action="append", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES)),
-    _option("--since", type=since, metavar="WHEN", help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week"),
-    _option("--until", type=until, metavar="WHEN", help="the same: until it ends"),
-    _option("--forgotten", action="store_true", help="forgotten ones, too"),
+WHERE: Final = (
+    option("--project", metavar="DIR", help="Of this project, or its id (default: of the working directory)."),
+    flag("--user", help="The user's own memories alone."),
+    flag("--all-projects", help="Of every project, and the user's."),
+    option("--session", metavar="ID", help="See what this session keeps to itself, too."),
 )
-_EVERYWHERE: Final = (
-    _option("--json", action="store_true", help="for a program: one JSON object"),
-    _option("--session", metavar="ID", help="see what this session keeps to itself, too"),
+COMMANDS: Final[dict[str, click.Command]] = {}
+
+
+def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..., Report]], click.Command]:
+    """Declare a command about the memories of a place."""
+
+    def declare(function: Callable[..., Report]) -> click.Command:
+        @wraps(function)
+        def placed(*, project: str | None, user: bool, all_projects: bool, session: str | None, **given: Any) -> Report:
+            return function(Where(project, user, all_projects, session), **given)
+
+        COMMANDS[name] = command(*params, *WHERE, name=name)(placed)
+        return COMMANDS[name]
+
+    return declare
+
+
+# --- finding and reading ---
+
+
+@memory_command(
+    argument("query", nargs=-1, required=True, metavar="QUERY", help="A question, or words."),
+    option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="hybrid, if not named."),
+    flag("--all", "shows_all", help="At a terminal: not the best five alone."),
+    *FILTERS,
+    name="search",
 )
-_WHERE: Final = (
-    _option("--project", metavar="DIR", help="of this project (or its id; default: of the working directory)"),
-    _option("--user", action="store_true", help="the user's own memories alone"),
-    _option("--all-projects", action="store_true", help="of every project, and the user's"),
+def search(where: Where, query: Sequence[str], strategy: str | None, shows_all: bool, **given: Any) -> Report:
+    """Find memories by meaning and words, best first. Exit status 1: nothing was found."""
+    arguments = {"query": " ".join(query), "limit": given["number"], "detail": True, "strategy": strategy}
+    times = _without_none({"after": given["since"], "before": given["until"]}) or None
+    memories, warnings = _gather(where, "recall_memories", {**arguments, **_filters(where, given), "time_range": times})
+    memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[: given["number"]]
+    if not memories:
+        return _listing(memories, warnings, nothing="Nothing was found.", status=exit_codes.FAILED)
+    return _listing(memories, warnings, most=len(memories) if shows_all else BEST)
+
+
+@memory_command(
+    *FILTERS,
+    flag("--important", "order", flag_value="important", help="The most important first."),
+    flag("--open", "order", flag_value="due", help="Open ends that are not done, by their due dates."),
+    flag("--stale", "about", flag_value="stale", help="Memories about code that has changed, moved or gone since."),
+    flag(
+        "--review",
+        "about",
+        flag_value="review",
+        help="Proposals and pairs that wait for a decision (edit --to, --replaced).",
+    ),
+    name="list",
 )
-Handler = Callable[[argparse.Namespace], int]
-_COMMANDS: Final[dict[str, tuple[Handler, tuple[Option, ...]]]] = {}
-
-
-def _command(name: str, *options: Option) -> Callable[[Handler], Handler]:
-    """Register what carries out the command of that name, which its docstring describes."""
-
-    def register(handler: Handler) -> Handler:
-        _COMMANDS[name] = handler, options
-        return handler
-
-    return register
-
-
-BEST: Final = 5
-"""Results of a search that a person is shown at first."""
-
-
-def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of one of the commands."""
-    parser = argparse.ArgumentParser(
-        prog=f"remembrancer {name}",
-        description=_COMMANDS[name][0].__doc__,
-        epilog="exit status: 0 done, 1 nothing found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
-    )
-    add_arguments(name, parser)
-    return parser
-
-
-def add_arguments(name: str, parser: argparse.ArgumentParser) -> None:
-    """Add the arguments and options of one of the commands to its parser."""
-    for names, settings in [*_COMMANDS[name][1], *_EVERYWHERE]:
-        parser.add_argument(*names, **settings)
-    where = parser.add_mutually_exclusive_group()
-    for names, settings in _WHERE:
-        where.add_argument(*names, **settings)
-
-
-def run(name: str, argv: list[str]) -> int:
-    """Carry out one of the commands; returns the exit status."""
-    asked = parser_of(name).parse_args(argv)
-    try:
-        return _COMMANDS[name][0](asked)
-    except NotFound as error:
-        print(f"remembrancer {name}: {error.message}", file=sys.stderr)
-        return exit_codes.FAILED
-    except BrokenPipeError:  # `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return exit_codes.OK
-
-
-# --- the commands ---
-
-
-@_command(
-    "search",
-    _option("query", nargs="+", metavar="QUERY", help="a question, or words"),
-    _option("--strategy", choices=("hybrid", "vector", "keyword", "graph"), help="hybrid"),
-    _option("--all", action="store_true", help="on a terminal: not the best five alone"),
-    *_FILTERS,
-)
-def search(asked: argparse.Namespace) -> int:
-    """Find memories by meaning and words, best first."""
-    arguments = {"query": " ".join(asked.query), "limit": asked.number, "detail": True, "strategy": asked.strategy}
-    filters = {**_filters(asked), "time_range": _without_none({"after": asked.since, "before": asked.until}) or None}
-    return _show_found(asked, "recall_memories", arguments | filters, "relevance_score")
-
-
-@_command(
-    "list",
-    *_FILTERS,
-    _option("--important", action="store_true", help="the most important first"),
-    _option("--open", action="store_true", help="open ends that are not done, by their due dates"),
-)
-def list_(asked: argparse.Namespace) -> int:
+def list_(where: Where, order: str | None, about: str | None, **given: Any) -> Report:
     """List memories, newest first; records of sessions only with --kind session_record."""
-    order = "due" if asked.open else "important" if asked.important else "latest"
-    arguments = {"order": order, "limit": asked.number, "after": asked.since, "before": asked.until}
-    arguments |= _filters(asked) | {"kind": asked.kind or KINDS}
-    return _show_found(asked, "list_memories", arguments, {"important": "importance", "due": "due"}.get(order))
+    if about == "stale":
+        return _stale(where)
+    if about == "review":
+        return _waiting(where)
+    filters = {"after": given["since"], "before": given["until"]} | _filters(where, given)
+    filters["kind"] = list(given["kind"] or KINDS)
+    memories, warnings = _gather(
+        where, "list_memories", {"order": order or "latest", "limit": given["number"], **filters}
+    )
+    if order == "due":
+        memories.sort(key=lambda memory: memory.get("due", NEVER))
+    else:
+        memories.sort(key=lambda memory: memory["importance"] if order else _moment(memory), reverse=True)
+    return _listing(memories[: given["number"]], warnings, nothing="Nothing of the kind is remembered here.")
 
 
-def _filters(asked: argparse.Namespace) -> Answer:
-    scopes = ["user"] if asked.user else asked.scope
-    found = {"scope": scopes, "kind": asked.kind, "type": asked.type, "tags": asked.tag}
-    return found | {"include_forgotten": asked.forgotten or None}
+def _filters(where: Where, given: Answer) -> Answer:
+    filters = {"kind": given["kind"], "type": given["type"], "tags": given["tag"]}
+    filters["scope"] = ("user",) if where.user else given["scope"]
+    return {name: list(values) or None for name, values in filters.items()} | {
+        "include_forgotten": given["forgotten"] or None
+    }
 
 
 def _without_none(fields: Answer) -> Answer:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], dict[str, str]]:
+    """The memories of each place, each once, and the warnings."""
+    from remembrancer.commands.terminal import said_when_slow
+
+    memories: dict[str, Answer] = {}
+    warnings: dict[str, str] = {}
+    for place in where.places():
+        with where.connected(place) as client:
+            answer = client.call(tool, **arguments)
+            if _lacks_meaning(answer):
+                with said_when_slow("Loading the model"):
+                    _await_model(client)
+                answer = client.call(tool, **arguments)
+        warnings |= _warnings(answer)
+        for memory in answer["memories"]:
+            own = {"project": place.name} if place.name and memory["scope"] != "user" else {}
+            memories.setdefault(memory["id"], memory | own)
+    return list(memories.values()), warnings
+
+
 def _lacks_meaning(answer: Answer) -> bool:
-    return any(warning["code"] == "embedding_starting" for warning in answer.get("warnings", ()))
+    return "embedding_starting" in _warnings(answer).values()
 
 
 def _await_model(client: Session) -> None:
@@ -328,187 +343,357 @@ def _await_model(client: Session) -> None:
             return
 
 
-def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: str | None) -> int:
-    """Ask each place, and show what was found together."""
-    memories: list[Answer] = []
-    warnings: dict[str, str] = {}
-    for place in places_of(asked):
-        with connected(place, asked) as client:
-            answer = client.call(tool, **arguments)
-            if _lacks_meaning(answer):
-                with said_when_slow("Loading the model"):
-                    _await_model(client)
-                answer = client.call(tool, **arguments)
-        warnings |= {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
-        name = {"project": place.name} if place.name else {}
-        known = {memory["id"] for memory in memories}
-        memories += [
-            memory | (name if memory["scope"] != "user" else {})
-            for memory in answer["memories"]
-            if memory["id"] not in known
-        ]
-    key = (
-        (lambda memory: memory.get(sort, 0.0))
-        if sort
-        else (lambda memory: memory.get("occurred_at") or memory["created_at"])
-    )
-    if sort == "due":
-        memories = sorted(memories, key=lambda memory: memory.get("due", NEVER))[: asked.number]
-    else:
-        memories = sorted(memories, key=key, reverse=True)[: asked.number]
-    if asked.json:
-        said = [{"code": code, "message": message} for message, code in warnings.items()]
-        print(json.dumps({"memories": memories, "warnings": said}, ensure_ascii=False))
-        return exit_codes.OK
-    _warn(warnings)
-    is_search = tool == "recall_memories"
+def _listing(
+    memories: list[Answer],
+    warnings: dict[str, str],
+    *,
+    nothing: str = "",
+    status: int = exit_codes.OK,
+    most: int | None = None,
+) -> Report:
+    """Memories in a list, the text in front and the id at the end; of more than `most` how many are left out."""
+    from rich.markup import escape
+
+    from remembrancer.commands.terminal import Terminal, table
+
+    facts = {
+        "memories": memories,
+        "warnings": [{"code": code, "message": message} for message, code in warnings.items()],
+    }
+    notes = _noted(warnings)
     if not memories:
-        print("Nothing was found." if is_search else "Nothing of the kind is remembered here.", file=sys.stderr)
-        return exit_codes.FAILED if is_search else exit_codes.OK
-    out = Terminal(soft_wrap=False)
-    if not out.is_terminal:  # for grep and cut
-        for each in memories:
-            text = " ".join(each["content"].split())
-            print(
-                "\t".join(
-                    (
-                        each["id"].removeprefix(MEMORY_PREFIX),
-                        _day(each),
-                        each["scope"],
-                        _kind(each),
-                        text,
-                        " ".join(_marks(each)),
-                    )
-                )
-            )
-        return exit_codes.OK
-    is_narrow = out.width < NARROW
-    shown = table()
-    shown.show_header = not is_narrow
-    shown.add_column("memory", ratio=1)
+        return Report(facts, (), status, (*notes, nothing))
+    is_narrow = Terminal().width < NARROW
+    listed = table()
+    listed.show_header = not is_narrow
+    listed.add_column("memory", ratio=1)
     for column in () if is_narrow else ("when", "scope", "kind", "id"):
-        shown.add_column(column, no_wrap=True)
-    best = memories if not is_search or asked.all else memories[:BEST]
-    for each in best:
-        marks = "".join(f"[{_COLOURS.get(mark, 'dim')}]{mark}[/] " for mark in _marks(each))
-        marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in each.get("tags", ()))
-        scope = f"{each['scope']} {each['project']}" if "project" in each else each["scope"]
-        text = each.get("summary") or each["content"]
-        about = (_day(each), scope, _kind(each), each["id"].removeprefix(MEMORY_PREFIX))
+        listed.add_column(column, no_wrap=True)
+    for memory in memories[:most]:
+        marks = "".join(f"[{COLOURS.get(mark, 'dim')}]{mark}[/] " for mark in _marks(memory))
+        marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in memory.get("tags", ()))
+        scope = f"{memory['scope']} {memory['project']}" if "project" in memory else memory["scope"]
+        text = escape(memory.get("summary") or memory["content"])
+        about = (_day(memory), scope, _kind(memory), _bare(memory["id"]))
         if is_narrow:
-            shown.add_row(f"{marks}{escape(text)}\n[dim]{escape('  '.join(about))}[/dim]")
+            listed.add_row(f"{text}\n{marks}[dim]{escape('  '.join(about))}[/dim]")
         else:
-            shown.add_row(marks + escape(text), *about)
-    _paged(out, shown)
-    if len(best) < len(memories):
-        print(f"{len(memories) - len(best)} weaker: --all")
-    return exit_codes.OK
+            listed.add_row(text + (f" {marks.rstrip()}" if marks else ""), *about)
+    left = "" if most is None or most >= len(memories) else f"{len(memories) - most} weaker: --all"
+    piped = [_tabbed(memory) for memory in memories]
+    return Report(facts, [listed, left] if left else listed, notes=notes, piped=piped)
 
 
-@_command("log", _option("day", nargs="*", metavar="DAY", help="today, Tuesday, yesterday, 2026-02-20"))
-def log(asked: argparse.Namespace) -> int:
-    """Show what was stored, changed, decided and closed on a day, in order."""
-    answer: Answer = {"changes": []}
-    for place in places_of(asked):
-        with connected(place, asked) as client:
-            found = client.call("read_log", day=" ".join(asked.day) or None)
-        known = {(each["at"], each["id"]) for each in answer["changes"]}
-        changes = [each for each in found["changes"] if (each["at"], each["id"]) not in known]
-        answer = found | {"changes": sorted([*answer["changes"], *changes], key=lambda each: each["at"])}
-    shown = table("when", "what", "id", "memory", overflow="fold")
-    for each in answer["changes"]:
-        at = datetime.fromisoformat(each["at"]).astimezone()
-        shown.add_row(f"{at:%a %H:%M}", each["did"], each["id"], escape(" ".join(each["text"].split())))
-    return _print_answer(asked, answer, shown if answer["changes"] else "Nothing was stored or changed.")
+def _tabbed(memory: Answer) -> str:
+    """A memory as a line for `grep` and `cut`."""
+    text, marks = " ".join(memory["content"].split()), " ".join(_marks(memory))
+    return "\t".join((_bare(memory["id"]), _day(memory), memory["scope"], _kind(memory), text, marks))
 
 
-@_command("show", _ID, _option("--version", type=int, metavar="N", help="as it was then"))
-def show(asked: argparse.Namespace) -> int:
-    """Show a memory whole."""
-    answer = in_one_of(asked, "get_memory", memory_id=asked.id, version=asked.version)
-    return _print_answer(asked, answer, _as_grid(answer))
+def _stale(where: Where) -> Report:
+    from remembrancer.commands.runtime_client import ask_store
+    from remembrancer.config.project import project_of
+    from remembrancer.protocol.code import ListStale, StaleListed
+
+    project = project_of(Path(where.places()[0].directory))
+    found = ask_store(ListStale(project), StaleListed).memories
+    lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in found]
+    notes = () if found else ("No memory here is about code that is not as it was.",)
+    return Report({"memories": found}, lines, notes=notes)
 
 
-@_command("history", _ID)
-def history(asked: argparse.Namespace) -> int:
-    """Show what was done to a memory, and when."""
-    answer = in_one_of(asked, "get_memory", memory_id=asked.id)
-    said = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
+def _waiting(where: Where) -> Report:
+    """Proposals to give memories to the user, and pairs of which the newer may replace the older."""
+    from rich.markup import escape
+
+    from remembrancer.commands.terminal import table
+
+    facts: dict[str, list[Answer]] = {"proposals": [], "contradictions": []}
+    for place in where.places():
+        own = {"project": place.name} if place.name else {}
+        with where.connected(place) as client:
+            status = client.call("get_memory_status")
+        for name, listed in facts.items():
+            listed += [each | own for each in status.get(name, ())]
+    if not any(facts.values()):
+        return Report(facts, "Nothing is proposed to go to the user, and no two memories wait for a decision.")
+    shown = table("memory", "why", "id", overflow="fold")
+    for each in facts["proposals"]:
+        shown.add_row(*map(escape, (_one_line(each["content"]), each["reason"], _bare(each["memory_id"]))))
+    for each in facts["contradictions"]:
+        why = f"replaced? {_one_line(each['newer'])}"
+        shown.add_row(*map(escape, (_one_line(each["older"]), why, _bare(each["older_id"]))))
+    how = "'remembrancer edit ID --to user' accepts, '--to project' refuses a proposal; of a pair: --replaced, --both."
+    return Report(facts, [shown, how])
+
+
+@memory_command(
+    argument("named", nargs=-1, metavar="[ID]...", help="As a list shows it; with --graph, the name of an entity."),
+    option("--version", type=int, metavar="N", help="As it was then."),
+    flag("--history", "view", flag_value="history", help="Each change: when, by which session, what."),
+    flag(
+        "--shown",
+        "view",
+        flag_value="shown",
+        help="To which sessions it was shown, and for which question; without ID: all.",
+    ),
+    flag(
+        "--graph",
+        "view",
+        flag_value="graph",
+        help="How an entity is related with others; without a name: all at a glance.",
+    ),
+    option("--relation", metavar="TYPE", help="With --graph, only such relations: uses, depends_on …"),
+    option("--depth", type=click.IntRange(1, 3), metavar="1-3", help="With --graph, how many steps (1)."),
+    NUMBER,
+    name="show",
+)
+def show(where: Where, named: Sequence[str], version: int | None, view: str | None, **given: Any) -> Report:
+    """Show memories whole: each text, what is known of it, what it is linked with, and why it is still there."""
+    if view == "graph":
+        return _graph(where, " ".join(named), **given)
+    ids = [memory_id(each) for each in named]
+    if view == "shown":
+        return _shown(where, ids, given["number"])
+    if not ids:
+        raise InvalidInput("name a memory by its id, as a list shows it")
+    answers = [where.ask("get_memory", memory_id=each, version=version) for each in ids]
+    shown = [_changes(each) if view == "history" else (each, _whole(where, each)) for each in answers]
+    facts = shown[0][0] if len(shown) == 1 else {"memories": [each for each, _ in shown]}
+    notes = [note for answer in answers for note in _noted(_warnings(answer))]
+    return Report(facts, [line for _, lines in shown for line in lines], notes=notes)
+
+
+def _whole(where: Where, answer: Answer) -> list[Line]:
+    """A memory as a person reads it: the text, what it is and since when, the texts of those it is linked with."""
+    from remembrancer.config.project import project_of
+
+    own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
+    tags = "".join(f"  #{tag}" for tag in answer["tags"])
+    state = [answer["status"]] if answer["status"] != "active" else []
+    state += _marks({name: value for name, value in answer.items() if name in ("expired", "done", "due")})
+    lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
+    version = answer.get("version")
+    changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
+    lines.append(f"stored {_minute(answer['created_at'])} by {answer['session_id']}{changed}")
+    if answer.get("access_count"):
+        lines.append(f"used {answer['access_count']} times, last {_minute(answer['last_accessed'])}")
+    entities = [each["name"] for each in answer.get("related_entities", ())]
+    for name, value in (
+        ("about", ", ".join([*entities, *answer.get("found_entities", ())])),
+        *((name, _plain(answer.get(name) or "")) for name in DETAILS),
+    ):
+        if value:
+            lines.append(f"{name.replace('_', ' ')}: {value}")
+    links = [(f"{each['relation']}", each["target"]) for each in answer.get("links", ())]
+    links += [(f"{each['relation']} (by)", each["source"]) for each in answer.get("incoming_links", ())]
+    links += [("says nearly the same", each) for each in answer.get("near_duplicates", ()) if isinstance(each, str)]
+    links += [("copy", each["id"]) for each in answer.get("copies", ())]
+    projects = [project_of(Path(place.directory)).id for place in where.places()] if links else []
+    words = words_of(projects, [other for _, other in links])
+    lines += [f"{relation}: {words.get(other, 'not here')}  {_bare(other)}" for relation, other in links]
+    lines += [f"- {why}" for why in answer.get("why", ())]
+    return [*lines, _bare(answer["id"])]
+
+
+DETAILS: Final = (
+    *("summary", "domain", "structured", "metadata", "source", "valid_from", "valid_until", "occurred_at"),
+    *("forgotten_at", "forgotten_reason", "promotion_chain", "observed_in_projects"),
+)
+"""Fields of a memory that are shown where they say something."""
+
+
+def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
+    """The first words of memories, by their whole ids, of those that are in these projects or the user's."""
+    from remembrancer.commands.runtime_client import ask_home, paths_here
+    from remembrancer.protocol.home import FindMemories, MemoriesFound
+
+    if not ids:
+        return {}
+    words: dict[str, str] = {}
+    for project in (None, *projects):
+        words |= ask_home(paths_here(), FindMemories(project, tuple(dict.fromkeys(ids))), MemoriesFound).words
+    return {each: _one_line(text) for each, text in words.items()}
+
+
+def _changes(answer: Answer) -> tuple[Answer, list[Line]]:
+    """The history of a memory: for a program, and for a person."""
+    from rich.markup import escape
+
+    from remembrancer.commands.terminal import table
+
+    facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
     shown = table("version", "when", "change", "by", "what", overflow="fold")
     for each in answer["history"]:
         more = {name: value for name, value in each.items() if name not in ("version", "at", "change", "session_id")}
         what = ", ".join(f"{name}: {_plain(value)}" for name, value in more.items())
-        cells = (str(each["version"]), each["at"][:16].replace("T", " "), each["change"], each["session_id"], what)
+        cells = (str(each["version"]), _minute(each["at"]), each["change"], each["session_id"], what)
         shown.add_row(*map(escape, cells))
-    return _print_answer(asked, said, shown)
+    return facts, [_one_line(answer["content"]), shown]
 
 
-@_command(
-    "add",
-    _option("text", nargs="*", metavar="TEXT", help="- reads the input; without it, the editor is opened"),
-    _option("--tag", action="append", metavar="TAG", help="may be given several times"),
-    _option("--supersedes", type=_memory_id, metavar="ID", help="the memory that this one replaces"),
-    _DUE,
-    *_WRITTEN,
+def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
+    """The answers by which memories were shown to sessions, as the log has them."""
+    from remembrancer.actors.gateway.shown_log import ShownLog
+    from remembrancer.commands.runtime_client import paths_here
+
+    log = ShownLog(paths_here().home, kept_s=0.0)
+    found = [
+        row for each in ids or ("",) for row in log.read(memory_id=each, session_id=where.session or "", limit=number)
+    ]
+    words = words_of({each.project for each in found}, [each.memory_id for each in found if each.memory_id])
+    lines = []
+    for (at, session, tool, question), rows in groupby(
+        found, key=lambda each: (each.at, each.session_id, each.tool, each.question)
+    ):
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+        lines.append(f"{when}  {session}, {tool}: {_one_line(question)}")
+        for row in rows:
+            text = words.get(row.memory_id, "not here")
+            lines.append(f"  {row.place}  {text}  {_bare(row.memory_id)}" if row.memory_id else "  nothing was found")
+    return Report({"shown": [each._asdict() for each in found]}, lines or "Nothing is known to have been shown.")
+
+
+def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
+    from rich.markup import escape
+
+    from remembrancer.commands.terminal import table
+
+    arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
+    with where.connected(where.places()[0]) as client:
+        answer = client.call("search_knowledge_graph", limit=number, **arguments)
+    notes = _noted(_warnings(answer))
+    if not answer["entities"]:
+        near = ", ".join(answer.get("suggestions", ()))
+        hint = f": did you mean {near}?" if near else ""
+        return Report(answer, ("Nothing is known of it" if entity else "No entities are known yet") + hint, notes=notes)
+    shown = table("entity", "type", "memories", "is related with", overflow="fold")
+    for each in answer["entities"]:
+        edges = "; ".join(map(_relation, each["relationships"]))
+        shown.add_row(*map(escape, (each["name"], each["type"], str(each["memory_count"]), edges)))
+    return Report(answer, shown, notes=notes)
+
+
+@memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."), name="log")
+def log(where: Where, day: Sequence[str]) -> Report:
+    """Show what was stored, changed, decided and closed on a day, in order."""
+    from rich.markup import escape
+
+    from remembrancer.commands.terminal import table
+
+    answer, warnings = _log_of(where, " ".join(day) or None)
+    if not answer["changes"]:
+        return Report(answer, "Nothing was stored or changed.", notes=_noted(warnings))
+    shown = table("when", "what", "memory", "id", overflow="fold")
+    for each in answer["changes"]:
+        at = datetime.fromisoformat(each["at"]).astimezone()
+        shown.add_row(f"{at:%a %H:%M}", *map(escape, (each["did"], _one_line(each["text"]), _bare(each["id"]))))
+    return Report(answer, shown, notes=_noted(warnings))
+
+
+def _log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
+    answer: Answer = {}
+    changes: dict[tuple[str, str, str], Answer] = {}
+    warnings: dict[str, str] = {}
+    for place in where.places():
+        with where.connected(place) as client:
+            answer = client.call("read_log", day=day)
+        changes |= {(each["at"], each["id"], each["did"]): each for each in answer["changes"]}
+        warnings |= _warnings(answer)
+    return answer | {"changes": sorted(changes.values(), key=lambda each: str(each["at"]))}, warnings
+
+
+# --- changing ---
+
+
+@memory_command(
+    argument("text", nargs=-1, metavar="[TEXT]...", help="- reads the input; without it, the editor is opened."),
+    option("--tag", multiple=True, metavar="TAG", help="May be given several times."),
+    option("--supersedes", type=memory_id, metavar="ID", help="The memory that this one replaces."),
+    *(DUE, KIND, IMPORTANCE, SUMMARY, SECRETS),
+    name="add",
 )
-def add(asked: argparse.Namespace) -> int:
+def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bool, **given: Any) -> Report:
     """Remember something, for this project or (with --user) everywhere."""
-    content = " ".join(asked.text)
+    content = " ".join(text)
     if content == "-" or (not content and not sys.stdin.isatty()):
         content = sys.stdin.read().strip()
     content = content or edited("").strip()
     if not content:
         raise InvalidInput("there is nothing to remember: the text is empty")
-    place, *_ = places_of(asked)
-    with connected(place, asked) as client:
+    with where.connected(where.places()[0]) as client:
         answer = client.call(
             "store_memory",
             content=content,
-            scope="user" if asked.user else "project",
-            kind=asked.kind,
-            tags=asked.tag,
-            importance=asked.importance,
-            summary=asked.summary,
-            due=asked.due,
-            supersedes=asked.supersedes,
-            allow_secrets=asked.allow_secrets or None,
+            scope="user" if where.user else "project",
+            tags=list(tag) or None,
+            allow_secrets=allow_secrets or None,
+            **given,
         )
     known = "It was known already" if answer.get("already_known") else "Remembered"
-    ids = ", ".join(answer.get("ids", [answer["memory_id"]]))
-    return _print_answer(asked, answer, f"{known}: {escape(ids)}")
+    ids = map(_bare, answer.get("ids", [answer["memory_id"]]))
+    return _done(answer, f"{known}: {_one_line(content)[:60]}  {', '.join(ids)}")
 
 
-@_command(
-    "edit",
-    _ID,
-    _option("--content", metavar="TEXT", help="another text"),
-    _option("--done", action="store_const", const=True, help="of an open end: it is done"),
-    _option("--reopen", dest="done", action="store_const", const=False, help="it is not done after all"),
-    _DUE,
-    *_WRITTEN,
+@memory_command(
+    ID,
+    argument("text", nargs=-1, metavar="[TEXT]...", help="The new text; - reads the input."),
+    option("--content", metavar="TEXT", help="The same, as an option."),
+    flag("--done", "done", flag_value="yes", help="Of an open end: it is done."),
+    flag("--reopen", "done", flag_value="no", help="It is not done after all."),
+    option(
+        "--to",
+        type=click.Choice(("project", "user")),
+        help="Give a session's memory to its project, or a project's to the user; or take it back.",
+    ),
+    flag("--replaced", "pair", flag_value="supersedes", help="Of a pair in list --review: the newer one replaces it."),
+    flag("--both", "pair", flag_value="related_to", help="Of such a pair: both hold."),
+    *(DUE, KIND, IMPORTANCE, SUMMARY, SECRETS, REASON),
+    name="edit",
 )
-def edit(asked: argparse.Namespace) -> int:
-    """Change a memory; without an option, its text in $EDITOR. Earlier versions are kept."""
-    changes: Answer = {"kind": asked.kind, "importance": asked.importance, "summary": asked.summary}
-    changes |= {
-        "content": asked.content,
-        "due": asked.due,
-        "done": asked.done,
-        "allow_secrets": asked.allow_secrets or None,
-    }
-    if not any(value is not None for name, value in changes.items() if name != "allow_secrets"):
-        before = in_one_of(asked, "get_memory", memory_id=asked.id)["content"]
-        after = edited(before)
-        if after.rstrip("\n") == before.rstrip("\n"):
-            print("Nothing was changed.", file=sys.stderr)
-            return exit_codes.OK
-        changes["content"] = after.rstrip("\n")
-    answer = in_one_of(asked, "update_memory", memory_id=asked.id, **changes)
+def edit(
+    where: Where,
+    memory: str,
+    text: Sequence[str],
+    content: str | None,
+    done: str | None,
+    to: str | None,
+    pair: str | None,
+    allow_secrets: bool,
+    reason: str | None,
+    **given: Any,
+) -> Report:
+    """Change a memory: edit ID "new text"; with neither text nor option, in $EDITOR. Earlier versions are kept."""
+    if pair is not None:
+        return _settle(where, memory, pair)
+    if to is not None:
+        answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
+        return _done(answer, f"It is the {to}'s from now on.")
+    content = content if not text else " ".join(text) if text != ("-",) else sys.stdin.read().strip()
+    changes = _without_none({"content": content, "done": done and done == "yes", **given})
+    if not changes:
+        text_before = str(where.ask("get_memory", memory_id=memory)["content"]).rstrip("\n")
+        after = edited(text_before).rstrip("\n")
+        if after == text_before:
+            return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
+        changes["content"] = after
+    answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, **changes)
     fields = ", ".join(answer["updated_fields"]) or "nothing"
     before = answer.get("version", 1) - 1 if answer["updated_fields"] else 0  # one that is queued has no version yet
-    short = asked.id.removeprefix(MEMORY_PREFIX)
-    undo = f"; 'remembrancer restore {short} --version {before}' undoes it" if before else ""
-    return _print_answer(asked, answer, f"Changed: {escape(fields)}{undo}")
+    return _done(answer, f"Changed: {fields}" + (f"; 'remembrancer undo {_bare(memory)}' undoes it" if before else ""))
+
+
+def _settle(where: Where, memory: str, relation: str) -> Report:
+    """Decide about a memory that a newer one may replace."""
+    for place in where.places():
+        with where.connected(place) as client:
+            for pair in client.call("get_memory_status").get("contradictions", ()):
+                if has_part(pair["older_id"], _bare(memory)):
+                    link = {"relation": relation, "target": pair["older_id"]}
+                    answer = client.call("update_memory", memory_id=pair["newer_id"], add_links=[link])
+                    newer = _one_line(pair["newer"])
+                    return _done(answer, f"{'Replaced by' if relation == 'supersedes' else 'Both hold, also'}: {newer}")
+    raise NotFound(f"no pair in 'remembrancer list --review' has {_bare(memory)} as its older memory")
 
 
 def edited(text: str) -> str:
@@ -519,7 +704,7 @@ def edited(text: str) -> str:
     """
     if not sys.stdin.isatty():
         raise InvalidInput(
-            "there is no terminal for an editor: give the text (add TEXT, edit ID --content TEXT), or - for the input"
+            "there is no terminal for an editor: give the text (add TEXT, edit ID TEXT), or - for the input"
         )
     editor = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
     with tempfile.TemporaryDirectory(prefix="remembrancer-") as directory:
@@ -532,236 +717,176 @@ def edited(text: str) -> str:
         return file.read_text(encoding="utf-8")
 
 
-@_command("forget", _ID, _REASON, _option("--copies", action="store_true", help="the same text in other scopes, too"))
-def forget(asked: argparse.Namespace) -> int:
-    """Hide a memory from search. It can be restored."""
-    answer = in_one_of(asked, "forget_memory", memory_id=asked.id, reason=asked.reason, copies=asked.copies or None)
-    bare = asked.id.removeprefix(MEMORY_PREFIX)
-    said = f"Forgotten: 'remembrancer restore {bare}' brings it back, 'remembrancer erase' deletes for good"
-    if answer.get("copies"):
-        said += f". Its text is also in {', '.join(each['id'] for each in answer['copies'])} (--copies takes these too)"
-    return _print_answer(asked, answer, said)
-
-
-def restore(argv: list[str]) -> int:
-    """Undo a forgetting or a change, or, with a file, put a backup in place."""
-    parser = argparse.ArgumentParser(prog="remembrancer restore", add_help=False)
-    for name in ("--version", "--reason", "--project", "--session", "--home"):
-        parser.add_argument(name)
-    parser.add_argument("named", nargs="?", default="")
-    named = parser.parse_known_args(argv)[0].named
-    try:
-        id_or_part(named)
-        is_file = Path(named).exists()
-    except InvalidInput:
-        is_file = bool(named)
-    if is_file:
-        from remembrancer.commands.backup import restore_main
-
-        return restore_main(argv)
-    return run("restore", argv)
-
-
-@_command("restore", _ID, _option("--version", type=int, metavar="N", help="the version to return to"), _REASON)
-def restore_memory(asked: argparse.Namespace) -> int:
-    """Undo a forgetting, or return to an earlier version of a memory. (With a file: put back a backup.)"""
-    answer = in_one_of(asked, "restore_memory", memory_id=asked.id, version=asked.version, reason=asked.reason)
-    return _print_answer(asked, answer, f"Restored, as version {answer.get('version', '?')}")
-
-
-@_command(
-    "tag",
-    _ID,
-    _option("tags", nargs="*", metavar="TAG", help="tags to add"),
-    _option("--remove", action="append", metavar="TAG", help="a tag to take away"),
+@memory_command(
+    ID,
+    argument("tags", nargs=-1, metavar="[TAG]...", help="Tags to add."),
+    option("--remove", multiple=True, metavar="TAG", help="A tag to take away."),
+    name="tag",
 )
-def tag(asked: argparse.Namespace) -> int:
+def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
     """Give a memory tags, and take tags away."""
-    answer = in_one_of(asked, "tag_memory", memory_id=asked.id, add=asked.tags or None, remove=asked.remove or None)
-    return _print_answer(asked, answer, f"Tags: {escape(', '.join(answer.get('tags', ())) or 'none')}")
+    answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
+    return _done(answer, f"Tags: {', '.join(answer.get('tags', ())) or 'none'}")
 
 
-@_command("promote", _ID, _option("--to", choices=("project", "user"), default="user", help="user"), _REASON)
-def promote(asked: argparse.Namespace) -> int:
-    """Give a session's memory to its project, or a project's to the user; or (--to project) take it back from there."""
-    answer = in_one_of(asked, "promote_memory", memory_id=asked.id, target_scope=asked.to, reason=asked.reason)
-    return _print_answer(asked, answer, f"It is the {asked.to}'s from now on")
+IDS: Final = argument("memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="As a list shows it.")
+YES: Final = flag("--yes", help="Do not ask.")
 
 
-@_command(
-    "review",
-    _option("--accept", action="append", metavar="ID", type=_memory_id, help="give it to the user"),
-    _option(
-        "--refuse",
-        action="append",
-        metavar="ID",
-        type=_memory_id,
-        help="it stays in its project: restore takes that back",
-    ),
-    _option("--replaced", action="append", metavar="ID", type=_memory_id, help="the newer of its pair replaces it"),
-    _option("--both", action="append", metavar="ID", type=_memory_id, help="it holds, as the newer of its pair does"),
+@memory_command(
+    IDS,
+    REASON,
+    flag("--copies", help="The same text in other scopes, too."),
+    flag("--for-good", help="Delete it: content, history, vectors, full text and queued copies. Asks first."),
+    YES,
+    name="forget",
 )
-def review(asked: argparse.Namespace) -> int:
-    """Show what waits for a decision: memories that are proposed to go from a project to the user, and why; and pairs
-    of which the newer may replace the older."""
-    for chosen, target in ((asked.accept, "user"), (asked.refuse, "project")):
-        for memory_id in chosen or ():
-            in_one_of(asked, "promote_memory", memory_id=memory_id, target_scope=target)
-    proposals: list[Answer] = []
-    pairs: list[Answer] = []
-    for place in places_of(asked):
-        own = {"project": place.name} if place.name else {}
-        with connected(place, asked) as client:
-            for chosen, relation in ((asked.replaced, "supersedes"), (asked.both, "related_to")):
-                for pair in client.call("get_memory_status").get("contradictions", ()) if chosen else ():
-                    if any(has_part(pair["older_id"], each.removeprefix(MEMORY_PREFIX)) for each in chosen):
-                        link = {"relation": relation, "target": pair["older_id"]}
-                        client.call("update_memory", memory_id=pair["newer_id"], add_links=[link])
-            found = client.call("get_memory_status")
-        proposals += [each | own for each in found.get("proposals", ())]
-        pairs += [each | own for each in found.get("contradictions", ())]
-    shown = table("id", "memory", "why", overflow="fold")
-    for each in proposals:
-        shown.add_row(
-            each["memory_id"].removeprefix(MEMORY_PREFIX),
-            escape(" ".join(each["content"].split())),
-            escape(each["reason"]),
+def forget(
+    where: Where, memories: Sequence[str], reason: str | None, copies: bool, for_good: bool, yes: bool
+) -> Report:
+    """Hide memories from search. They can be restored, unless --for-good deletes them."""
+    return _erase(where, memories, yes=yes) if for_good else _forget(where, memories, reason, copies=copies)
+
+
+def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *, copies: bool = False) -> Report:
+    answers = [where.ask("forget_memory", memory_id=each, reason=reason, copies=copies or None) for each in memories]
+    lines = []
+    for memory, answer in zip(memories, answers, strict=True):
+        also = ", ".join(_bare(each["id"]) for each in answer.get("copies", ()))
+        lines.append(
+            f"Forgotten: 'remembrancer undo {_bare(memory)}' brings it back, 'forget --for-good' deletes it"
+            + (f". Its text is also in {also} (--copies takes these too)" if also else "")
         )
-    for each in pairs:
-        shown.add_row(
-            each["older_id"].removeprefix(MEMORY_PREFIX),
-            escape(" ".join(each["older"].split())),
-            escape(f"replaced? {' '.join(each['newer'].split())}"),
-        )
-    nothing = "Nothing is proposed to go to the user, and no two memories wait for a decision."
-    answer = {"proposals": proposals, "contradictions": pairs}
-    return _print_answer(asked, answer, shown if proposals or pairs else nothing)
+    facts = answers[0] if len(answers) == 1 else {"forgotten": answers}
+    return Report(facts, lines, notes=[note for each in answers for note in _noted(_warnings(each))])
 
 
-@_command(
-    "graph",
-    _option("entity", nargs="*", metavar="ENTITY", help="its name"),
-    _option("--relation", metavar="TYPE", help="only such relations: uses, depends_on …"),
-    _option("--depth", type=int, choices=(1, 2, 3), help="how many steps (1)"),
-    _NUMBER,
-)
-def graph(asked: argparse.Namespace) -> int:
-    """Show the relations of an entity; without one, the graph at a glance."""
-    arguments = {"entity": " ".join(asked.entity) or None, "depth": asked.depth, "relationship_type": asked.relation}
-    place, *_ = places_of(asked)
-    with connected(place, asked) as client:
-        answer = client.call("search_knowledge_graph", limit=asked.number, **arguments)
-    shown = table("entity", "type", "memories", "is related with", overflow="fold")
-    for each in answer["entities"]:
-        edges = [_relation(edge) for edge in each["relationships"]]
-        shown.add_row(*map(escape, (each["name"], each["type"], str(each["memory_count"]), "; ".join(edges))))
-    if not answer["entities"]:
-        near = ", ".join(answer.get("suggestions", ()))
-        hint = f": did you mean {escape(near)}?" if near else ""
-        said = "Nothing is known of it" if asked.entity else "No entities are known yet"
-        return _print_answer(asked, answer, said + hint)
-    return _print_answer(asked, answer, shown)
-
-
-@_command(
-    "erase",
-    _option("id", nargs="+", metavar="ID", type=_memory_id, help="as a list shows it"),
-    _option("--yes", action="store_true", help="do not ask"),
-)
-def erase(asked: argparse.Namespace) -> int:
-    """Delete memories for good: content, history, vectors, full text and queued copies. Asks first."""
-    erased: list[Answer] = []
-    for memory_id in asked.id:
-        if not asked.yes:
-            memory = in_one_of(asked, "get_memory", memory_id=memory_id)
-            if not sys.stdin.isatty():
-                raise InvalidInput("there is no terminal to ask on: say --yes to erase")
-            print(f"{memory_id}: {' '.join(memory['content'].split())[:200]}", file=sys.stderr)
-            print("Erase it for good, with its history? [y/N] ", end="", file=sys.stderr, flush=True)
-            if sys.stdin.readline().strip().casefold() not in ("y", "yes"):
-                print("Nothing was erased.", file=sys.stderr)
-                return exit_codes.FAILED
-        erased.append(in_one_of(asked, "erase_memory", memory_id=memory_id))
+def _erase(where: Where, memories: Sequence[str], *, yes: bool) -> Report:
+    erased = []
+    for memory in memories:
+        if not yes:
+            text = _one_line(where.ask("get_memory", memory_id=memory)["content"])[:200]
+            confirm(f"{text}\nErase it for good, with its history?", yes=yes)
+        erased.append(where.ask("erase_memory", memory_id=memory))
     lines = []
     for each in erased:
-        said = "was erased before" if each.get("already_erased") else "is erased for good"
-        also = f"; memories that may repeat it: {', '.join(each['also_said_by'])}" if "also_said_by" in each else ""
+        verb = "was erased before" if each.get("already_erased") else "is erased for good"
         made = f", with {len(each['also_erased'])} that were made of it" if "also_erased" in each else ""
-        lines.append(f"{each['memory_id']} {said}{made}{also}")
-    lines.append("Backups and exports that were made before still have it.")
-    return _print_answer(asked, {"erased": erased}, escape("\n".join(lines)))
+        also = f"; memories that may repeat it: {', '.join(each['also_said_by'])}" if "also_said_by" in each else ""
+        lines.append(f"{_bare(each['memory_id'])} {verb}{made}{also}")
+    return Report({"erased": erased}, [*lines, "Backups and exports that were made before still have it."])
 
 
-# --- what a person sees ---
+@memory_command(IDS, name="delete")
+def delete(where: Where, memories: Sequence[str]) -> Report:
+    """Ask whether memories are to be forgotten, which can be undone, or deleted for good."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(
+            "say which is meant: 'remembrancer forget ID', which can be undone, or 'forget ID --for-good'"
+        )
+    for memory in memories:
+        print(_one_line(where.ask("get_memory", memory_id=memory)["content"])[:200], file=sys.stderr)
+    ways = click.Choice(("forget", "for-good", "neither"))
+    way = click.prompt("Forget it (that can be undone), or delete it for good?", type=ways, default="forget", err=True)
+    if way == "neither":
+        raise click.Abort
+    return _forget(where, memories) if way == "forget" else _erase(where, memories, yes=True)
 
 
-def _print_answer(asked: argparse.Namespace, answer: Answer, shown: str | Table) -> int:
-    if asked.json:
-        print(json.dumps(answer, ensure_ascii=False))
-        return exit_codes.OK
-    _warn({warning["message"]: warning["code"] for warning in answer.get("warnings", ())})
-    out = Terminal()
-    if isinstance(shown, str):
-        out.print(shown)
-    else:
-        _paged(out, shown)
-    return exit_codes.OK
+@memory_command(
+    ID, option("--version", type=int, metavar="N", help="The version to return to."), REASON, name="restore"
+)
+def restore(where: Where, memory: str, version: int | None, reason: str | None) -> Report:
+    """Bring back a forgotten memory, or return to an earlier version of one. ('backup restore' puts back a backup.)"""
+    answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
+    return _done(answer, f"Restored, as version {answer.get('version', '?')}")
 
 
-def _warn(warnings: Mapping[str, str]) -> None:
-    for message, code in warnings.items():
-        print(f"{code}: {message}", file=sys.stderr)
+@memory_command(
+    argument(
+        "change",
+        required=False,
+        metavar="[ID]",
+        help="A memory, or a run of maintenance (default: the last change today).",
+    ),
+    YES,
+    name="undo",
+)
+def undo(where: Where, change: str | None, yes: bool) -> Report:
+    """Undo the last change of a memory, a run of maintenance, or without either what was done last here today."""
+    if change is None:
+        answer, _ = _log_of(where, None)
+        if not answer["changes"]:
+            raise NotFound("nothing was stored or changed here today: 'remembrancer undo ID' undoes an older change")
+        last = answer["changes"][-1]
+        confirm(f"Undo this? {last['did']}: {_one_line(last['text'])}", yes=yes)
+        change = str(last["id"])
+    try:
+        memory = id_or_part(change)
+    except InvalidInput:
+        if not change.startswith(RUN):
+            raise
+        from remembrancer.commands.maintain import places_of, undo_run
+
+        return undo_run(places_of(where.project, user=where.user, everywhere=where.all_projects), change)
+    found = where.ask("get_memory", memory_id=memory)
+    text, version, bare = _one_line(found["content"]), found.get("version", 1), _bare(memory)
+    if found["status"] == "forgotten":
+        return _done(where.ask("restore_memory", memory_id=memory), f"It is back: {text}  {bare}")
+    if version == 1:
+        answer = where.ask("forget_memory", memory_id=memory, reason="its storing was undone")
+        return _done(answer, f"Forgotten ('remembrancer undo {bare}' brings it back): {text}")
+    if found["history"][-1]["change"] == "promoted":
+        back = found["history"][-1].get("from_scope", "project")
+        return _done(
+            where.ask("promote_memory", memory_id=memory, target_scope=back), f"It is the {back}'s again: {text}"
+        )
+    restored = where.ask("restore_memory", memory_id=memory, version=version - 1)
+    now = _one_line(where.ask("get_memory", memory_id=memory)["content"])
+    return _done(restored, f"As it was before: {now}  {bare}")
 
 
-def _paged(out: Terminal, shown: Table) -> None:
-    """Through a pager where it is longer than the screen."""
-    if not out.is_terminal:
-        out.width = 200
-        with out.capture() as captured:
-            out.print(shown)
-        print("\n".join(line.rstrip() for line in captured.get().splitlines()))
-        return
-    if not sys.stdin.isatty() or len(out.render_lines(shown, pad=False)) < out.height:
-        out.print(shown)
-        return
-    os.environ.setdefault("LESS", "-FRX")
-    with out.pager(styles=True):
-        out.print(shown)
+# --- the words for a person ---
 
 
-def _as_grid(answer: Answer) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in answer.items():
-        if value not in (None, [], {}, "") and name not in ("history", "warnings", "warning", "degraded"):
-            grid.add_row(name.replace("_", " "), escape(_plain(value)))
-    return grid
+def _done(answer: Answer, line: str) -> Report:
+    return Report(answer, line, notes=_noted(_warnings(answer)))
+
+
+def _warnings(answer: Answer) -> dict[str, str]:
+    return {warning["message"]: warning["code"] for warning in answer.get("warnings", ())}
+
+
+def _noted(warnings: dict[str, str]) -> tuple[str, ...]:
+    return tuple(f"{code}: {message}" for message, code in warnings.items())
+
+
+def _bare(memory: str) -> str:
+    """An id as a person has it: of a whole one the end, which is as good as unique."""
+    return memory.removeprefix(MEMORY_PREFIX)[-SHORT:]
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _minute(at: str) -> str:
+    return datetime.fromisoformat(at).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _plain(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
-        return ("\n" if any(" " in each for each in value) else ", ").join(value)
     if isinstance(value, list):
-        return "\n".join(_plain(each) for each in value)
+        return ", ".join(map(_plain, value))
     if isinstance(value, dict):
         return ", ".join(f"{name}: {_plain(each)}" for name, each in value.items())
-    return json.dumps(value)
-
-
-NEVER: Final = "9999-12-31"
-_COLOURS: Final = {"forgotten": "red", "expired": "red", "likely": "green"}
+    return str(value)
 
 
 def _marks(memory: Answer) -> list[str]:
     """The marks of a memory in a list: that it is forgotten, over or done, when it is due, and how surely it
     answers."""
-    marks = ["forgotten"] if memory.get("forgotten") else []
-    marks += ["expired"] if memory.get("expired") else []
-    marks += ["done"] if memory.get("done") else []
-    marks += [f"due {memory['due']}"] if "due" in memory else []
+    marks = [name for name in ("forgotten", "expired", "done") if memory.get(name)]
+    marks += [f"due {memory['due']}"] if memory.get("due") else []
     return [*marks, memory["answers"]] if "answers" in memory else marks
 
 
@@ -774,25 +899,14 @@ def _day(memory: Answer) -> str:
     return str(memory.get("updated") or _moment(memory))[:10]
 
 
-def _relation(edge: Answer) -> str:
-    """A relation as the entity of its row has it; an arrow back says that it comes from the other one."""
-    back = "← " if edge.get("direction") == "incoming" else ""
-    return f"{edge['type']} {back}{edge['target']}{_validity(edge)}"
-
-
-def _validity(edge: Answer) -> str:
-    """The time in which a relation is true, where that is known."""
-    times = [
-        f"{name} {edge[field][:10]}"
-        for name, field in (("from", "valid_from"), ("until", "valid_until"))
-        if field in edge
-    ]
-    return f" ({' '.join(times)})" if times else ""
-
-
 def _kind(memory: Answer) -> str:
     return str(memory.get("kind") or memory.get("type") or "")
 
 
-commands: Final[dict[str, Callable[[list[str]], int]]] = {name: partial(run, name) for name in _COMMANDS}
-"""Each as the entry point calls it."""
+def _relation(edge: Answer) -> str:
+    """A relation as the entity of its row has it, with the time in which it is true; an arrow back says that it comes
+    from the other one."""
+    back = "← " if edge.get("direction") == "incoming" else ""
+    fields = (("from", "valid_from"), ("until", "valid_until"))
+    times = " ".join(f"{name} {edge[field][:10]}" for name, field in fields if field in edge)
+    return f"{edge['type']} {back}{edge['target']}" + (f" ({times})" if times else "")

@@ -3,23 +3,21 @@
 
 from __future__ import annotations
 
-import argparse
-import json
-import shutil
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from rich.markup import escape
 
 from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
+from remembrancer.commands.report import Report, command, option
 from remembrancer.commands.runtime_client import (
     ask,
     ask_home,
@@ -30,9 +28,9 @@ from remembrancer.commands.runtime_client import (
     paths_here,
     refusal,
 )
+from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
     AskTraces,
-    GatewayHealth,
     ProcessState,
     ProcessTraces,
     RemoteEmbedders,
@@ -42,23 +40,16 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.home import DescribeReleases, ReleasesDescribed
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.tracing import TraceReport
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
-ADVICE: Final = {
-    "starting": "it starts; ask again in a moment",
-    "degraded": "mend what it says; it tries again by itself",
-    "unresponsive": "it hangs and is being replaced",
-    "restarting": "it is being started again",
-    "stopping": "it is being stopped",
-    "stopped": "start the runtime again",
-    "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
-}
-"""By the state of a process."""
+    from remembrancer.commands.report import Line
+
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
 GATEWAY_FIELDS: Final = ("sessions", "http", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
@@ -73,54 +64,47 @@ INDEXER_FIELDS: Final = (
     "native_files",
 )
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
-MIB: Final = 1024 * 1024
-NEARLY_FULL_BYTES: Final = 32 * MIB
-"""Below this the next writes fail: SQLite's log and the index want some of it each."""
 FIRST_PROCESS: Final = "gateway"
 """The process where a call's trace begins; the others know parts of it."""
 RECENT: Final = "recent"
 
 
-def main(argv: list[str]) -> int:
-    """Print the status of the runtime of this home."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer status",
-        description="How the runtime of this home is.",
-        epilog="exit status: 0 all is well, 3 degraded, 4 nothing runs, 6 the home cannot be used",
-    )
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    parser.add_argument(
+@command(
+    option(
         "--trace",
         metavar="ID",
-        help="where the time of one call went: its id, `last`, or `slowest`; `recent` lists what is kept",
+        help="Where the time of one call went: its id, `last`, or `slowest`; `recent` lists what is kept.",
     )
-    options = parser.parse_args(argv)
+)
+def status(trace: str | None) -> Report:
+    """Show the processes of the runtime of this home, their work, and what is wrong.
+
+    Exit status 0: all is well, 3: degraded, 4: nothing runs."""
     paths = paths_here()
     try:
         if is_up(paths):
-            if options.trace is not None:
-                return show_trace(paths, options.trace, as_json=options.json)
-            return _show_status(paths, as_json=options.json)
+            return _trace(paths, trace) if trace is not None else _present(paths)
     except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
         if is_up(paths):
-            return _say_no_answer(paths, error.message, as_json=options.json and options.trace is None)
-    if options.json:
-        releases = ask_home(paths, DescribeReleases(), ReleasesDescribed).releases
-        print(json.dumps(report(paths.home, None, (), releases)))
-    else:
-        print(nothing_runs(paths.home), file=sys.stderr)
-    return exit_codes.NOT_RUNNING
+            advice = f"look at {paths.logs / 'launcher.log'}"
+            what = f"the launcher does not answer: {error.message.removesuffix(f': {advice}')}"
+            problem = Problem("peer_unavailable", "problem", what, advice)
+            facts = {} if trace is not None else report(paths.home, None, (problem,))
+            return Report(facts, (), exit_codes.DEGRADED, (f"remembrancer status: {problem}",))
+    releases = ask_home(paths, DescribeReleases(), ReleasesDescribed).releases
+    return Report(report(paths.home, None, (), releases), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
 
 
-def _show_status(paths: RuntimePaths, *, as_json: bool) -> int:
-    status = ask_status(paths)
-    problems = find_problems(status)
-    releases = _releases(paths, status)
-    if as_json:
-        print(json.dumps(report(paths.home, status, problems, releases)))
-    else:
-        print_status(status, problems, releases=releases)
-    return exit_codes.DEGRADED if problems else exit_codes.OK
+COMMANDS = {"status": status}
+
+
+def _present(paths: RuntimePaths) -> Report:
+    state = ask_status(paths)
+    problems = find_problems(state)
+    releases = _releases(paths, state)
+    lines = lines_of(state, problems, releases)
+    status = exit_codes.DEGRADED if problems else exit_codes.OK
+    return Report(report(paths.home, state, problems, releases), lines, status)
 
 
 def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
@@ -131,103 +115,6 @@ def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
         return ask_running_home(paths, DescribeReleases(), ReleasesDescribed).releases
     except AWAY:  # it went down or hangs, which the next status says
         return {}
-
-
-def _say_no_answer(paths: RuntimePaths, reason: str, *, as_json: bool) -> int:
-    advice = f"look at {paths.logs / 'launcher.log'}"
-    problem = Problem(f"the launcher does not answer: {reason.removesuffix(f': {advice}')}", advice)
-    if as_json:
-        print(json.dumps(report(paths.home, None, (problem,))))
-    else:
-        print(f"remembrancer status: {problem}", file=sys.stderr)
-    return exit_codes.DEGRADED
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something that is not as it should be, and what a person does about it."""
-
-    what: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.what} ({self.advice})"
-
-
-def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
-    """Everything that makes the runtime degraded, the most important first; empty when all is well."""
-    found: list[Problem] = []
-
-    def note(what: str, advice: str) -> None:
-        found.append(Problem(what, advice))
-
-    home = Path(status.home)
-    free_bytes = shutil.disk_usage(home).free if home.exists() else 0
-    if free_bytes < NEARLY_FULL_BYTES:
-        what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or will"
-        note(what, "make room; what is remembered is whole, and nothing has to be restored")
-    not_ready = [process for process in status.processes if process.state != "ready"]
-    for process in not_ready:
-        reason = f": {process.error}" if process.error else ""
-        note(f"{process.name or process.role} is {process.state}{reason}", ADVICE[process.state])
-    gateway, store = status.gateway, status.store
-    for reason in store.unusable if store is not None else ():
-        note(
-            reason,
-            "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files",
-        )
-    if gateway is None and not any(process.role == "gateway" for process in not_ready):
-        note("the gateway has not reported", "ask again")
-    if gateway is not None:
-        _note_problems_of_gateway(gateway, note)
-    if store is None and not any(process.role == "store" for process in not_ready):
-        note("the store has not reported", "ask again")
-    if store is not None:
-        embedding = store.embedding
-        if embedding.error and not status.is_resting:
-            note(f"no vectors are made: {embedding.error}", "mend that; until then search is by keyword only")
-        elif not embedding.workers and any(process.role == "embedder" for process in status.processes):
-            note("no embedder works for the store", "ask again in a moment; until then search is by keyword only")
-        answering = next((model.choice.model for model in embedding.models if model.answers), None)
-        for model in embedding.models:
-            if model.error is not None and answering not in (None, model.choice.model):
-                what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
-                note(what, f"mend that; until then questions are answered by {answering}")
-        if store.remote is not None:
-            _note_problems_of_remote(store.remote, note)
-    return tuple(found)
-
-
-def _note_problems_of_remote(remote: RemoteEmbedders, note: Callable[[str, str], None]) -> None:
-    if remote.error is not None:
-        note(f"no embedder on another host can come: {remote.error}", "mend embedder_listen; it is tried again")
-    for worker in remote.workers:
-        if worker.state == "refused":
-            what = f"the embedder {worker.name} on another host is refused: {worker.error}"
-            note(what, "mend that there, and start it anew; others do its work meanwhile")
-
-
-def _note_problems_of_gateway(gateway: GatewayHealth, note: Callable[[str, str], None]) -> None:
-    if gateway.store != "connected":
-        what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
-        advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
-        note(what + "writes are queued, reads come from the cache", advice)
-    for lane, why in gateway.queue_stuck.items():
-        whose = "the user's memory" if lane == "user" else f"the project {lane}"
-        note(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
-    if gateway.http_error is not None:
-        note(gateway.http_error, "mend that, and start the runtime anew; sessions are served meanwhile")
-    for lane, why in gateway.full.items():
-        whose = "the user" if lane == "user" else f"the project {lane}"
-        note(f"nothing more is stored of {whose}: {why}", "make room, or raise database_limit_bytes")
-    if gateway.queue_problem is not None:
-        note(gateway.queue_problem, "mend that; until then a write that the store does not take at once is refused")
-    if gateway.queue_damage is not None:
-        note(gateway.queue_damage, "delete the file set aside when it is not needed")
-    if gateway.queue_rejected:
-        what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
-        note(what, "`remembrancer queue` lists, retries, exports and drops them")
-    if gateway.queue_depth:
-        note(f"{gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
 
 
 def report(
@@ -264,6 +151,7 @@ def report(
         "gateway": _fields(gateway, *GATEWAY_FIELDS),
         "consolidator": _fields(status.consolidator if status else None, *CONSOLIDATOR_FIELDS),
         "indexer": _fields(status.indexer if status else None, *INDEXER_FIELDS),
+        "problems": msgspec.to_builtins(problems),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
 
@@ -272,20 +160,10 @@ def _fields(struct: msgspec.Struct | None, *names: str) -> dict[str, Any]:
     return {name: None if struct is None else getattr(struct, name) for name in names}
 
 
-def print_status(
-    status: RuntimeStatus,
-    problems: tuple[Problem, ...],
-    console: Console | None = None,
-    *,
-    releases: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Print the processes, what they have done, and what to do about that which is wrong."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import Terminal, table
-
-    out = console or Terminal()
-    out.print(f"[bold]Remembrancer {__version__}[/bold], home {escape(status.home)}")
+def lines_of(
+    status: RuntimeStatus, problems: tuple[Problem, ...], releases: Mapping[str, str] = MappingProxyType({})
+) -> list[Line]:
+    """The processes, what they have done, and what to do about that which is wrong."""
     listed = table("process", "state", ">pid", ">restarts", ">up", ">memory")
     for process in status.processes:
         colour = COLOURS.get(process.state, "yellow")
@@ -297,14 +175,10 @@ def print_status(
             duration(process.uptime_s) if process.pid else "-",
             f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
         )
-    out.print(listed)
-    for line in _work(status, releases):
-        out.print(escape(line))
-    if not problems:
-        out.print("[green]All is well.[/green]")
+    lines: list[Line] = [f"Remembrancer {__version__}, home {status.home}", listed, *_work(status, releases)]
     for problem in problems:
-        out.print(f"[yellow]![/yellow] {escape(problem.what)}")
-        out.print(f"  [dim]{escape(problem.advice)}[/dim]")
+        lines += [styled(f"[yellow]![/yellow] {escape(problem.what)}"), f"  {problem.advice}"]
+    return lines if problems else [*lines, styled("[green]All is well.[/green]")]
 
 
 def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
@@ -469,60 +343,42 @@ def choose(calls: list[CallTrace], wanted: str) -> CallTrace | None:
     return next((call for call in calls if call.trace == wanted), None)
 
 
-def show_trace(paths: RuntimePaths, wanted: str, *, as_json: bool) -> int:
-    """Print where the time of one call went, or which calls are kept (`recent`). Returns the exit status."""
+def _trace(paths: RuntimePaths, wanted: str) -> Report:
+    """The time of one call, step by step, or the calls that are kept (`recent`)."""
     answer = ask(paths, AskTraces("" if wanted in (RECENT, "last", "slowest") else wanted))
     if not isinstance(answer, TracesGathered):
-        print(f"remembrancer status: {refusal(answer)}", file=sys.stderr)
-        return exit_codes.DEGRADED
-    for process in answer.silent:
-        print(f"remembrancer status: {process} did not answer in time: its part is missing", file=sys.stderr)
+        return Report({}, (), exit_codes.DEGRADED, (f"remembrancer status: {refusal(answer)}",))
+    notes = [f"remembrancer status: {process} did not answer in time: its part is missing" for process in answer.silent]
     calls = join(answer.processes)
+    if wanted == RECENT:
+        return Report(calls[::-1], table_of_calls(calls), notes=notes)
     call = choose(calls, wanted)
-    if wanted == RECENT and as_json:
-        print(json.dumps(msgspec.to_builtins(calls[::-1])))
-    elif wanted == RECENT:
-        print_calls(calls)
-    elif call is None:
-        said = f"no call {wanted!r} is kept: see `remembrancer status --trace recent`"
-        print(f"remembrancer status: {said}", file=sys.stderr)
-        return exit_codes.REFUSED
-    elif as_json:
-        print(json.dumps(msgspec.to_builtins(call)))
-    else:
-        print_call(call)
-    return exit_codes.OK
+    if call is None:
+        unknown = f"remembrancer status: no call {wanted!r} is kept: see `remembrancer status --trace recent`"
+        return Report({}, (), exit_codes.REFUSED, (*notes, unknown))
+    return Report(msgspec.to_builtins(call), lines_of_call(call), notes=notes)
 
 
-def print_call(call: CallTrace, console: Console | None = None) -> None:
-    """Print a call's way, a hop a line."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import Terminal, table
-
-    out = console or Terminal()
+def lines_of_call(call: CallTrace) -> list[Line]:
+    """A call's way, a hop a line."""
     state = "" if call.is_over else ", still under way"
-    out.print(f"[bold]{escape(call.tool)}[/bold] {call.trace}, {call.when}: {call.total_ms:.2f} ms{state}")
     listed = table("hop", ">at ms", ">took ms", ">share")
     for hop in call.hops:
         share = "" if hop.beside else f"{hop.share:.0%}"
         style = "dim" if hop.beside else ""
         listed.add_row(escape(str(hop)), f"{hop.at_ms:.2f}", f"{hop.took_ms:.2f}", share, style=style)
-    out.print(listed)
+    lines: list[Line] = [f"{call.tool} {call.trace}, {call.when}: {call.total_ms:.2f} ms{state}", listed]
     if call.under_way_ms is not None:
         before = f"up to {call.under_way_ms:.1f} ms (a bridge counts whole milliseconds)"
-        out.print(f"[dim]Before that, from the bridge to the gateway: {before}.[/dim]")
+        lines.append(f"Before that, from the bridge to the gateway: {before}.")
+    return lines
 
 
-def print_calls(calls: Sequence[CallTrace], console: Console | None = None) -> None:
-    """Print the calls that are kept, newest first, a call a line."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import Terminal, table
-
+def table_of_calls(calls: Sequence[CallTrace]) -> Table:
+    """The calls that are kept, newest first, a call a line."""
     listed = table("trace", "tool", "when", ">ms", "longest hop", ">ms")
     for call in reversed(calls):
         longest = max((hop for hop in call.hops if not hop.beside), key=lambda hop: hop.took_ms, default=None)
         name, took = ("", "") if longest is None else (str(longest), f"{longest.took_ms:.2f}")
         listed.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}", escape(name), took)
-    (console or Terminal()).print(listed)
+    return listed

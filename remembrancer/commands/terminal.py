@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Timer
 from typing import Any, Final, Literal, TextIO
@@ -11,6 +12,7 @@ from typing import Any, Final, Literal, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
 from remembrancer.memory.text import printable
 
@@ -71,6 +73,34 @@ def table(*headings: str, **column: Any) -> Table:
         justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
         made.add_column(heading.removeprefix(">"), justify=justify, **column)
     return made
+
+
+def styled(markup: str) -> Text:
+    """A line with colours of our own."""
+    return Text.from_markup(markup, overflow="ignore")
+
+
+def print_lines(lines: Sequence[RenderableType]) -> None:
+    """Print what a command reports: wrapped between words, and through a pager where it is longer than the screen. In a
+    pipe a text stays as it is, and a table gets the columns it needs."""
+    out = Terminal(soft_wrap=False)
+    texts = [Text(line, overflow="ignore") if isinstance(line, str) else line for line in lines]
+    if not out.is_terminal:
+        out.width = 200
+        for line, text in zip(lines, texts, strict=True):
+            with out.capture() as captured:
+                out.print(text, soft_wrap=not isinstance(text, Table))
+            print(line if isinstance(line, str) else "\n".join(map(str.rstrip, captured.get().splitlines())))
+        return
+    height = sum(len(out.render_lines(text, pad=False)) for text in texts)
+    if not sys.stdin.isatty() or height < out.height:
+        for text in texts:
+            out.print(text, crop=False)
+        return
+    os.environ.setdefault("LESS", "-FRX")
+    with out.pager(styles=True):
+        for text in texts:
+            out.print(text, crop=False)
 
 
 def clean_output() -> None:

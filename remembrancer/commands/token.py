@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from remembrancer.commands import exit_codes
+from remembrancer.commands.report import Group, Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.tokens import Grant, Tokens
 from remembrancer.memory.limits import MAX_NAME
@@ -22,53 +21,56 @@ _SECRET: Final = ("sha256",)
 _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
-def main(argv: list[str]) -> int:
-    """Make, list or revoke tokens."""
-    parser = argparse.ArgumentParser(
-        prog="remembrancer token",
-        description="The tokens with which clients may come over HTTP (remembrancer up --http). A token is shown once, "
-        "when it is made; only its SHA-256 is kept. What is revoked stops at once, open streams too.",
-        epilog="exit status: 0 done, 2 there is such a token already, or none",
-    )
-    does = parser.add_subparsers(dest="does", required=True, metavar="create | list | revoke")
-    create = does.add_parser("create", help="make a token, and print it")
-    create.add_argument("name", metavar="NAME", help="what you call its holder")
-    create.add_argument(
+@command(
+    argument("name", metavar="NAME", help="What you call its holder."),
+    option(
         "--project",
-        action="append",
-        default=[],
+        multiple=True,
         metavar="DIR",
-        help="a project that it may work in (default: that of this directory); the first one is where it begins",
+        help="A project that it may work in (default: that of this directory); the first one is where it begins.",
+    ),
+    flag("--read-only", help="It may recall, and change nothing."),
+    flag("--no-user", help="It sees its projects alone, and no memory of the user's."),
+    option("--expires", metavar="WHEN", help="12h, 30d, 8w, or a date like 2027-01-31 (default: never)."),
+)
+def create(name: str, project: Sequence[str], read_only: bool, no_user: bool, expires: str | None) -> Report:
+    """Make a token, and print it. It is shown once; only its SHA-256 is kept."""
+    now = time.time()
+    name = clean_name(name, field="NAME", longest=MAX_NAME)
+    projects = tuple(map(_directory, project or ["."]))
+    expires_at = None if expires is None else _moment(expires, now)
+    token = Tokens(paths_here().home).create(
+        name, projects, now, expires_at=expires_at, read_only=read_only, sees_user=not no_user
     )
-    create.add_argument("--read-only", action="store_true", help="it may recall, and change nothing")
-    create.add_argument(
-        "--no-user", action="store_true", help="it sees its projects alone, and no memory of the user's"
+    return Report({"name": name, "token": token, "projects": projects}, token)
+
+
+@command(name="list")
+def list_tokens() -> Report:
+    """List the tokens."""
+    grants = Tokens(paths_here().home).all()
+    facts = [
+        {name: getattr(grant, name) for name in grant.__struct_fields__ if name not in _SECRET} for grant in grants
+    ]
+    lines = [_line(grant, time.time()) for grant in grants]
+    nothing = "There are no tokens: 'remembrancer token create NAME --project DIR' makes one."
+    return Report({"tokens": facts}, lines or nothing)
+
+
+@command(argument("name", metavar="NAME"))
+def revoke(name: str) -> Report:
+    """Have a token open nothing any more, open streams included."""
+    Tokens(paths_here().home).revoke(name)
+    return Report({"revoked": name}, f"Revoked {name}: it opens nothing any more.")
+
+
+COMMANDS = {
+    "token": Group(
+        "token",
+        *(create, list_tokens, revoke),
+        help="The tokens with which clients may come over HTTP (remembrancer up --http).",
     )
-    create.add_argument("--expires", metavar="WHEN", help="12h, 30d, 8w, or a date like 2027-01-31 (default: never)")
-    listing = does.add_parser("list", help="which tokens there are")
-    revoke = does.add_parser("revoke", help="have a token open nothing any more")
-    revoke.add_argument("name", metavar="NAME")
-    for each in (create, listing, revoke):
-        each.add_argument("--json", action="store_true", help="for programs")
-    asked = parser.parse_args(argv)
-    home, now = paths_here().home, time.time()
-    tokens = Tokens(home)
-    if asked.does == "list":
-        _list(tokens.all(), now, as_json=asked.json)
-    elif asked.does == "revoke":
-        tokens.revoke(asked.name)
-        print(
-            json.dumps({"revoked": asked.name}) if asked.json else f"Revoked {asked.name}: it opens nothing any more."
-        )
-    else:
-        name = clean_name(asked.name, field="NAME", longest=MAX_NAME)
-        projects = tuple(_directory(each) for each in asked.project or ["."])
-        expires_at = None if asked.expires is None else _moment(asked.expires, now)
-        token = tokens.create(
-            name, projects, now, expires_at=expires_at, read_only=asked.read_only, sees_user=not asked.no_user
-        )
-        print(json.dumps({"name": name, "token": token, "projects": projects}) if asked.json else token)
-    return exit_codes.OK
+}
 
 
 def _directory(named: str) -> str:
@@ -91,17 +93,8 @@ def _moment(text: str, now: float) -> float:
     return at
 
 
-def _list(grants: tuple[Grant, ...], now: float, *, as_json: bool) -> None:
-    if as_json:
-        listed = [
-            {name: getattr(grant, name) for name in grant.__struct_fields__ if name not in _SECRET} for grant in grants
-        ]
-        print(json.dumps({"tokens": listed}))
-        return
-    if not grants:
-        print("There are no tokens: 'remembrancer token create NAME --project DIR' makes one.")
-    for grant in grants:
-        ends = "" if grant.expires_at is None else f", until {datetime.fromtimestamp(grant.expires_at):%Y-%m-%d %H:%M}"
-        over = " (over)" if grant.expires_at is not None and grant.expires_at <= now else ""
-        may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', not the user'}"
-        print(f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}")
+def _line(grant: Grant, now: float) -> str:
+    ends = "" if grant.expires_at is None else f", until {datetime.fromtimestamp(grant.expires_at):%Y-%m-%d %H:%M}"
+    over = " (over)" if grant.expires_at is not None and grant.expires_at <= now else ""
+    may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', not the user'}"
+    return f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}"

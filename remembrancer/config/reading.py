@@ -6,7 +6,6 @@ Everything that is wrong is collected, so that a person can be told of it at onc
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,13 +16,14 @@ import msgspec
 
 from remembrancer.config.home import CONFIG_FILES, is_file, locate, read_settings_file
 from remembrancer.config.settings import (
+    CONSTANTS,
     DEFAULT_MODELS,
     KNOWN_DIMENSIONS,
     LEAST_GRACE_S,
     NAMED_MODELS,
     NOT_SETTINGS,
     PREFIX,
-    WEIGHTS,
+    SETTABLE,
     Settings,
     allowed,
     unknown_name,
@@ -207,7 +207,7 @@ class _Reader:
             return
         content = self._without_sections(file, content)
         self._check_mode(file, content)
-        ours = {name: value for name, value in content.items() if name in _FIELDS}
+        ours = {name: value for name, value in content.items() if name in SETTABLE}
         for name, value in content.items():
             if name not in ours:
                 self._take_foreign_key(name, value, Origin(name, file))
@@ -275,13 +275,14 @@ class _Reader:
             name = variable.removeprefix(PREFIX)
             if name == variable or name in NOT_SETTINGS:
                 continue
-            if name.lower() in _FIELDS and name.isupper():
+            if name.lower() in SETTABLE and name.isupper():
                 self._take(name.lower(), value, Origin(variable), strict=False)
+            elif name.lower() in CONSTANTS and name.isupper():
+                self._do_without(name.lower(), value, Origin(variable))
             else:
-                self._unknown.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in _FIELDS)))
+                self._unknown.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in SETTABLE)))
 
     def result(self) -> Configuration:
-        self._check_weights()
         self._check_grace()
         self._check_files()
         self._check_dimensions()
@@ -346,10 +347,10 @@ class _Reader:
                 self._dimensions = value, origin
             else:
                 self._refuse_value(origin, "it is a number above 0")
-        elif name in UNUSED_KEYS:
+        elif name in UNUSED_KEYS or name in CONSTANTS:
             self._do_without(name, value, origin)
         else:
-            known = sorted({*_FIELDS, *SECTION_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS})
+            known = sorted({*SETTABLE, *SECTION_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS})
             self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
 
     def _do_without(self, name: str, value: object, origin: Origin) -> None:
@@ -400,12 +401,6 @@ class _Reader:
                 self._refuse(
                     "chroma_credential_file", "a secret is sent to another machine by https alone", beside="chroma_url"
                 )
-
-    def _check_weights(self) -> None:
-        weights = [self._values.get(name, _FIELDS[name].default) for name in WEIGHTS]
-        if not math.isclose(sum(weights), 1.0, rel_tol=0.0, abs_tol=1e-6):
-            self.problems.append(f"{', '.join(WEIGHTS)} must be 1 together, and are {sum(weights):g}")
-            self._forget(*WEIGHTS)
 
     def _check_grace(self) -> None:
         """Apart from the type, which is also that of what tests hand to a process."""

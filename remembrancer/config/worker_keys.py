@@ -53,10 +53,10 @@ class Invitation(msgspec.Struct, frozen=True):
             found = _decode_invitation(read_file(path))
         except (OSError, msgspec.DecodeError) as error:
             raise FileUnusable(
-                f"{path} is no key file ({error}): make one with remembrancer embedder --invite"
+                f"{path} is no key file ({error}): make one with remembrancer admin embedder --invite"
             ) from error
         if any(len(key) != KEY_CHARACTERS for key in found.keys if key is not None):
-            raise FileUnusable(f"{path} holds no keys of CURVE: make one with remembrancer embedder --invite")
+            raise FileUnusable(f"{path} holds no keys of CURVE: make one with remembrancer admin embedder --invite")
         return found
 
 

@@ -1,4 +1,4 @@
-"""The lines of an export, as `remembrancer export` writes them and `remembrancer import` reads them. Pure.
+"""The lines of an export, as `backup export` writes them and `backup import` reads them. Pure.
 
 The first line says what the file is; then come projects, each before what belongs to it, memories and sessions; the
 last line counts them, so that a file that was cut off is noticed. `docs/backup.md` describes the lines for others.

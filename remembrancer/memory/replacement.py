@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from remembrancer.memory.wording import (
@@ -41,6 +42,7 @@ FEW: Final = 60
 
 _WORD: Final = re.compile(r"[@#]?\w+(?:[.'’/+#:-]+\w+)*[+#]*")
 _QUOTED: Final = re.compile(r"['\"`«“]([^'\"`»”]{1,30})['\"`»”]")
+_LETTERS: Final = re.compile(r"[^\W_]+")
 _SENTENCE_END: Final = re.compile(r"[.!?:]\s*$")
 _CHANGE: Final = re.compile(
     r"\b(?:now|no longer|instead of|rather than|in place of|any ?more|from now on|going forward|as of|as from|since"
@@ -57,7 +59,15 @@ _ASKING: Final = frozenset(
     """)
 )
 """Words with which something is asked for: they tell nothing of what is asked."""
+_ADDING: Final = frozenset(
+    stem(each) for each in words("add include import another extra plus apply additionally also")
+)
+_ALSO: Final = re.compile(
+    r"\b(?:also|additionally|another|too|as well|besides|furthermore|moreover|in addition)\b", re.IGNORECASE
+)
 _IGNORED: Final = ARTICLES | FILLERS | FUNCTION_WORDS | PREPOSITIONS
+_THIN: Final = ARTICLES | frozenset(words("all every each any your our my their always please"))
+"""Words that stand between two others without parting them."""
 
 
 class Read(NamedTuple):
@@ -66,10 +76,22 @@ class Read(NamedTuple):
     order: tuple[str, ...]
     keys: frozenset[str]
     values: frozenset[str]
+    literals: frozenset[str]
+    """Of the values, those that are no names: numbers, pieces of code, quoted words."""
+    quoted: frozenset[str]
+    sequence: tuple[str, ...]
+    """All words but articles and their like, as they follow each other."""
     denials: int
     changes: bool
+    adds: bool
+    goes_on: bool
     written: Mapping[str, str]
     """Each word as it is written, for an index of words."""
+
+    @property
+    def plain(self) -> frozenset[str]:
+        """The words that are no values."""
+        return self.keys - self.values
 
 
 def read(text: str) -> Read:
@@ -77,37 +99,47 @@ def read(text: str) -> Read:
     text = text[:READ]
     quoted = {each.strip().casefold() for each in _QUOTED.findall(text)}
     order: list[str] = []
-    values: set[str] = set()
+    names: set[str] = set()
+    literals: set[str] = set()
     forms: dict[str, str] = {}
+    sequence: list[str] = []
     denials = 0
+    adds = False
     for found in _WORD.finditer(text):
         written = found[0]
         word = written.casefold().removesuffix("'s").removesuffix("’s")
+        stemmed = stem(word)
+        if word not in _THIN:
+            sequence.append(stemmed)
+        adds |= stemmed in _ADDING
         if word in DENIALS or word.endswith(("n't", "n’t")):
             denials += 1
             continue
         if word in NUMBERS or any(each.isdigit() for each in written):
             order.append(NUMBERS.get(word, word))
-            values.add(order[-1])
+            literals.add(order[-1])
         elif "_" in written or written[0] in "@#" or word in quoted or "/" in written or "." in written:
             order.append(word)
-            values.add(word)
-        elif word not in _IGNORED:
-            if (stemmed := stem(word)) in _ASKING:
-                continue
+            literals.add(word)
+        elif word not in _IGNORED and stemmed not in _ASKING:
             order.append(stemmed)
             begins = found.start() == 0 or _SENTENCE_END.search(text, max(0, found.start() - 3), found.start())
             if written[0].isupper() and not begins:
-                values.add(order[-1])
+                names.add(stemmed)
         else:
             continue
         forms.setdefault(order[-1], word)
     return Read(
         tuple(order),
         frozenset(order),
-        frozenset(values),
+        frozenset(names | literals),
+        frozenset(literals),
+        frozenset(each for each in literals & quoted if each.isalpha()),
+        tuple(sequence),
         denials,
         bool(_CHANGE.search(text)),
+        adds,
+        bool(_ALSO.search(text)),
         forms,
     )
 
@@ -134,11 +166,9 @@ class Pair:
         """The words that one of them has alone."""
         return self.earlier.keys - self.shared, self.later.keys - self.shared
 
-    @cached_property
-    def elsewhere(self) -> tuple[list[float], list[float]]:
-        """Of the words of each alone, the logarithm of how many other memories have them."""
-        one, other = ([math.log(max(1, self.having.get(word, 1))) for word in own] for own in self.own)
-        return one, other
+    def elsewhere(self, own: Iterable[str]) -> list[float]:
+        """The logarithms of how many memories have each of these words."""
+        return [math.log(max(1, self.having.get(word, 1))) for word in own]
 
     def both_have(self, own_of: Callable[[Read], frozenset[str]]) -> float:
         """1 if each has such a word alone."""
@@ -160,34 +190,72 @@ def _rarest(pair: Pair) -> float:
 
 
 def _subject(text: Read) -> frozenset[str]:
-    return frozenset(text.order[:HEAD])
+    return frozenset([word for word in text.order if word not in text.literals][:HEAD])
+
+
+def _affixes(pair: Pair) -> float:
+    """1 if each has a prefix (`x_`) or an ending (`_x`) alone, of one shape."""
+    one, other = (
+        {_LETTERS.sub("a", word) for word in text.literals & own if "_" in (word[0], word[-1])}
+        for text, own in zip((pair.earlier, pair.later), pair.own, strict=True)
+    )
+    return float(bool(one & other))
+
+
+def _rivals(pair: Pair) -> float:
+    """The number of ways in which a word of one stands in the place of another of the other: before the same word,
+    after the same, or between two that follow each other there; times the share of words that both have."""
+    one, other = pair.earlier, pair.later
+    own = one.plain & pair.own[0], other.plain & pair.own[1]
+    steps = set(pairwise(one.sequence)), set(pairwise(other.sequence))
+    before, later_before = ({to for word, to in each if word in mine} for each, mine in zip(steps, own, strict=True))
+    after, later_after = ({word for word, to in each if to in mine} for each, mine in zip(steps, own, strict=True))
+    between = any(
+        word in mine and (left, right) in theirs
+        for text, mine, theirs in ((one, own[0], steps[1]), (other, own[1], steps[0]))
+        for left, word, right in zip(text.sequence, text.sequence[1:], text.sequence[2:], strict=False)
+    )
+    ways = bool(before & later_before) + bool(after & later_after) + between
+    return ways * len(one.plain & other.plain) / max(1, len(one.plain | other.plain))
 
 
 FEATURES: Final = (
-    Feature("cosine", 9.36, lambda pair: pair.cosine, "they are about the same"),
-    Feature("rarest", 0.74, _rarest, "a rare word or name that both have says of what thing they speak"),
-    Feature("value", 1.58, lambda pair: pair.both_have(lambda text: text.values), "each has a name or number alone"),
+    Feature("cosine", 10.03, lambda pair: pair.cosine, "they are about the same"),
+    Feature("rarest", 0.77, _rarest, "a rare word or name that both have says of what thing they speak"),
+    Feature("value", 0.51, lambda pair: pair.both_have(lambda text: text.values), "each has a name or number alone"),
+    Feature("affix", 2.27, _affixes, "of prefixes and endings of names there is one at a time"),
+    Feature("quoted", -1.63, lambda pair: pair.both_have(lambda text: text.quoted), "quoted words stand in lists"),
     Feature(
-        "subject", -1.69, lambda pair: pair.both_have(_subject), "each begins with a word of its own: with two subjects"
+        "rivals", -2.15, _rivals, "in one frame another word speaks of another thing: variable names, function names"
+    ),
+    Feature(
+        "subject", -1.70, lambda pair: pair.both_have(_subject), "each begins with a word of its own: with two subjects"
     ),
     Feature(
         "known",
-        -0.96,
-        lambda pair: min(max(each, default=0.0) for each in pair.elsewhere),
+        -0.17,
+        lambda pair: max(pair.elsewhere(pair.own[1] - pair.later.literals), default=0.0),
         "what other memories have as well is a thing (staging, production), and no value",
     ),
-    Feature("others", -0.06, lambda pair: max(map(sum, pair.elsewhere)), "one says much of other things"),
-    Feature("length", 0.41, lambda pair: math.log1p(max(map(len, pair.own))), "long texts are less near each other"),
+    Feature("others", -0.09, lambda pair: max(sum(pair.elsewhere(own)) for own in pair.own), "one says much else"),
+    Feature(
+        "news",
+        0.92,
+        lambda pair: math.log1p(len(pair.own[1] - pair.later.literals)),
+        "long texts are less near each other",
+    ),
     Feature(
         "denial",
-        -0.42,
+        -0.82,
         lambda pair: float(pair.earlier.denials != pair.later.denials),
         "a denial is often one more rule",
     ),
-    Feature("change", 1.15, lambda pair: float(pair.later.changes), "the later one says that something changed"),
-    Feature("same_day", -3.0, lambda pair: float(pair.apart_s < SAME_DAY_S), "what is said together holds together"),
+    Feature("change", 1.21, lambda pair: float(pair.later.changes), "the later one says that something changed"),
+    Feature("adding", -2.18, lambda pair: float(pair.earlier.adds and pair.later.adds), "what is added holds beside"),
+    Feature("also", -0.78, lambda pair: float(pair.later.goes_on), "the later one says that it is one more"),
+    Feature("same_day", -1.85, lambda pair: float(pair.apart_s < SAME_DAY_S), "what is said together holds together"),
 )
-INTERCEPT: Final = -9.42
+INTERCEPT: Final = -10.06
 
 
 def table_of(pair: Pair) -> list[float]:

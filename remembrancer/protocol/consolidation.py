@@ -80,31 +80,31 @@ class Maintain(msgspec.Struct, frozen=True, tag=True):
     dry_run: bool = False
 
 
+Upkept = Literal["archived", "deleted", "duplicates", "orphans", "proposed", "promoted", "notes", "pruned"]
+"""The sorts of what a maintenance does: `proposed` are memories of the project that are proposed to go to the user,
+`notes` those of closed sessions for themselves alone, which are forgotten, and `pruned` rows of turns, tool calls, runs
+and operations that were removed."""
+
+
+class Done(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The number of a sort, and the ids of the first of them, where they are memories."""
+
+    count: int
+    ids: tuple[str, ...] = ()
+
+
 class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The outcome of a maintenance, or in a dry run what it would do. Ids are given up to a limit; the counts are
-    whole."""
+    """The outcome of a maintenance, or in a dry run what it would do. A sort of which there was nothing is left out."""
 
     place: str
     examined: int = 0
-    archived: int = 0
-    deleted: int = 0
-    duplicates: int = 0
-    orphans: int = 0
-    proposed: int = 0
-    """Memories of the project that are proposed to go to the user."""
-    promoted: int = 0
-    notes: int = 0
-    """The notes of closed sessions for themselves alone that are forgotten."""
-    pruned: int = 0
-    """Rows of turns, tool calls, runs and operations that were removed."""
+    done: dict[Upkept, Done] = {}
     run_ids: tuple[str, ...] = ()
-    archived_ids: tuple[str, ...] = ()
-    deleted_ids: tuple[str, ...] = ()
-    duplicate_ids: tuple[str, ...] = ()
-    proposed_ids: tuple[str, ...] = ()
-    promoted_ids: tuple[str, ...] = ()
-    note_ids: tuple[str, ...] = ()
     dry_run: bool = False
+
+    def of(self, sort: Upkept) -> Done:
+        """The outcome of one sort."""
+        return self.done.get(sort, Done(0))
 
 
 class NotePresence(msgspec.Struct, frozen=True, tag=True):
@@ -241,6 +241,8 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     valid_until: float | None = None
     pinned: bool = False
     """True also of an open end that is not done."""
+    is_replaced: bool = False
+    """True if a later memory more probably than not says what holds in its place."""
     vector: bytes = b""
     undone: str = ""
     """The work of a run on it (as the history calls it), if undoing that was the last change to it."""

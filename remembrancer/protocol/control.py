@@ -53,6 +53,8 @@ class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
 
     operation_ids: tuple[str, ...]
     deletes: bool = False
+    number: int = 0
+    """The launcher's own, which is in the answer: two commands may ask at once."""
 
 
 FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
@@ -192,6 +194,7 @@ class QueueChanged(msgspec.Struct, frozen=True, tag=True):
     """Gateway to launcher, and on to the command: the change is made, to so many of the writes."""
 
     writes: int
+    number: int = 0
 
 
 class CommandRefused(msgspec.Struct, frozen=True, tag=True):
@@ -199,6 +202,7 @@ class CommandRefused(msgspec.Struct, frozen=True, tag=True):
 
     code: str
     message: str
+    number: int = 0
 
 
 class AskTraces(msgspec.Struct, frozen=True, tag=True):

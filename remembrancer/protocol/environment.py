@@ -17,7 +17,8 @@ _INHERITED_PREFIXES = (
     *("REMEMBRANCER_", "MEMORY_", "PYTHON", "LC_", "XDG_", "DYLD_", "MALLOC_", "COVERAGE_", "NIX_"),
     *("OMP_", "OPENBLAS_", "MKL_", "ORT_", "KMP_", "SENTENCE_TRANSFORMERS_"),
 )
-_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASS")
+SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASS")
+"""The ends of the names of variables that are nobody else's business."""
 _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 NETWORK_VARIABLES = frozenset([*_NETWORK, *map(str.lower, _NETWORK)])
 """The variables by which a provider is reached. A proxy's address may have a password in it."""
@@ -32,5 +33,5 @@ def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name in _INHERITED or (name.startswith(_INHERITED_PREFIXES) and not name.endswith(_SECRET_ENDINGS))
+        if name in _INHERITED or (name.startswith(_INHERITED_PREFIXES) and not name.endswith(SECRET_ENDINGS))
     }

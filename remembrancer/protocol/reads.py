@@ -122,6 +122,8 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     recency: float
     shares: dict[str, float] = {}
     """The part of the score that each feature of `memory/features.py` adds, where there is one."""
+    cosine: float | None = None
+    """Of the best passage with a task; None where no vectors were searched."""
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):

@@ -178,7 +178,7 @@ class Dealer(_Endpoint[In]):
         self._on_connection = on_connection
         self._on_refused = on_refused
         self._pending: dict[int, asyncio.Future[tuple[In, int]]] = {}
-        self.asked_bytes = self.answer_bytes = 0
+        self.answer_bytes = 0
         """The sizes of the question and of the answer that `request` has just returned: of another when that has
         returned meanwhile, so look before you wait for anything."""
         self._monitor: zmq.Socket[bytes] | None = None
@@ -255,9 +255,8 @@ class Dealer(_Endpoint[In]):
         self._pending[envelope.message_id] = future
         timer = loop.call_later(timeout_s, _give_up, future, timeout_s)
         try:
-            asked_bytes = self._send(envelope, body)
+            self._send(envelope, body)
             answer, self.answer_bytes = await future
-            self.asked_bytes = asked_bytes
             return answer
         finally:
             timer.cancel()

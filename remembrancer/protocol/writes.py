@@ -331,6 +331,8 @@ class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_
     heading: str | None = None
     ignore: tuple[str, ...] = ()
     places: tuple[str, ...] = ()
+    expected: str = ""
+    """The SHA-256 (hexadecimal) of the text that is to be changed; of another one the change is refused."""
 
 
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.reads import (
-    EmbeddingState,
-    GetMemory,
-    Notice,
-    Recall,
-    Recalled,
-    RecalledMemory,
-)
+from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.store_client import StoreHealth
-from remembrancer.protocol.wire import GatewayRequest, ToGateway
-from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, PortableMemory, ProjectRef, Result
+from remembrancer.protocol.wire import GatewayRequest
+from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, ProjectRef, Result
 
+WHOLE: Final = frozenset(
+    {
+        *("no_entity", "similar_name", "graph_cut", "answer_cut"),
+        *("embedding_starting", "storage_full", "memories_lost"),
+    }
+)
+"""Codes of warnings which do not mark an answer as degraded: nothing is wrong, or it is only not there yet."""
 T = TypeVar("T")
 
 
@@ -36,30 +37,19 @@ class Caller:
     """The root of the working tree that the session is in: its notes are the project's files there."""
 
 
-class Away(msgspec.Struct, frozen=True):
-    """The store had no part in an answer. `asked`: it was asked, and did not answer in time."""
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """An answer of the store, and everything that is to be said of it. `is_old`: the store is away, and this is what it
+    said before, with a notice of why and as of when."""
 
-    asked: bool = False
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """The outcome of a question: an answer of the store, its last one to this question (`from_cache`), or None.
-
-    The notices say what is missing; the store's own are in its reply. `away` says why the store had no part in it: a
-    caller that answers from what is known without it words its own notice (`MemoryService.explain`).
-    """
-
-    reply: ToGateway | None
+    reply: T
     notices: tuple[Notice, ...] = ()
-    from_cache: bool = False
-    away: Away | None = None
+    is_old: bool = False
 
-
-class Known(msgspec.Struct, frozen=True):
-    """A memory as far as it is known without the store. `caveat` says, if it may be another now, what is missing."""
-
-    memory: PortableMemory | RecalledMemory
-    caveat: str = ""
+    @property
+    def is_degraded(self) -> bool:
+        """True if something is wrong with it."""
+        return self.is_old or any(notice.code not in WHOLE for notice in self.notices)
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -89,7 +79,7 @@ class QueueHealth(msgspec.Struct, frozen=True):
 
 
 class MemoryService(Protocol):
-    """The store as tools see it, with what is known and kept while it is away.
+    """The store as tools see it, with its last answers for when it is away.
 
     Every method that asks raises the `RemembrancerError` with which the store refuses; times are seconds since the
     epoch, and `received_at` is when the client made the call, whose budget counts from then.
@@ -99,34 +89,23 @@ class MemoryService(Protocol):
     home: str
     """The place that the status shows while the store is away."""
     store_health: StoreHealth
-    short_ids: dict[tuple[str, str], str]
-    """Short forms of ids that were shown, by the project's id and the whole one."""
+    short_ids: dict[tuple[str, str, str], str]
+    """Short forms of ids that were shown, by the project, the session and the whole id: what is short for one session
+    may stand for another one's memory."""
+    past_actions: dict[str, PastActions]
+    """The words of the commands and edits of this runtime's sessions, by the project's id."""
 
-    async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
-        """The store's answer, or its last one to this question with all changes that are known since, or none."""
+    async def ask(self, question: GatewayRequest, kind: type[T], received_at: float) -> Asked[T]:
+        """The store's answer, of that type. A store that restarts is waited for as long as the call may take; after
+        that: its last answer to the same question, or to what is searched the memories that the session was shown last.
 
-    async def recall(self, request: Recall, received_at: float) -> tuple[Recalled, bool]:
-        """The memories that match, and whether something is missing from them."""
+        Raises:
+            MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
+        """
 
-    async def require(self, request: GatewayRequest, kind: type[T], timeout_s: float) -> T:
+    async def require(self, question: GatewayRequest, kind: type[T], timeout_s: float) -> T:
         """The store's answer, of that type, to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded`
         without it."""
-
-    def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
-        """The recent and queued memories that a session may see, then those that it was shown last; without the
-        forgotten."""
-
-    def look_for(self, request: GetMemory) -> Known | None:
-        """One memory, forgotten or not, as far as it is known without the store."""
-
-    def find_before(self, operation: Operation) -> PortableMemory | RecalledMemory | None:
-        """The memory that a queued operation is going to change, as it is until then."""
-
-    def explain(self, away: Away, what: str) -> Notice:
-        """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
-
-    def behind(self, project_id: str) -> tuple[Notice, ...]:
-        """The notice that the store does not have all that a session of a project may see, if writes are queued."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""

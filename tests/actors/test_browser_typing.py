@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import socket
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import httpx
 import pytest
 from starlette.types import Message
 
+from remembrancer.actors.gateway import actor
 from remembrancer.browser.app import Browser
 from remembrancer.browser.view import ShownLog, Writes
 from remembrancer.protocol.consolidation import ProjectsRead
+from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import ProjectRef
-from remembrancer.toolsets.service import MemoryService
+from remembrancer.toolsets.service import Asked, MemoryService
+from tests.actors.gateway_rig import PATIENT, Rig
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
-
-
-class Asked:
-    def __init__(self, reply: Any) -> None:
-        self.reply, self.notices = reply, ()
 
 
 class SlowService:
@@ -34,14 +34,13 @@ class SlowService:
         self.questions: list[str] = []
         self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
 
-    async def ask(self, _request: Any, _received_at: float) -> Asked:
-        return Asked(ProjectsRead((ProjectRef("p_1", "/work/harbour"),)))
-
-    async def recall(self, request: Recall, _received_at: float) -> tuple[Recalled, bool]:
-        self.questions.append(request.query)
+    async def ask(self, question: Any, _kind: type[object], _received_at: float) -> Asked[Any]:
+        if not isinstance(question, Recall):
+            return Asked(ProjectsRead((ProjectRef("p_1", "/work/harbour"),)))
+        self.questions.append(question.query)
         self.is_asked.set()
         await self.may_answer.wait()
-        return Recalled((), 0, 0, "keyword", 0.0), False
+        return Asked(Recalled((), 0, 0, "keyword", 0.0))
 
 
 class Typist:
@@ -90,3 +89,25 @@ async def test_a_letter_that_another_has_overtaken_is_not_looked_for(tmp_path: P
             service.may_answer.set()
     assert service.questions == ["l", "lamp"]
     assert typist.statuses == {"l": 200, "la": 204, "lam": 204, "lamp": 200}
+
+
+async def test_two_that_open_the_browser_at_once_get_one_server_and_a_taken_port_is_no_reason_for_ever(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Rig(home, PATIENT)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(actor, "BROWSER_PORTS", (port,))
+        async with rig.running() as gateway:
+            with pytest.raises(MemoryUnavailable):
+                await gateway.access.open_browser()
+            monkeypatch.setattr(actor, "BROWSER_PORTS", (port, 0))
+            urls: list[str] = []
+
+            async def browse() -> None:
+                urls.append(await gateway.access.open_browser())
+
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(browse)
+            assert len({httpx.URL(url).port for url in urls}) == 1

@@ -19,6 +19,7 @@ from remembrancer.actors.consolidator.promoting import propose_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.protocol.consolidation import (
+    Done,
     Maintain,
     Maintained,
     Material,
@@ -465,12 +466,12 @@ async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_
         copies = [await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact") for n in range(2)]
         done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
         tidied = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
-        assert tidied.duplicates == 1
+        assert tidied.of("duplicates").count == 1
         for number, run_id in enumerate((done.run_id, *tidied.run_ids)):
             assert run_id is not None
             await place.rig.gateway.submit(change_operation(f"undo {number}", UndoRun(run_id, "project")))
         await place.end()
-        assert (await place.rig.gateway.ask(Maintain(PROJECT), Maintained)).duplicates == 0
+        assert "duplicates" not in (await place.rig.gateway.ask(Maintain(PROJECT), Maintained)).done
         memories = await place.memories()
         assert {memories[each].status for each in (*notes, *copies)} == {"active"}
         await place.start()
@@ -520,8 +521,8 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
         await place.rig.gateway.until_embedded()
         plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
         done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
-        assert done.duplicates == plan.duplicates == 2
-        assert set(done.duplicate_ids) == set(plan.duplicate_ids) == set(ids[:2])
+        assert {each.of("duplicates").count for each in (done, plan)} == {2}
+        assert set(done.of("duplicates").ids) == set(plan.of("duplicates").ids) == set(ids[:2])
         memories = await place.memories()
         assert [memories[each].status for each in ids] == ["consolidated", "consolidated", "active"]
         again = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
@@ -539,7 +540,8 @@ async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path) -> None
         await place.rig.gateway.until_embedded()
         plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
         done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
-        assert (plan.archived, plan.duplicates) == (done.archived, done.duplicates) == (len(ids), 0)
+        for each in (plan, done):
+            assert {sort: of.count for sort, of in each.done.items()} == {"archived": len(ids)}
 
 
 class Dying(StoreConnection):
@@ -618,12 +620,12 @@ async def test_maintenance_archives_the_weak_and_can_be_undone(home: Path) -> No
         plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
         done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
         for report in (plan, done):
-            assert (report.examined, report.archived) == (3, 1)
-            assert report.archived_ids == (weak,)
+            assert (report.examined, report.of("archived").count) == (3, 1)
+            assert report.of("archived").ids == (weak,)
         memories = await place.memories()
         assert [memories[each].status for each in (weak, older, newer)] == ["archived", "active", "active"]
         again = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
-        assert (again.archived, again.run_ids) == (0, ())
+        assert (again.done, again.run_ids) == ({}, ())
         (run_id,) = done.run_ids
         await place.rig.gateway.submit(change_operation("undo", UndoRun(run_id, "project")))
         assert (await place.memories())[weak].status == "active"
@@ -658,7 +660,7 @@ async def test_the_user_s_memory_is_tidied_and_summed_up_as_a_project_s_is(home:
         ]
         await place.rig.gateway.until_embedded()
         done = await place.rig.gateway.ask(Maintain(None), Maintained)
-        assert (done.place, done.duplicates, done.duplicate_ids) == ("user", 1, (copies[0],))
+        assert (done.place, done.of("duplicates")) == ("user", Done(1, (copies[0],)))
         notes = [await place.note(text, kind="observation", scope="user", importance=0.3) for text in OBSERVATIONS]
         await place.until(notes[0], None, status="consolidated")
         memories = await place.memories(None)

@@ -144,41 +144,21 @@ async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(
         assert (await client.call("get_memory", memory_id=left_out["memory_id"]))["access_count"] == 0
 
 
-async def test_without_a_store_the_last_answer_stands_with_what_was_queued_since(rig: Rig) -> None:
+async def test_without_a_store_the_last_answer_stands_as_it_was(rig: Rig) -> None:
     async with session(rig) as (store, client):
         known = await client.store("The lantern stands in the harbour")
         gone = await client.store("The lantern stands in the attic")
         task = {"task_description": "mend the lantern"}
         await client.call("get_memory_context", detail=True, **task)
         await store.store.kill()
-        await client.call("forget_memory", memory_id=gone["memory_id"])
-        fresh = await client.store("The lantern needs a new wick")
-        private = await client.store("Bought a wick for it", scope="session", type="episodic")
-        assert warned(fresh) == ["queued"]
+        rig.gateway.access.settings = AWAY
+        assert warned(await client.call("forget_memory", memory_id=gone["memory_id"])) == ["queued"]
+        assert warned(await client.store("The lantern needs a new wick")) == ["queued"]
         answer = await client.call("get_memory_context", detail=True, **task)
         assert answer["degraded"]
         assert len(warned(answer)) == 1
-        assert answer["memory_ids"][0].endswith(known["memory_id"])
-        assert set(answer["memory_ids"][1:]) == {fresh["memory_id"], private["memory_id"]}
-
-
-async def test_without_a_store_or_an_earlier_answer_what_is_known_here_is_gathered(home: Path) -> None:
-    rig = Rig(home, AWAY)
-    async with rig.running(), rig.session() as client:
-        user = await client.store("Prefers tabs", scope="user", importance=0.9)
-        how = await client.store("Run the linter first", scope="user", type="procedural")
-        light = await client.store("To light the lantern turn the key", type="procedural")
-        fact = await client.store("The lantern stands in the harbour")
-        other = await client.store("Accounts are closed in March")
-        event = await client.store("Bought a wick", scope="session", type="episodic")
-        answer = await client.call("get_memory_context", detail=True, task_description="mend the lantern")
-        every = [each["memory_id"] for each in (user, how, light, fact, other, event)]
-        assert answer["memory_ids"][0] == every[0], "the most important first"
-        assert set(answer["memory_ids"]) == set(every)
-        assert (answer["degraded"], warned(answer)) == (True, ["memory_unavailable"])
-        async with rig.session(session="session:other") as stranger:
-            elsewhere = await stranger.call("get_memory_context", detail=True, sections=["session_history"])
-            assert elsewhere["memory_ids"] == []
+        shown = {each["memory_id"] for each in (known, gone)}
+        assert {each[-len(known["memory_id"]) :] for each in answer["memory_ids"]} == shown
 
 
 async def test_the_tool_costs_few_tokens_in_every_session(home: Path) -> None:

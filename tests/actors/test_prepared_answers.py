@@ -42,3 +42,22 @@ async def test_the_prepared_answers_are_the_gateways_own(home: Path) -> None:
         for method, result in answers.items():
             message = {"method": method, "params": {"protocolVersion": version}}
             assert PreparedAnswers(PREPARED_FILE).result(message) == result
+
+
+@pytest.mark.parametrize("declared", [{}, {"io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]}}])
+async def test_a_client_that_declares_mcp_apps_is_shown_a_card_with_two_tools(
+    home: Path, declared: dict[str, Any]
+) -> None:
+    async with Rig(home, Settings()).running(), Rig(home, Settings()).client() as client:
+        capabilities = {"extensions": declared} if declared else {}
+        shaken = {"protocolVersion": LATEST, **CLIENT, "capabilities": capabilities}
+        await client.request(HANDSHAKE, **shaken)
+        await client.send(method="notifications/initialized")
+        tools = (await client.request("tools/list"))["result"]["tools"]
+        with_card = {each["name"] for each in tools if "ui" in each.get("_meta", {})}
+        (card,) = (await client.request("resources/read", uri="ui://remembrancer/card"))["result"]["contents"]
+    assert with_card == ({"store_memory", "recall_memories"} if declared else set())
+    assert card["mimeType"] == "text/html;profile=mcp-app"
+    prepared = PreparedAnswers(PREPARED_FILE)
+    prepared.result({"method": HANDSHAKE, "params": shaken})
+    assert ("tools/list" in prepared.methods) is not bool(declared)  # the gateway's list is waited for

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from remembrancer.actors.gateway.prompts import (
+from remembrancer.toolsets.memory.prompts import (
     inspect_text,
     keep_text,
     knowledge_text,

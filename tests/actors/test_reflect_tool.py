@@ -180,12 +180,11 @@ async def test_a_reflection_that_takes_too_long_does_not_make_the_store_silent(h
 
 async def test_who_watches_a_resource_hears_of_what_a_reflection_wrote(rig: Rig) -> None:
     async with ReflectingStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
-
-        def runs() -> list[str]:
-            writes = gateway.access.writes.since(0) or []
-            return [each.operation.operation_id for each in writes if isinstance(each.operation.change, ApplyRun)]
-
+        runs: list[str] = []
+        gateway.access.writes.listeners.append(
+            lambda each: runs.append(each.operation_id) if isinstance(each.change, ApplyRun) else None
+        )
         await client.call(TOOL, dry_run=True)
-        assert runs() == []
+        assert runs == []
         await client.call(TOOL)
-        assert runs() == [store.reflections[-1].operation_id]
+        assert runs == [store.reflections[-1].operation_id]

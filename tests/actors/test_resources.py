@@ -18,7 +18,8 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.actors.bridge.replay import Conversation
 from remembrancer.actors.gateway import server, subscriptions
-from remembrancer.actors.gateway.resources import (
+from remembrancer.protocol.reads import Notice, Refused
+from remembrancer.toolsets.memory.resources import (
     FIXED,
     GRAPH,
     MEMORY_START,
@@ -26,8 +27,7 @@ from remembrancer.actors.gateway.resources import (
     STATUS,
     SUMMARY,
 )
-from remembrancer.protocol.reads import Notice, Refused
-from tests.actors.gateway_rig import PATIENT, QUICK, Rig
+from tests.actors.gateway_rig import AWAY, PATIENT, QUICK, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 from tests.patience import PATIENCE_S, until
@@ -199,85 +199,21 @@ async def test_without_the_store_the_last_known_content_stands_and_says_so(quick
     assert status["warnings"][0]["code"] == "memory_unavailable"
 
 
-async def test_without_the_store_what_was_never_read_is_made_of_what_is_known(quick_rig: Rig) -> None:
-    async with (
-        ResourceStore(quick_rig.paths).open() as played,
-        quick_rig.running(),
-        sdk_client(quick_rig, "legacy") as client,
-        sdk_client(quick_rig, "legacy", bridge="11" * 16, session="session:two") as other,
-    ):
-        played.hangs = True
-        assert "No entity is known without the store" in await read(client, GRAPH)
-        assert "None are known without the store" in await read(client, PREFERENCES)
-        assert "**Memories stored:** at least 0" in await read(client, SUMMARY)
-        await store(client, "writes British English", scope="user")
-        entities = [
-            {"name": "AuthService", "type": "component", "relationship": "is"},
-            {"name": "gRPC", "type": "technology", "relationship": "uses"},
-        ]
-        memory_id = await store(client, "AuthService uses gRPC", related_entities=entities)
-        await client.call_tool("recall_memories", {"query": "AuthService"})
-        pages = {uri: await read(client, uri) for uri in (SUMMARY, GRAPH, PREFERENCES)}
-        memory = json.loads(await read(client, MEMORY_START + memory_id))
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource(MEMORY_START + NOBODY)
-        assert "**Memories stored:** at least 0" in await read(other, SUMMARY), "it is another session's"
-    assert all(
-        page.startswith("> **Degraded:** This is only what is known without the store") for page in pages.values()
-    )
-    assert "**Memories stored:** at least 2 (2 semantic)" in pages[SUMMARY]
-    assert "**Memories recalled:** 1 query, 1 unique memory served" in pages[SUMMARY]
-    assert "**Key topics:** AuthService, gRPC" in pages[SUMMARY]
-    assert "- AuthService (component, 1 memory): mentioned_with → gRPC" in pages[GRAPH]
-    assert "- gRPC (technology, 1 memory): mentioned_with ← AuthService" in pages[GRAPH]
-    assert "- writes British English" in pages[PREFERENCES]
-    assert (memory["content"], memory["degraded"], memory["warnings"][0]["code"]) == (
-        "AuthService uses gRPC",
-        True,
-        "memory_unavailable",
-    )
-    assert caught.value.error.code == -32000
-    data = {"error": "memory_unavailable", "degraded": True, "retry_possible": True}
-    assert caught.value.error.data == data
-
-
-async def test_a_page_of_what_is_known_without_the_store_is_no_news(
-    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subscriptions, "LOOK_S", 0.2)
-    async with ResourceStore(quick_rig.paths).open() as played, quick_rig.running():
-        played.hangs = True
-        async with subscriber(quick_rig, PREFERENCES, STATUS) as (client, heard):
-            await store(client, "writes British English", scope="user")
-            await heard.wait_for(STATUS)
-            assert PREFERENCES not in heard.updated
-            played.hangs = False
-            await heard.wait_for(PREFERENCES)
-            assert "writes British English" in await read(client, PREFERENCES)
+async def test_without_the_store_what_was_never_read_is_an_error_that_may_be_tried_again(home: Path) -> None:
+    rig = Rig(home, AWAY)
+    async with rig.running(), sdk_client(rig, "legacy") as client:
+        for uri in (GRAPH, SUMMARY, MEMORY_START + NOBODY):
+            with pytest.raises(MCPError) as caught:
+                await client.read_resource(uri)
+            assert caught.value.error.code == -32000
+            data = {"error": "memory_unavailable", "degraded": True, "retry_possible": True}
+            assert caught.value.error.data == data
+        assert (await read(client, PREFERENCES)).startswith(
+            "> **Degraded:** Nothing was found for this session before."
+        )
 
 
 # --- subscriptions ---
-
-
-async def test_a_change_is_told_once_however_many_writes_made_it(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, PREFERENCES) as (client, heard):
-        for number in range(5):
-            await store(client, f"preference {number}", scope="user")
-        await heard.wait_for(PREFERENCES)
-        assert "preference 4" in await read(client, PREFERENCES)
-        await store(client, "another", scope="user")
-        await heard.wait_for(PREFERENCES, 2)
-        assert heard.updated == [PREFERENCES, PREFERENCES]
-
-
-async def test_a_write_that_changes_nothing_of_a_resource_is_not_told(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, GRAPH, SUMMARY) as (client, heard):
-        await store(client, "without an entity")
-        await heard.wait_for(SUMMARY)
-        entity = {"name": "Gateway", "type": "component", "relationship": "is"}
-        await store(client, "with an entity", related_entities=[entity])
-        await heard.wait_for(GRAPH)
-        assert heard.updated.count(GRAPH) == 1
 
 
 async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_not(rig: Rig) -> None:
@@ -297,7 +233,6 @@ async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_no
         await store(writer, "writes British English", scope="user")
         await near.wait_for(PREFERENCES)
         await far.wait_for(PREFERENCES)
-        assert near.updated == [GRAPH, PREFERENCES]
 
 
 async def test_one_memory_can_be_watched(rig: Rig) -> None:
@@ -367,17 +302,13 @@ async def test_a_session_has_so_many_subscriptions_and_no_more(rig: Rig, monkeyp
         assert caught.value.error.code == -32602
 
 
-async def test_the_status_is_looked_at_without_a_write(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "LOOK_S", 0.2)
+async def test_who_watches_the_status_hears_of_a_store_that_goes(rig: Rig) -> None:
     async with (
-        ResourceStore(quick_rig.paths).open() as played,
-        quick_rig.running(),
-        subscriber(quick_rig, STATUS) as (_, heard),
+        ResourceStore(rig.paths).open() as played,
+        rig.running(),
+        subscriber(rig, STATUS) as (_, heard),
     ):
-        looks = len(played.requests)
-        await until(lambda: len(played.requests) > looks + 2)
-        assert heard.updated == []
-        played.hangs = True
+        await played.leave()
         await heard.wait_for(STATUS)
 
 

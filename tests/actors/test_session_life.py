@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,4 +225,5 @@ def is_ready(rig: Rig, session_id: str = SESSION) -> Callable[[], bool]:
     """True if the answer to a session's first question is there."""
     project = project_of(rig.paths.home)
     question = to_gather(GetMemoryContextArguments(), project, session_id)
-    return lambda: rig.gateway.access.prepared.is_ready(question, time.time())
+    prepared = rig.gateway.access.prepared
+    return lambda: (asked := prepared._prepared.get(question)) is not None and asked.reply is not None

@@ -256,11 +256,27 @@ async def test_whoever_waits_for_the_vectors_hears_what_is_probably_replaced_and
     old = await gateway.store(PORT, occurred_at=days_ago)
     await gateway.store("bread is baked at four every morning", occurred_at=days_ago)
     await gateway.store(PORT.replace("8080", "7070"), scope="session", session_id=OTHER_SESSION, occurred_at=days_ago)
+    await gateway.until_embedded()  # the newest are embedded first
     new = await gateway.store(OTHER_PORT)
     assert (await gateway.embedding_of(new)).near == (NearMemory(old, PORT, new),)
     assert (await gateway.embedding_of(new)).near == (), "it is told once"
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert (found[old], found[new]) == ((new,), ())
+
+
+async def test_everything_that_a_later_memory_probably_replaces_is_marked_and_the_session_told_of_one(
+    rig: StoreRig,
+) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    days_ago = time.time() - 3 * DAY_S
+    old = [await gateway.store(PORT.replace("8080", port), occurred_at=days_ago) for port in ("7070", "8080")]
+    await gateway.until_embedded()
+    new = await gateway.store(OTHER_PORT)
+    near = (await gateway.embedding_of(new)).near
+    assert len([each for each in near if each.replaced_by == new]) == 1
+    found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
+    assert [new in found[each] for each in old] == [True, True]
 
 
 async def test_a_session_is_told_with_its_next_memory_what_the_last_one_probably_replaces(rig: StoreRig) -> None:

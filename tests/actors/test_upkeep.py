@@ -36,23 +36,25 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home
         running = await place.note("still needed", kind="scratchpad", session_id=OTHER_SESSION)
         events = RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),))
         await place.rig.gateway.submit(change_operation("events", events))
-        assert (await maintained(place)).notes == 0, "not while the session runs"
+        assert "notes" not in (await maintained(place)).done, "not while the session runs"
         await place.end()
         plan = await maintained(place, dry_run=True)
         assert (await place.session()).turn_count == 1
         done = await maintained(place)
-        assert (plan.notes, plan.pruned) == (done.notes, done.pruned) == (2, 2)
+        assert [{sort: of.count for sort, of in each.done.items()} for each in (plan, done)] == [
+            {"notes": 2, "pruned": 2}
+        ] * 2
         assert set(await place.memories()) == {kept, running}
         closed = await place.link.ask(ReadSession(PROJECT, SESSION), SessionRead)
         assert (closed.turn_count, closed.tools) == (0, SessionRead(None).tools)
         assert closed.entry is not None
         assert closed.entry.status == "completed"
         again = await maintained(place)
-        assert (again.notes, again.pruned, again.run_ids) == (0, 0, ())
+        assert (again.done, again.run_ids) == ({}, ())
         (run_id,) = done.run_ids
         await place.rig.gateway.submit(change_operation("undo", UndoRun(run_id, "project"), session_id=""))
         assert {scratch, outcome} <= set(await place.memories())
-        assert (await maintained(place)).notes == 0, "somebody wanted it back"
+        assert "notes" not in (await maintained(place)).done, "somebody wanted it back"
 
 
 async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path) -> None:
@@ -60,11 +62,11 @@ async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path) -> No
         weak = await place.note(
             "a detail", kind="observation", scope="project", importance=0.05, requested_at=time.time() - 3600
         )
-        assert (await maintained(place)).archived == 1
+        assert (await maintained(place)).of("archived").count == 1
         for _ in range(2):  # so often used, nothing is archived, however weak
             await place.rig.gateway.ask(NoteAccess(PROJECT, SESSION, (weak,)), Noted)
         await place.until(weak, status="active")
-        assert (await maintained(place)).archived == 0
+        assert "archived" not in (await maintained(place)).done
         assert (await place.show(weak)).memory.history[-1].change == "revived"
 
 

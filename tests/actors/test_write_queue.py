@@ -14,8 +14,9 @@ import anyio
 import msgspec
 import pytest
 
+from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.gateway.write_queue import SCHEMA, QueueFile, WriteQueue, queued_row
-from remembrancer.commands import queue as queue_command
+from remembrancer.command_line import main
 from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, StorageFull
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
 from tests.patience import until
@@ -48,7 +49,6 @@ async def test_what_was_queued_is_there_after_a_new_start_in_order(tmp_path: Pat
     async with opened(tmp_path / "queue.db") as queue:
         assert queue.depth == 3
         assert await queue.head(10, 10_000) == operations
-        assert queue.mirrored() == operations
 
 
 async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_pat
             await queue.append(operation(number))
         await queue.settle([operation(0).operation_id], [Rejected(operation(1).operation_id, "invalid_input", "why")])
         assert (queue.depth, queue.rejected) == (1, 1)
-        assert queue.mirrored() == [operation(2)]
+        assert await queue.head(10, 10_000) == [operation(2)]
     async with opened(path) as queue:
         assert (queue.depth, queue.rejected) == (1, 1)
     with sqlite3.connect(path) as database:
@@ -317,15 +317,15 @@ async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
             await queue.append(operation(number, f"content {number}"))
         refused = [Rejected(operation(number).operation_id, "not_found", "gone") for number in (0, 1)]
         await queue.settle([], refused)
-        assert queue_command.main(["list", "--json"]) == 0
+        assert main(["admin", "queue", "list", "--json"]) == 0
         listed = json.loads(capsys.readouterr().out)
         assert [each["about"] for each in listed["queued"]] == ["StoreMemory content 2"]
         assert [each["message"] for each in listed["set_aside"]] == ["gone", "gone"]
-        assert queue_command.main(["export", operation(1).operation_id]) == 0
+        assert main(["admin", "queue", "export", operation(1).operation_id]) == 0
         assert json.loads(capsys.readouterr().out)["operation"]["change"]["content"] == "content 1"
-    assert queue_command.main(["retry", operation(0).operation_id]) == 0
-    assert queue_command.main(["drop", "nothing"]) == 2
-    assert queue_command.main(["drop", "--all"]) == 0
+    assert main(["admin", "queue", "retry", operation(0).operation_id]) == 0
+    assert main(["admin", "queue", "drop", "nothing"]) == 2
+    assert main(["admin", "queue", "drop", "--all"]) == 0
     async with opened(path) as queue:
         assert (queue.depth, queue.rejected) == (2, 0)
 
@@ -346,3 +346,14 @@ async def test_what_is_set_aside_is_queued_again_or_deleted_by_the_queue_itself(
 
 def replaced(operation: Operation, change: Change) -> Operation:
     return msgspec.structs.replace(operation, change=change)
+
+
+def test_the_list_of_the_queue_is_in_its_own_order_whatever_the_clock_said(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    operations = [operation(number) for number in range(3)]
+    with closing(QueueFile(path)) as file:
+        for each, queued_at in zip(operations, (100.0, 50.0, 75.0), strict=True):
+            file.append([queued_row(each, "lane", queued_at)])
+        assert [each.operation_id for each in read_queue(path).queued] == [each.operation_id for each in operations]
+        file.settle((), [Rejected(each.operation_id, "invalid_input", "why") for each in operations], 1.0)
+        assert [each.operation_id for each in read_queue(path).refused] == [each.operation_id for each in operations]

@@ -1,27 +1,38 @@
-"""Takes the pictures of docs/browser.md: `python -m tests.clients.browser_pictures docs`."""
+"""Takes the pictures of the README and docs/browser.md: `python -m tests.clients.browser_pictures docs`."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.clients.test_browser_walk import walk
 from tests.processes.http_door import http_door
 
-MEMORIES = (
-    (
-        "We deploy the billing service on Tuesdays, from `main`, with **two** approvals",
-        ["deploy", "billing"],
-        "decision",
-    ),
-    ("Anna knows the payment gateway best; ask her before touching retries", ["billing", "people"], "fact"),
-    ("The staging database is refreshed every night from an anonymised copy", ["database"], "fact"),
-    ("A deployment is rolled back by `make rollback`, which takes four minutes", ["deploy"], "procedure"),
-    ("Prefers small pull requests, with the test in the first commit", ["habits"], "preference"),
+Facts = tuple[tuple[str, str, dict[str, Any]], ...]
+
+MORNING: Facts = (
+    ("The cache is Redis 7, one instance, without persistence", "fact", {"tags": ["cache"]}),
+    ("We deploy the shop from `main` on Tuesdays and Thursdays, with two approvals", "decision", {"tags": ["deploy"]}),
+    ("We never deploy on Fridays: nobody is there on Saturday to roll back", "convention", {"tags": ["deploy"]}),
+    ("A rollback is `make rollback`: it takes four minutes and keeps the last five images", "procedure", {}),
+    ("Anna Lindqvist owns the payment gateway; ask her before you touch retries", "fact", {"tags": ["people"]}),
+    ("Write a runbook for webhook retries", "open_end", {}),
+    ("Turn the flag checkout_v2 off for accounts in Switzerland until rounding is right", "open_end", {}),
 )
+NOON: Facts = (
+    (
+        "We also deploy on Fridays until noon since the on-call rota covers Saturdays",
+        "convention",
+        {"tags": ["deploy"]},
+    ),
+    ("Integration tests need Docker Compose: `make up` starts PostgreSQL, Valkey and a fake Stripe", "procedure", {}),
+)
+ASKED = ("how do we deploy the shop?", "who knows about payments?")
 
 
 def main(folder: Path) -> None:
@@ -32,10 +43,20 @@ def main(folder: Path) -> None:
         patch.setenv("REMEMBRANCER_HOME", str(home))
         with http_door(home, patch) as door:
             door.start()
-            for content, tags, kind in MEMORIES:
-                door.call("store_memory", content=content, tags=tags, kind=kind)
-            first = door.call("recall_memories", query="how do we deploy the billing service?")["memories"][0]["id"]
-            door.call("update_memory", memory_id=first, content=MEMORIES[0][0].replace("Tuesdays", "Wednesdays"))
+            for client_name, facts in (("claude-code", MORNING), ("cursor", NOON)):
+                session = door.open_session(client_name=client_name)
+                call = partial(door.call, headers=session)
+                for number, (content, kind, more) in enumerate(facts):
+                    call("store_memory", number=number, content=content, kind=kind, wait_for_embedding=True, **more)
+                for number, question in enumerate(ASKED, 100):
+                    call("recall_memories", number=number, query=question)
+                if facts is NOON:
+                    news = "The cache is Valkey 8, two instances with a replica, because of Redis' licence"
+                    redis = call("recall_memories", number=110, query="which cache do we have?")["memories"][0]["id"]
+                    pair = call("recall_memories", number=112, query="may I deploy on Fridays?")["memories"][:2]
+                    link = {"relation": "contradicts", "target": pair[1]["id"]}
+                    call("update_memory", number=113, memory_id=pair[0]["id"], add_links=[link])
+                    call("store_memory", number=111, content=news, kind="decision", tags=["cache"], supersedes=redis)
             walk(door, "pictures", folder)
 
 

@@ -6,14 +6,16 @@ const { chromium } = require(modules + "playwright-core");
 const assert = require("node:assert");
 const fs = require("node:fs");
 const { token, url, gateway } = JSON.parse(process.env.DOOR);
-const PAGES = ["/today", "/", "/?q=deploy", "/review", "/graph", "/sessions", "/notes", "/code", "/projects", "/health", "/usage"];
+const PAGES = ["/today", "/", "/?q=deploy", "/review", "/graph", "/sessions", "/notes", "/notes/file?path=MEMORY.md", "/code", "/projects", "/health", "/usage"];
 const WAIT = { timeout: 30000 };
 
-async function call(name, given) { // as a session does
-  const body = { jsonrpc: "2.0", id: Math.random().toString(), method: "tools/call", params: { name, arguments: given } };
+async function request(method, params) { // as a session does
+  const body = { jsonrpc: "2.0", id: Math.random().toString(), method, params };
   const headers = { "Content-Type": "application/json", Authorization: `Bearer ${token}` };
-  return (await (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).json()).result.structuredContent;
+  return (await (await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })).json()).result;
 }
+
+const call = async (name, given) => (await request("tools/call", { name, arguments: given })).structuredContent;
 
 async function store(content, fields = {}) {
   const { memory_id } = await call("store_memory", { content, ...fields });
@@ -152,6 +154,7 @@ const walks = {
   // Every page: nothing serious for axe-core in light and dark, no wider than a phone, no error; and what works without scripts.
   async pages(browser) {
     const id = await store("We **deploy** on Tuesdays", { tags: ["deploy"], related_entities: [{ name: "Billing", type: "service", relationship: "about" }] });
+    fs.writeFileSync(`${home}/MEMORY.md`, "# The shop\n\nAnna owns payments.\n\n- two approvals\n");
     const axe = fs.readFileSync(modules + "axe-core/axe.min.js", "utf8"), said = [];
     for (const colorScheme of ["light", "dark"]) {
       const page = await opened(browser, { colorScheme, viewport: { width: 360, height: 740 } });
@@ -191,19 +194,73 @@ const walks = {
     await page.getByRole("link", { name: "Usage" }).click();
     await page.getByText("tokens given out").waitFor(WAIT);
   },
+  // The card in a conversation, in a host that is made of the extension's own: what was stored is corrected, undone and explained; what was found is shown.
+  async card(browser) {
+    const entry = `import { AppBridge, PostMessageTransport } from "@modelcontextprotocol/ext-apps/app-bridge";
+      window.host = (html, input, result) => {
+        const frame = Object.assign(document.createElement("iframe"), { sandbox: "allow-scripts" });
+        document.body.replaceChildren(frame);
+        const bridge = new AppBridge(null, { name: "host", version: "1" }, { serverTools: {} }, { hostContext: { theme: "dark" } });
+        bridge.oncalltool = (params) => window.callTool("tools/call", params);
+        bridge.oninitialized = async () => { await bridge.sendToolInput({ arguments: input }); await bridge.sendToolResult(result); };
+        bridge.onsizechange = ({ height }) => { frame.style.height = height + "px"; };
+        return bridge.connect(new PostMessageTransport(frame.contentWindow, frame.contentWindow)).then(() => { frame.srcdoc = html; });
+      };`;
+    const stdin = { contents: entry, resolveDir: process.env.REMEMBRANCER_CLIENTS };
+    const built = await require(modules + "esbuild").build({ stdin, bundle: true, write: false, format: "iife" });
+    const page = await (await browser.newContext({ viewport: { width: 480, height: 600 } })).newPage(), said = [];
+    page.on("pageerror", (error) => said.push(error.message));
+    page.on("console", (message) => { if (message.type() === "error") said.push(message.text()); });
+    await page.exposeFunction("callTool", request);
+    await page.addScriptTag({ content: built.outputFiles[0].text });
+    const { contents: [{ text: html, mimeType }] } = await request("resources/read", { uri: "ui://remembrancer/card" });
+    assert.strictEqual(mimeType, "text/html;profile=mcp-app");
+    const shown = async (name, input) => {
+      const result = await request("tools/call", { name, arguments: input });
+      await page.evaluate((all) => window.host(...all), [html, input, result]);
+      return page.frameLocator("iframe").locator(".card").first();
+    };
+    const press = (at, name) => at.getByRole("button", { name, exact: true }).click();
+    const content = "The gate <b>opens</b> at seven", card = await shown("store_memory", { content });
+    await card.getByText(content).waitFor(WAIT);
+    await card.getByText("remembered").waitFor(WAIT);
+    await press(card, "why");
+    await card.getByText("Stored for the project").waitFor(WAIT);
+    await press(card, "correct");
+    await card.locator("textarea").fill("The gate opens at eight");
+    await press(card, "Save");
+    await card.locator(".text", { hasText: "The gate opens at eight" }).waitFor(WAIT);
+    assert.strictEqual((await call("recall_memories", { query: "gate" })).memories[0].content, "The gate opens at eight");
+    await press(card, "undo");
+    await card.locator(".text", { hasText: "at seven" }).waitFor(WAIT);
+    await press(card, "undo");
+    await card.getByText("forgotten").waitFor(WAIT);
+    assert.strictEqual((await call("recall_memories", { query: "gate" })).memories.length, 0);
+    await press(card, "undo");
+    await card.getByText("forgotten").waitFor({ ...WAIT, state: "hidden" });
+    const found = await shown("recall_memories", { query: "when does the gate open?" });
+    await found.getByText(content).waitFor(WAIT);
+    const frame = page.frames()[1];
+    await frame.evaluate(`${fs.readFileSync(modules + "axe-core/axe.min.js", "utf8")};0`);
+    const faults = await frame.evaluate(() => axe.run({ resultTypes: ["violations"] }));
+    said.push(...faults.violations.filter((one) => ["serious", "critical"].includes(one.impact)).map((one) => `${one.id}: ${one.nodes[0].html}`));
+    assert.deepStrictEqual(said, []);
+    if (folder) await page.screenshot({ path: `${folder}/card.png` });
+  },
   // The pictures of the documents.
   async pictures(browser) {
-    const page = await opened(browser, { viewport: { width: 1200, height: 760 } });
-    const base = page.url().replace(/\/$/, "");
-    await page.goto(base + "/?q=" + encodeURIComponent("how do we deploy the billing service?"));
-    await page.locator(".why summary").first().click();
-    await page.screenshot({ path: `${folder}/browser-search.png` });
-    await page.locator(".card a.text").first().click();
-    await page.getByText("When it was shown").waitFor(WAIT);
-    await page.screenshot({ path: `${folder}/browser-memory.png` });
+    const page = await opened(browser, { viewport: { width: 1160, height: 720 } });
+    const base = page.url().replace(/\/$/, ""), taken = (name) => page.screenshot({ path: `${folder}/browser-${name}.png` });
     await page.goto(base + "/today");
+    await page.locator(".asked summary").first().click();
+    await taken("today");
+    await page.goto(base + "/?q=" + encodeURIComponent("how do we deploy the shop?"));
+    await page.locator(".why summary").first().click();
+    await page.evaluate(() => document.activeElement.blur());
+    await taken("search");
     await page.emulateMedia({ colorScheme: "dark" });
-    await page.screenshot({ path: `${folder}/browser-timeline.png` });
+    await page.goto(base + "/review");
+    await taken("review");
   },
 };
 

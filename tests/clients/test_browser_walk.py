@@ -67,6 +67,16 @@ def test_two_open_pages_connect_again_when_the_gateway_was_killed(door: Door, tm
     walk(door, "killed", tmp_path)
 
 
+@pytest.mark.skipif(
+    not (MODULES / "node_modules" / "@modelcontextprotocol" / "ext-apps").exists(), reason="no ext-apps"
+)
+def test_a_card_in_a_conversation_is_corrected_undone_and_explained_in_the_extensions_own_host(
+    door: Door, tmp_path: Path
+) -> None:
+    door.start()
+    walk(door, "card", tmp_path)
+
+
 def test_every_page_is_accessible_in_light_and_dark_fits_a_phone_and_works_without_scripts(
     door: Door, tmp_path: Path
 ) -> None:

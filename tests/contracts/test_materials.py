@@ -100,6 +100,11 @@ def test_an_open_end_is_pinned_until_it_is_done(records: Records) -> None:
     assert pinned == [True, False]
 
 
+def test_what_a_later_memory_more_probably_than_not_replaces_is_told(records: Records) -> None:
+    carry_out(records, AddLink(THREE, ONE, "contradicts", 0.4), AddLink(FOUR, TWO, "contradicts", 0.6))
+    assert [each.id for each in records.materials(EVERYTHING, None).memories if each.is_replaced] == [TWO]
+
+
 def test_what_is_asked_for_is_all_that_comes(records: Records) -> None:
     carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"))
     records.apply([change_operation("forget", ForgetMemory(FOUR))])

@@ -146,3 +146,32 @@ async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path) -> None:
     account = await under_fire(home, stop)
     assert len(account.acknowledged) == STORES
     assert is_dead(hung[0].pid)
+
+
+READS: list[tuple[str, dict[str, Any]]] = [
+    ("recall_memories", {"query": "crane", "strategy": "keyword"}),
+    ("get_memory_context", {}),
+    ("list_memories", {}),
+    ("get_valid", {}),
+    ("search_text", {"query": "crane"}),
+    ("get_memory", {"memory_id": None}),
+    ("connections", {"node_id": None}),
+    ("memory_search", {"query": "crane"}),
+]
+"""The calls that read; None stands for the id of the memory that they are to find."""
+
+
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_read_waits_for_the_store_that_restarts_and_answers_right(home: Path, fault: signal.Signals) -> None:
+    runtime = Runtime(home)
+    patient = {"REMEMBRANCER_CALL_BUDGET_S": "60", "REMEMBRANCER_TOOLSETS": "memory,admin,graph,nodes,files"}
+    async with Session(home, environ=patient) as client:
+        await until(runtime.is_ready)
+        memory_id = (await client.store("The crane is high."))["memory_id"]
+        reads = [(tool, {name: value or memory_id for name, value in given.items()}) for tool, given in READS]
+        runtime.process("store").send_signal(fault)
+        answers = await asyncio.gather(*(client.call(tool, **given) for tool, given in reads))
+        for (tool, _), answer in zip(reads, answers, strict=True):
+            assert "degraded" not in answer, (tool, answer)
+            assert tool == "memory_search" or "The crane is high." in str(answer), (tool, answer)
+    await runtime.down()

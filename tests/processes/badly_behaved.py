@@ -18,7 +18,7 @@ import anyio.abc
 from remembrancer import command_line
 from remembrancer.actors.launcher import lifecycle
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
-from remembrancer.commands.runtime_commands import up
+from remembrancer.commands import runtime_commands
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
     EmbedderHealth,
@@ -38,7 +38,7 @@ from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from tests.forked import forking, redirect
 
 BEHAVIOUR = "behaviour"
-RELEASES = {"user/memory.db": "7.7.7"}
+RELEASES = {"memory.db": "7.7.7"}
 """The releases of files by the word of a store, which has none."""
 
 
@@ -141,9 +141,5 @@ def launch(output: Path, stops_within_s: float | None, *arguments: str) -> None:
     if stops_within_s is not None:
         setattr(lifecycle, "ASK_S", stops_within_s)  # noqa: B010 - it is final where nobody is patient
     with forking():
-        raise SystemExit(command_line.run({"up": (f"{__name__}:launch_these", "")}, ["up", *arguments]))
-
-
-def launch_these(argv: list[str]) -> int:
-    """The command."""
-    return up(argv, lambda role: [sys.executable, "-P", "-m", __name__, role])
+        setattr(runtime_commands, "ACTOR", lambda role: [sys.executable, "-P", "-m", __name__, role])  # noqa: B010
+        raise SystemExit(command_line.main(["up", *arguments]))

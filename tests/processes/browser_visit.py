@@ -78,7 +78,7 @@ class Visit:
         """The status of a page."""
         return self.client.get(f"{self.base}{self.project}{path}").status_code
 
-    def get(self, path: str = "/", **query: Any) -> str:
+    def get(self, path: str = "/", /, **query: Any) -> str:
         """The text of a page, which is there."""
         answer = self.client.get(f"{self.base}{self.project}{path}", params=query)
         assert answer.status_code == 200, answer.text
@@ -89,13 +89,13 @@ class Visit:
         assert found is not None
         return found[1]
 
-    def send(self, path: str, *, csrf: str | None = None, headers: Any = None, **fields: Any) -> httpx.Response:
+    def send(self, path: str, /, *, csrf: str | None = None, headers: Any = None, **fields: Any) -> httpx.Response:
         """Send a form as a browser does."""
         said = {"csrf": self.csrf(self.get()) if csrf is None else csrf, **fields}
         named = {"Origin": self.origin, "Sec-Fetch-Site": "same-origin"} if headers is None else headers
         return self.client.post(f"{self.base}{self.project}{path}", data=said, headers=named)
 
-    def do(self, path: str, **fields: Any) -> str:
+    def do(self, path: str, /, **fields: Any) -> str:
         """Send a form that is accepted; the text of the page that follows."""
         answer = self.send(path, **fields)
         assert answer.status_code == 303, answer.text

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from remembrancer.commands.backup import restore_main
+from remembrancer.commands.backup import put_back
 
 
 def restore_and_die(changes: int, archive: str) -> None:
@@ -29,4 +29,4 @@ def restore_and_die(changes: int, archive: str) -> None:
     os.link = counted(os.link)
     for name in ("replace", "rename", "unlink"):
         setattr(Path, name, counted(getattr(Path, name)))
-    sys.exit(restore_main([archive, "--yes"]))
+    sys.exit(put_back.main([archive, "--yes"], standalone_mode=False))

@@ -82,9 +82,9 @@ class Door:
         count: int | None = status.get("counts", {}).get("by_scope", {}).get("project")
         return count
 
-    def open_session(self, token: str | None = None) -> dict[str, str]:
+    def open_session(self, token: str | None = None, client_name: str = "test") -> dict[str, str]:
         """Shake hands; the headers of what follows."""
-        client = {"name": "test", "version": "1"}
+        client = {"name": client_name, "version": "1"}
         params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
         answer = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token)
         assert answer.json()["result"]["serverInfo"]["name"] == "remembrancer"

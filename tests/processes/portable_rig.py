@@ -59,7 +59,7 @@ def start(home: Path, **environ: str) -> None:
 
 def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
     """The lines of an export, without its header."""
-    return [json.loads(line) for line in done("export", "-", *arguments, home=home).splitlines()[1:]]
+    return [json.loads(line) for line in done("backup", "export", "-", *arguments, home=home).splitlines()[1:]]
 
 
 def ask(home: Path, *requests: GatewayRequest, **environ: str) -> list[Any]:

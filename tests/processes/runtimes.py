@@ -23,7 +23,7 @@ from tests.forked import ForkedProcess
 from tests.patience import PATIENCE_S, pause_s
 from tests.processes.badly_behaved import launch
 
-PATIENT = {"REMEMBRANCER_HEARTBEAT_INTERVAL_S": "0.1", "REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "20"}
+PATIENT = {"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "20"}
 """Settings with which no process is taken for one that hangs because the machine is busy."""
 QUICK = {"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "1.0"}
 """Over these, for tests with processes that do hang: they are noticed soon."""

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("without_embedders")
 
 def restore(archive: Path, home: Path) -> dict[str, str]:
     """Restore without a question; what was said."""
-    said: dict[str, str] = json.loads(done("restore", str(archive), "--yes", "--json", home=home))
+    said: dict[str, str] = json.loads(done("backup", "restore", str(archive), "--yes", "--json", home=home))
     return said
 
 
@@ -133,7 +133,7 @@ def test_writes_that_wait_in_the_queue_are_in_a_backup(
     assert "queued" in json.dumps(answer)
     said = json.loads(done("backup", str(home / "backup.tar"), "--json", home=home))
     assert said["queued"] == 1
-    exported_now = json.loads(done("export", str(home / "export"), "--json", home=home))
+    exported_now = json.loads(done("backup", "export", str(home / "export"), "--json", home=home))
     assert exported_now["queued"] == 1
     store_process.send_signal(signal.SIGCONT)
     client.close()
@@ -146,7 +146,7 @@ def test_writes_that_wait_in_the_queue_are_in_a_backup(
 def test_a_runtime_that_is_up_is_not_restored_over(home: Path) -> None:
     ask(home, store("one", "one"))
     done("backup", str(home / "backup.tar"), home=home)
-    refused = command("restore", str(home / "backup.tar"), "--yes", home=home)
+    refused = command("backup", "restore", str(home / "backup.tar"), "--yes", home=home)
     assert refused.returncode == exit_codes.ALREADY_RUNNING
     assert b"remembrancer down" in refused.stderr
     assert recall(home, "one", strategy="keyword") == [id_of("one")]
@@ -158,7 +158,7 @@ def test_a_process_of_a_crashed_runtime_is_not_restored_over(home: Path) -> None
     stop_runtime(home)
     with FileLock(RuntimePaths(home).store_lock) as lock:
         assert lock.try_acquire()
-        refused = command("restore", str(home / "backup.tar"), "--yes", home=home)
+        refused = command("backup", "restore", str(home / "backup.tar"), "--yes", home=home)
     assert refused.returncode == exit_codes.HOME_UNUSABLE
     assert b"store.lock" in refused.stderr
 
@@ -212,7 +212,7 @@ def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
     ):
         archive.write_bytes(unsound)
         before = tree(home)
-        refused = command("restore", str(archive), "--yes", home=home)
+        refused = command("backup", "restore", str(archive), "--yes", home=home)
         assert refused.returncode == exit_codes.FILE_UNUSABLE, refused.stderr
         assert b"Traceback" not in refused.stderr
         assert tree(home) == before
@@ -232,7 +232,7 @@ def test_nothing_is_restored_without_consent(home: Path) -> None:
     done("backup", str(home / "backup.tar"), home=home)
     stop_runtime(home)
     before = tree(home)
-    silent = command("restore", str(home / "backup.tar"), home=home)
+    silent = command("backup", "restore", str(home / "backup.tar"), home=home)
     assert silent.returncode == exit_codes.USAGE
     assert b"--yes" in silent.stderr
     assert answer_on_a_terminal(home, b"n\n") == exit_codes.FAILED
@@ -245,7 +245,7 @@ def answer_on_a_terminal(home: Path, answer: bytes) -> int:
     ours, theirs = pty.openpty()
     try:
         with subprocess.Popen(
-            [sys.executable, "-P", "-m", "remembrancer", "restore", str(home / "backup.tar")],
+            [sys.executable, "-P", "-m", "remembrancer", "backup", "restore", str(home / "backup.tar")],
             stdin=theirs,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -270,7 +270,10 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
         assert ended == -signal.SIGKILL
         if RuntimePaths(home).restore_mark.exists():
             interrupted += 1
-            for refused in (command("export", "-", home=home), command("backup", str(home / "new"), home=home)):
+            for refused in (
+                command("backup", "export", "-", home=home),
+                command("backup", str(home / "new"), home=home),
+            ):
                 assert refused.returncode == exit_codes.FILE_UNUSABLE
                 assert b"remembrancer restore" in refused.stderr
             started = command("up", home=home)
@@ -329,13 +332,15 @@ def test_a_file_is_named_by_its_time_when_no_name_is_given(
     ask(home, store("one", "one"))
     monkeypatch.chdir(tmp_path)
     done("backup", home=home)
-    done("export", home=home)
+    done("backup", "export", home=home)
     names = [path.name for path in tmp_path.iterdir()]
     assert sorted(name.rpartition("Z.")[2] for name in names) == ["jsonl", "tar.gz"]
     assert not is_up(RuntimePaths(tmp_path))
 
 
-@pytest.mark.parametrize("arguments", [["backup", "-"], ["projects"], ["queue", "list"], ["status", "--json"]])
+@pytest.mark.parametrize(
+    "arguments", [["backup", "-"], ["admin", "projects"], ["admin", "queue"], ["status", "--json"]]
+)
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
 def test_a_command_says_what_is_no_file_and_waits_for_none(
     home: Path, arguments: list[str], make: Callable[[Path], None]

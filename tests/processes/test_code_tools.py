@@ -224,7 +224,7 @@ async def test_code_of_a_project_that_is_moved_is_followed_in_its_new_place(
     tree.rename(new)  # noqa: ASYNC240
 
     def move() -> int:
-        return command("projects", "move", str(tree), str(new), home=home).returncode
+        return command("admin", "projects", "move", str(tree), str(new), home=home).returncode
 
     async def is_moved() -> bool:  # refused until the session has ended
         return await to_thread.run_sync(move) == 0

@@ -15,8 +15,8 @@ import anyio.to_thread
 import pytest
 
 from remembrancer import __version__
+from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, runtime_client, runtime_commands
-from remembrancer.commands.runtime_commands import down
 from remembrancer.protocol.control import AskDown, GoingDown, ToLauncher
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -55,7 +55,7 @@ def well(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
     home.rmdir()
-    for arguments in (["status"], ["down"], ["scale", "embedder=2"]):
+    for arguments in (["status"], ["down"], ["admin", "scale", "embedder=2"]):
         done = remembrancer(*arguments)
         assert done.returncode == exit_codes.NOT_RUNNING
         assert done.stdout == ""
@@ -101,7 +101,7 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
 
         assert "All is well." in well().stdout
 
-        done = answered("scale", "embedder=2")
+        done = answered("admin", "scale", "embedder=2")
         assert done.returncode == exit_codes.OK
         running.until_ready("embedder-2")
 
@@ -154,7 +154,7 @@ def test_a_launcher_that_reads_a_question_late_is_asked_again_to_stop(
 
         router: Router[ToLauncher] = Router(paths.control_endpoint, Speaker("launcher", "01L"), to_launcher, hear)
         async with router:
-            stopped = await anyio.to_thread.run_sync(down, [])
+            stopped = await anyio.to_thread.run_sync(main, ["down"])
             assert stopped == exit_codes.OK
 
     monkeypatch.setattr(runtime_client, "ANSWER_S", 0.2)
@@ -176,11 +176,11 @@ def test_a_second_up_says_who_is_there(home: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "usage: remembrancer"),
+        ([], "Usage: remembrancer"),
         (["stauts"], "unknown command 'stauts': did you mean status? (known are search, list,"),
         (["zzz"], "unknown command 'zzz': known are search, list,"),
-        (["scale"], "embedder=N"),
-        (["scale", "store=2"], "such as embedder=2"),
+        (["admin", "scale"], "embedder=N"),
+        (["admin", "scale", "store=2"], "such as embedder=2"),
         (["status", "--jason"], "--jason"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_wrong_command_line_is_refused_without_a_traceback(home: Path, argumen
 def test_the_version_and_the_help_are_told(home: Path) -> None:
     assert remembrancer("--version").stdout == f"remembrancer {__version__}\n"
     told = remembrancer("--help").stdout
-    for word in ("mcp", "up", "down", "status", "scale", "setup", "exit status"):
+    for word in ("mcp", "up", "down", "status", "scale", "setup", "Exit status"):
         assert word in told
 
 

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.commands import backup, export, projects, queue, runtime_client
+from remembrancer.command_line import main
+from remembrancer.commands import runtime_client
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination, check_model, check_records
 from remembrancer.commands.output_files import STAGING
@@ -41,12 +42,12 @@ def said(capsysbinary: pytest.CaptureFixture[bytes]) -> Callable[[], bytes]:
 
 def answers(home: Path, said: Callable[[], bytes]) -> dict[str, Any]:
     """What each command says of a home, less what is another at each time."""
-    assert projects.main(["--json"]) == 0
+    assert main(["admin", "projects", "--json"]) == 0
     listed = json.loads(said())["projects"]
-    assert export.main(["-"]) == 0
+    assert main(["backup", "export", "-"]) == 0
     lines = said().splitlines()[1:]
     archive = home / "answers.tar"
-    assert backup.main([str(archive), "--json"]) == 0
+    assert main(["backup", str(archive), "--json"]) == 0
     made = json.loads(said())
     archive.unlink()
     at = Examination(RuntimePaths(home), Surroundings(home, {}, "linux", home), settings=Settings())
@@ -86,14 +87,14 @@ def test_a_running_store_answers_what_its_files_say(
         patch.setattr(runtime_client, "ANSWER_S", PATIENCE_S)
         asked = answers(home, said)
         # The gateway has a moment for that, and may do it after the command has been told that it is late.
-        until(lambda: queue.main(["drop", refused[0].operation_id]) == 0 or is_dropped())
+        until(lambda: main(["admin", "queue", "drop", refused[0].operation_id]) == 0 or is_dropped())
         until(is_dropped)
     said()
     stop_runtime(home)
     assert answers(home, said) == asked
     assert asked["records"] == "ok"
     assert len([line for line in asked["lines"] if json.loads(line)["line"] == "memory"]) == 9
-    assert queue.main(["retry"]) == 0
+    assert main(["admin", "queue", "retry"]) == 0
     assert said().startswith(b"1 writes are queued again")
 
 
@@ -102,7 +103,7 @@ def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], byt
     store = Runtime(home).process("store")
     store.suspend()
     try:
-        assert projects.main(["--json"]) == 0
+        assert main(["admin", "projects", "--json"]) == 0
         assert store.status() == psutil.STATUS_STOPPED
     finally:
         store.resume()
@@ -111,7 +112,7 @@ def test_a_store_that_hangs_is_not_waited_for(home: Path, said: Callable[[], byt
 
 def test_an_export_is_whole_when_the_store_that_writes_it_is_killed(home: Path, said: Callable[[], bytes]) -> None:
     names = [f"memory {number}" for number in range(3000)]
-    done("import", str(write_lines(home / "lines", *names)), home=home)
+    done("backup", "import", str(write_lines(home / "lines", *names)), home=home)
     store = Runtime(home).process("store")
     target = home / "exports" / "export.jsonl"
     target.parent.mkdir()
@@ -130,7 +131,7 @@ def test_an_export_is_whole_when_the_store_that_writes_it_is_killed(home: Path, 
     killing = threading.Thread(target=kill)
     killing.start()
     try:
-        assert export.main([str(target)]) == 0
+        assert main(["backup", "export", str(target)]) == 0
     finally:
         is_over.set()
         killing.join()

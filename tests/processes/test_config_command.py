@@ -7,10 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
-import msgspec
-
 from remembrancer.commands import exit_codes
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import SETTABLE, Settings
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
 
@@ -43,7 +41,7 @@ def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path)
         "file": None,
     }
     assert said["settings"]["model"] == {"value": Settings().model, "from": "default", "name": None, "file": None}
-    assert list(said["settings"]) == [field.name for field in msgspec.structs.fields(Settings)]
+    assert list(said["settings"]) == list(SETTABLE)
     assert [each["name"] for each in said["without_effect"]] == ["remote_pass", "remote_url"]
     assert len(said["warnings"]) == 1
     assert said["problems"] == []

@@ -22,7 +22,7 @@ import pytest
 
 from remembrancer.actors.embedder import workers
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
@@ -48,7 +48,6 @@ CHECKS = {
     "records",
     "copies",
     "index",
-    "shared tokens",
     "write queue",
     "sharing",
     "clients",
@@ -84,7 +83,7 @@ class Findings:
         untried = nullcontext() if tries_start else mock.patch.object(doctor, "probe", return_value=STARTS)
         with untried, redirect_stdout(printed), redirect_stderr(complained), ThreadPoolExecutor(1) as thread:
             # In a thread, because the doctor wants an event loop of its own.
-            self.returncode = thread.submit(doctor.main, ["--json", *arguments]).result()
+            self.returncode = thread.submit(doctor.doctor.main, ["--json", *arguments], standalone_mode=False).result()
         assert complained.getvalue() == ""
         self.whole = printed.getvalue()
         said = json.loads(self.whole)
@@ -212,7 +211,7 @@ def test_a_process_without_a_launcher_is_named(home: Path) -> None:
 async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     await filled(home)
     paths = RuntimePaths(home)
-    paths.user_database.write_bytes(b"no database at all" * 500)
+    paths.database.write_bytes(b"no database at all" * 500)
     project = next(paths.projects.glob("p_*/memory.db"))
     damaged = bytearray(project.read_bytes())
     middle = len(damaged) // 8 * 5
@@ -273,9 +272,9 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
 
 async def test_a_file_of_a_newer_release_is_said(home: Path) -> None:
     await filled(home)
-    database = RuntimePaths(home).user_database
+    database = RuntimePaths(home).database
     connection = sqlite3.connect(database)
-    connection.execute(f"PRAGMA user_version = {RECORDS.latest + 1}")
+    connection.execute(f"PRAGMA user_version = {MEMORY.latest + 1}")
     connection.close()
     found = Findings(home)
     assert found.checks["records"]["status"] == "problem"

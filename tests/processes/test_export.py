@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import subprocess
 import sys
@@ -59,11 +60,11 @@ def _over(line: dict[str, Any]) -> dict[str, Any]:
 def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     fill(home)
     file = home / "export.jsonl"
-    said = json.loads(done("export", str(file), "--json", home=home))
+    said = json.loads(done("backup", "export", str(file), "--json", home=home))
     assert (said["memories"], said["projects"], said["forgotten"]) == (9, 2, 1)
     assert file.stat().st_mode & 0o777 == 0o600
 
-    report = json.loads(done("import", str(file), "--json", home=second))
+    report = json.loads(done("backup", "import", str(file), "--json", home=second))
     assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
     before, after = exported(home), exported(second)
     assert after == [_over(line) for line in before]
@@ -76,7 +77,7 @@ def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
     )
     assert plain["access_count"] == 1
 
-    again = json.loads(done("import", str(file), "--json", home=second))
+    again = json.loads(done("backup", "import", str(file), "--json", home=second))
     assert (again["imported"], again["present"]) == (0, 9)
     assert exported(second) == after
 
@@ -96,10 +97,10 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     assert ids_of(exported(home, "--scope", "session")) == {id_of("foreign")}
     both = exported(home, "--project", OTHER_PROJECT.id, "--scope", "project", "--scope", "user")
     assert ids_of(both) == {id_of("other"), id_of("user"), id_of("promoted")}
-    unknown = command("export", "-", "--project", str(home), home=home)
+    unknown = command("backup", "export", "-", "--project", str(home), home=home)
     assert unknown.returncode == exit_codes.USAGE
     assert b"no memories of p_" in unknown.stderr
-    there = command("export", str(write_lines(home / "there")), home=home)
+    there = command("backup", "export", str(write_lines(home / "there")), home=home)
     assert there.returncode == exit_codes.USAGE
     assert b"--force" in there.stderr
 
@@ -112,7 +113,7 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
             b"what two", b'\\u001b]0;x\\u0007wh"at two'
         )
     )
-    partly = command("import", str(file), home=home)
+    partly = command("backup", "import", str(file), home=home)
     assert partly.returncode == exit_codes.FAILED
     assert b"line 3: occurred_at must be a time of the years 1 to 9999" in partly.stderr
     assert b"line 4: " in partly.stderr
@@ -122,19 +123,19 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     nothing = write_lines(home / "bad", "four")
     nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
     stop_runtime(home)
-    report = json.loads(command("import", str(nothing), "--json", home=home).stdout)
+    report = json.loads(command("backup", "import", str(nothing), "--json", home=home).stdout)
     assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (0, 1, 3)
     assert not is_up(RuntimePaths(home)), "a file of which nothing is left starts nothing"
 
-    newer = command("import", "-", home=home, stdin=sound.replace(b'"version":1', b'"version":9', 1))
+    newer = command("backup", "import", "-", home=home, stdin=sound.replace(b'"version":1', b'"version":9', 1))
     assert newer.returncode == exit_codes.FILE_UNUSABLE
     assert b"newer" in newer.stderr
-    assert command("import", str(home / "missing"), home=home).returncode == exit_codes.FILE_UNUSABLE
+    assert command("backup", "import", str(home / "missing"), home=home).returncode == exit_codes.FILE_UNUSABLE
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(home: Path) -> None:
     file = write_lines(home / "lines", "one", "two", "one")
-    said = json.loads(done("import", str(file), "--dry-run", "--json", home=home))
+    said = json.loads(done("backup", "import", str(file), "--dry-run", "--json", home=home))
     assert (said["imported"], said["present"]) == (2, 1)
     assert not is_up(RuntimePaths(home))
     assert sorted(path.name for path in home.iterdir()) == ["lines"]
@@ -144,7 +145,7 @@ def test_memories_can_be_imported_into_another_project(home: Path) -> None:
     file = write_lines(home / "lines", "one")
     target = home / "repository"
     target.mkdir()
-    done("import", "-", "--project", str(target), home=home, stdin=file.read_bytes())
+    done("backup", "import", "-", "--project", str(target), home=home, stdin=file.read_bytes())
     (project,) = [line for line in exported(home) if line["line"] == "project"]
     assert project["path"] == str(target)
 
@@ -155,7 +156,7 @@ def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
     ask(home, store("first", "so that a runtime is up", requested_at=time.time()))
     runtime = Runtime(home)
     said = home / "said"
-    importing = start_command("import", str(file), "--json", environ=os.environ, printed=said)
+    importing = start_command("backup", "import", str(file), "--json", environ=os.environ, printed=said)
     database = home / "projects" / PROJECT.id / "memory.db"
     until(lambda: database.exists() and count(database) > 300)
     runtime.kill("store")
@@ -178,12 +179,12 @@ def count(database: Path) -> int:
 def test_an_import_that_was_killed_goes_on(home: Path) -> None:
     names = [f"memory {number}" for number in range(1000)]
     file = write_lines(home / "lines", *names)
-    importing = start_command("import", str(file), environ=os.environ, printed=Path(os.devnull))
+    importing = start_command("backup", "import", str(file), environ=os.environ, printed=Path(os.devnull))
     database = home / "projects" / PROJECT.id / "memory.db"
     until(lambda: database.exists() and count(database) > 100)
     importing.kill()
     importing.wait()
-    report = json.loads(done("import", str(file), "--json", home=home))
+    report = json.loads(done("backup", "import", str(file), "--json", home=home))
     assert report["present"] >= 100
     assert report["imported"] + report["present"] == len(names)
     assert count(database) == len(names)
@@ -192,7 +193,7 @@ def test_an_import_that_was_killed_goes_on(home: Path) -> None:
 def test_what_the_store_could_not_keep_is_named_and_the_rest_is_imported(home: Path) -> None:
     file = write_lines(home / "lines", "one", "two", "three")
     file.write_bytes(file.read_bytes().replace(b'"type":', b'"access_count":9223372036854775808,"type":', 1))
-    partly = command("import", str(file), "--json", home=home)
+    partly = command("backup", "import", str(file), "--json", home=home)
     assert partly.returncode == exit_codes.FAILED
     report = json.loads(partly.stdout)
     assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (2, 1, 3)
@@ -201,19 +202,19 @@ def test_what_the_store_could_not_keep_is_named_and_the_rest_is_imported(home: P
 def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
     names = [f"memory {number}" for number in range(3000)]
     file = write_lines(home / "lines", *names)
-    full = command("import", str(file), home=home, REMEMBRANCER_DATABASE_LIMIT_BYTES="1048576")
+    full = command("backup", "import", str(file), home=home, REMEMBRANCER_DATABASE_LIMIT_BYTES="1048576")
     assert full.returncode == exit_codes.REFUSED
     assert b"database_limit_bytes" in full.stderr
     assert b"were imported before" in full.stderr
     stop_runtime(home)
-    report = json.loads(done("import", str(file), "--json", home=home))
+    report = json.loads(done("backup", "import", str(file), "--json", home=home))
     assert report["imported"] > 0
     assert report["imported"] + report["present"] == len(names)
 
 
 def test_a_runtime_that_cannot_start_is_said(home: Path) -> None:
     file = write_lines(home / "lines", "one")
-    refused = command("import", str(file), home=home, REMEMBRANCER_LOG_LEVEL="loud")
+    refused = command("backup", "import", str(file), home=home, REMEMBRANCER_LOG_LEVEL="loud")
     assert refused.returncode == exit_codes.CONFIGURATION
     assert b"LOG_LEVEL" in refused.stderr
     assert b"Traceback" not in refused.stderr
@@ -221,9 +222,11 @@ def test_a_runtime_that_cannot_start_is_said(home: Path) -> None:
 
 def test_an_export_into_a_pipe_that_is_closed_ends_without_a_traceback(home: Path) -> None:
     fill(home)
-    done("import", str(write_lines(home / "lines", *map(str, range(1000)))), home=home)
+    done("backup", "import", str(write_lines(home / "lines", *map(str, range(1000)))), home=home)
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "remembrancer", "export", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-P", "-m", "remembrancer", "backup", "export", "-"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as exporting:
         assert exporting.stdout is not None
         assert exporting.stderr is not None
@@ -237,14 +240,46 @@ def test_an_export_into_a_pipe_that_is_closed_ends_without_a_traceback(home: Pat
 def test_a_directory_of_markdown_brings_everything_back(home: Path, second: Path) -> None:
     fill(home)
     directory = home / "notes"
-    said = json.loads(done("export", str(directory), "--markdown", "--json", home=home))
+    said = json.loads(done("backup", "export", str(directory), "--markdown", "--json", home=home))
     files = sorted(directory.rglob("*.md"))
     assert (said["memories"], len(files)) == (9, 9)
     assert {file.stat().st_mode & 0o077 for file in [directory, *files]} == {0}
-    report = json.loads(done("import", str(directory), "--json", home=second))
+    report = json.loads(done("backup", "import", str(directory), "--json", home=second))
     assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
     before, after = exported(home), exported(second)
     assert sorted(map(str, after)) == sorted(map(str, map(_over, before)))
+
+
+PIECES = (
+    *(
+        "plain words",
+        "größe 大きさ 🦊",
+        "# heading",
+        "---",
+        'id: "memory:x"',
+        "- item\n  below",
+        "```\ncode\n```",
+        "a: b",
+    ),
+    *("\n\n", "\r\n", "\t", " \u2028 ", "\u0085", "\\n", "'\"", "{}", "|", "<!-- -->", "\ufeff", "  ", "\n"),
+)
+
+
+def test_five_hundred_memories_of_any_words_come_back_from_markdown(home: Path, second: Path) -> None:
+    draw = random.Random(500)
+    lines: list[Line] = [ProjectLine(PROJECT.id, PROJECT.path)]
+    for number in range(500):
+        content = f"{number} {''.join(draw.choices(PIECES, k=draw.randint(1, 12)))}"
+        tags = tuple(f"{tag} {place}" for place, tag in enumerate(draw.choices(("a", "ü: b", "[c]"), k=2)))
+        told = {"tags": tags, "metadata": {"of": content}, "importance": draw.random(), "summary": content.strip()}
+        lines.append(MemoryLine(memory(str(number), content=content, **told), PROJECT.id))
+    file = home / "five hundred.jsonl"
+    file.write_bytes(encode_header(1e9) + b"".join(map(encode_line, [*lines, EndLine(1, 500, 0)])))
+    assert json.loads(done("backup", "import", str(file), "--json", home=home))["imported"] == 500
+    directory = home / "notes"
+    done("backup", "export", str(directory), "--markdown", home=home)
+    assert json.loads(done("backup", "import", str(directory), "--json", home=second))["imported"] == 500
+    assert sorted(map(str, exported(second))) == sorted(map(str, map(_over, exported(home))))
 
 
 def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_again(
@@ -255,12 +290,12 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     notes.mkdir(parents=True)
     (notes / "MEMORY.md").write_text("# Deploy\n\nNever on Fridays.\n\n# Tests\n\nThey need a database.\n")
     for imported, present in ((2, 0), (0, 2)):
-        report = json.loads(done("import", "--from", "claude-code", "--json", home=home, HOME=str(tmp_path)))
+        report = json.loads(done("backup", "import", "--from", "claude-code", "--json", home=home, HOME=str(tmp_path)))
         assert (report["imported"], report["present"]) == (imported, present)
     texts = {line["memory"]["content"]: line["memory"] for line in exported(home) if line["line"] == "memory"}
     assert set(texts) == {"Deploy: Never on Fridays.", "Tests: They need a database."}
     assert texts["Deploy: Never on Fridays."]["kind"] == "convention"
     assert b"2 memories are forgotten again" in done(
-        "import", "--from", "claude-code", "--undo", home=home, HOME=str(tmp_path)
+        "backup", "import", "--from", "claude-code", "--undo", home=home, HOME=str(tmp_path)
     )
     assert all("forgotten_at" in line["memory"] for line in exported(home) if line["line"] == "memory")

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from remembrancer.commands.hook import given_key, note
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
@@ -317,6 +318,14 @@ def test_a_home_that_cannot_be_used_never_fails_the_session(tmp_path: Path, proj
     assert b"not recorded" in finished.stderr
 
 
+def test_a_prompt_that_is_recorded_is_not_said_to_be_lost_where_nothing_can_be_given(home: Path, project: Path) -> None:
+    note(str(RuntimePaths(home).hooks), given_key("s", str(project)), b"\xff")  # as a damaged disk leaves it
+    finished = hook("UserPromptSubmit", project, prompt="when do we deploy")
+    assert b"nothing of the memory is given" in finished.stderr
+    assert b"not recorded" not in finished.stderr
+    assert len(waiting(home)) == 1
+
+
 def test_a_memory_that_ends_with_its_runtime_leaves_nothing_behind(home: Path, project: Path) -> None:
     given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
     finished = run(given, "Stop", REMEMBRANCER_DEPLOYMENT_MODE="embedded-memory")
@@ -375,3 +384,62 @@ def test_a_hook_that_starts_a_runtime_imports_no_paths_of_pathlib(
     done = subprocess.run([sys.executable, "-c", program], input=given, capture_output=True, check=True)
     assert "subprocess" in done.stdout.decode().split(), "it has started one"
     assert not set(done.stdout.decode().split()) & {"pathlib", "typing", "urllib.parse", "remembrancer.protocol.paths"}
+
+
+def edit(project: Path, session: str = "s", client: str = "", **environ: str) -> dict[str, str]:
+    """What is printed before an edit that makes a function."""
+    tool = {"file_path": "src/sums.py", "old_string": "", "new_string": "def total(values):\n    return sum(values)\n"}
+    given = {"session_id": session, "cwd": str(project), "tool_name": "Edit", "tool_use_id": "e", "tool_input": tool}
+    arguments = ["PreToolUse", *([client] if client else [])]
+    finished = run(json.dumps(given).encode(), *arguments, REMEMBRANCER_ACTION_WAIT_S=f"{PATIENCE_S}", **environ)
+    return json.loads(finished.stdout)["hookSpecificOutput"] if finished.stdout else {}
+
+
+def agree(project: Path, text: str) -> None:
+    """Have another session store a convention."""
+    with bridge(REMEMBRANCER_PROJECT=str(project), REMEMBRANCER_SESSION_ID="other") as client:
+        client.initialize()
+        client.store(text, kind="convention")
+        client.end_input()
+
+
+RULE = "For sums, function names never start with get_."
+
+
+def test_a_convention_is_told_once_in_a_session_before_an_edit_on_which_it_bears(home: Path, project: Path) -> None:
+    start(home)
+    agree(project, RULE)
+    told = edit(project)
+    assert told["hookEventName"] == "PreToolUse"
+    assert RULE in told["additionalContext"]
+    assert edit(project) == {}
+    assert RULE in edit(project, "another")["additionalContext"]
+    assert edit(project, "third", "gemini") == {}, "it takes no context before a tool"
+    looking = {"tool_name": "Bash", "tool_use_id": "l", "tool_input": {"command": "git log | head"}}
+    assert hook("PreToolUse", project, "fourth", **looking).stdout == b""
+
+
+def test_a_convention_that_says_never_has_the_user_asked_where_that_is_set(
+    home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_BEFORE_ACTIONS", "ask")
+    start(home)
+    agree(project, RULE)
+    asked = edit(project)
+    assert (asked["permissionDecision"], "additionalContext" in asked) == ("ask", False)
+    assert RULE in asked["permissionDecisionReason"]
+    assert RULE in edit(project, "another", "codex")["additionalContext"], "which takes no question"
+
+
+def test_a_memory_that_does_not_answer_in_time_is_not_told_before_a_tool(home: Path, project: Path) -> None:
+    start(home)
+    agree(project, RULE)
+    gateway = Runtime(home).process("gateway")
+    gateway.suspend()
+    tool = {"file_path": "a.py", "content": "def total(values):\n    return 0\n"}
+    given = {"session_id": "s", "cwd": str(project), "tool_name": "Write", "tool_use_id": "w", "tool_input": tool}
+    finished = run(json.dumps(given).encode(), "PreToolUse")
+    with suppress(psutil.NoSuchProcess):
+        gateway.resume()
+    assert finished.stdout == b""
+    assert RULE in edit(project)["additionalContext"], "it was not told yet"

@@ -1,4 +1,4 @@
-"""`remembrancer maintain` on real homes: what it says, and where."""
+"""`remembrancer admin maintain` on real homes: what it says, and where."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
-from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.consolidation import Done, Maintain, Maintained
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -53,7 +53,7 @@ def project(home: Path, tmp_path: Path) -> Path:
 
 
 def test_a_projects_memories_are_looked_through(home: Path, project: Path) -> None:
-    said = json.loads(done("maintain", "--project", str(project), "--dry-run", "--json", home=home))
+    said = json.loads(done("admin", "maintain", "--project", str(project), "--dry-run", "--json", home=home))
     assert said["dry_run"] is True
     (place,) = said["places"]
     assert place["project"]["path"] == str(project)
@@ -62,7 +62,7 @@ def test_a_projects_memories_are_looked_through(home: Path, project: Path) -> No
 
 
 def test_everything_is_each_project_and_the_user(home: Path, project: Path) -> None:
-    said = done("maintain", "--all", home=home).decode()
+    said = done("admin", "maintain", "--all", home=home).decode()
     first, *others = said.splitlines()
     assert first in (f"{project}: 1 examined", f"{project}: 2 examined")  # with what its session hands over
     assert others == ["the user: 0 examined", "There was nothing to do."]
@@ -70,15 +70,15 @@ def test_everything_is_each_project_and_the_user(home: Path, project: Path) -> N
 
 def test_the_users_memories_are_looked_through_without_a_runtime_being_up(home: Path, project: Path) -> None:
     done("down", home=home)
-    said = json.loads(done("maintain", "--user", "--json", home=home))
+    said = json.loads(done("admin", "maintain", "--user", "--json", home=home))
     assert [place["project"] for place in said["places"]] == [None]
 
 
 def test_where_nothing_is_remembered_nothing_is_started(home: Path, tmp_path: Path) -> None:
     for arguments in (["--project", str(tmp_path)], ["--project", str(tmp_path / "nowhere")], ["--user"], ["--all"]):
-        finished = command("maintain", *arguments, home=home)
+        finished = command("admin", "maintain", *arguments, home=home)
         assert finished.returncode == exit_codes.USAGE
-        assert finished.stderr.startswith(b"remembrancer maintain: ")
+        assert finished.stderr.startswith(b"remembrancer admin maintain: ")
     assert not is_up(RuntimePaths(home))
 
 
@@ -88,16 +88,16 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
         for text in ("Copies are linked.", "copies are linked"):
             client.store(text)
         client.end_input()
-    said = json.loads(done("maintain", "--project", str(project), "--json", home=home))
+    said = json.loads(done("admin", "maintain", "--project", str(project), "--json", home=home))
     (place,) = said["places"]
     assert place["duplicates"] == 1
     (run_id,) = place["run_ids"]
-    undone = json.loads(done("maintain", "--undo", run_id, "--all", "--json", home=home))
+    undone = json.loads(done("admin", "maintain", "--undo", run_id, "--all", "--json", home=home))
     ((found,), (memory,)) = undone["places"], place["duplicate_ids"]
     assert (found["memories"], found["already"]) == ([memory], False)
-    again = done("maintain", "--undo", run_id, "--project", str(project), home=home).decode()
+    again = done("admin", "maintain", "--undo", run_id, "--project", str(project), home=home).decode()
     assert again == f"{project}: it was undone before\n"
-    refused = command("maintain", "--undo", "run:unknown", "--all", home=home)
+    refused = command("admin", "maintain", "--undo", "run:unknown", "--all", home=home)
     assert refused.returncode == exit_codes.USAGE
     assert b"there is no run run:unknown" in refused.stderr
 
@@ -121,7 +121,7 @@ async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterato
 
 
 async def maintained(home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return await anyio.to_thread.run_sync(lambda: command("maintain", *arguments, home=home))
+    return await anyio.to_thread.run_sync(lambda: command("admin", "maintain", *arguments, home=home))
 
 
 @pytest.mark.anyio
@@ -130,15 +130,15 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
     whole = json.loads(done("show", listed[-1]["id"], "--project", str(project), "--json", home=home))
     ids = (whole["id"], "memory:2")
     done("down", home=home)
-    report = Maintained("project", 12, archived=2, duplicates=1, run_ids=("run:1",), archived_ids=ids)
+    report = Maintained("project", 12, {"archived": Done(2, ids), "duplicates": Done(1)}, ("run:1",))
     async with played_store(home, report) as asked:
         shown = await maintained(home, "--project", str(project))
         said = json.loads((await maintained(home, "--all", "--dry-run", "--json")).stdout)
     assert asked == [Maintain(project_of(project)), Maintain(project_of(project), True), Maintain(None, True)]
     assert shown.stdout.decode().splitlines() == [
         f"{project}: 12 examined, 2 archived, 1 duplicates",
-        *(f"  archived: {memory_id}  {words}" for memory_id, words in zip(ids, (CONTENT, GONE), strict=True)),
-        f"  to undo: remembrancer maintain --undo run:1 --project {project}",
+        *(f"  archived: {words}  {memory_id}" for memory_id, words in zip(ids, (CONTENT, GONE), strict=True)),
+        f"  to undo: remembrancer undo run:1 --project {project_of(project).id}",
     ]
     assert [place["archived_ids"] for place in said["places"]] == [[*ids]] * 2
     assert said["places"][1]["project"] is None
@@ -160,4 +160,4 @@ async def test_a_refusal_is_said_with_its_reason(home: Path, project: Path) -> N
     async with played_store(home, Refused("consolidator_unavailable", "there is no consolidator", False)):
         finished = await maintained(home, "--project", str(project))
     assert finished.returncode == exit_codes.REFUSED
-    assert finished.stderr == b"remembrancer maintain: there is no consolidator\n"
+    assert finished.stderr == b"remembrancer admin maintain: there is no consolidator\n"

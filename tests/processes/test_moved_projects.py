@@ -27,7 +27,7 @@ from remembrancer.protocol.projects import MoveProject, ProjectMoved, ProjectRec
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.operations import memory_id_of, store_operation
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from tests.processes.portable_rig import command
 from tests.processes.test_projects import git
 from tests.spaces import has_space
@@ -53,7 +53,7 @@ def repository(directory: Path) -> Path:
 
 
 async def moving(*arguments: str | Path, home: Path) -> subprocess.CompletedProcess[bytes]:
-    return await anyio.to_thread.run_sync(lambda: command("projects", "move", *map(str, arguments), home=home))
+    return await anyio.to_thread.run_sync(lambda: command("admin", "projects", "move", *map(str, arguments), home=home))
 
 
 async def found(client: RawClient, query: str) -> set[str]:
@@ -95,6 +95,25 @@ async def test_git_is_asked_for_the_first_commit_once(
     assert calls.read_text() == "called\n"
 
 
+async def test_git_is_asked_once_by_a_gateway_though_the_sessions_do_not_wait_for_it(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, calls = repository(tmp_path / "place"), tmp_path / "calls"
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    (bin_ / "git").write_text(f"#!/bin/sh\necho called >> {calls}\nexec sleep 1000\n")
+    (bin_ / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    rig = Rig(home, PATIENT)
+    async with store_rig(home), rig.running():
+        for number in range(3):
+            async with rig.session(directory=str(place), bridge=f"{number}1" * 16) as client:
+                await client.store(f"The lantern number {number} is lit at dusk")
+                await until(calls.exists)
+                await client.say_end()
+    assert calls.read_text() == "called\n"
+
+
 async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(home: Path, tmp_path: Path) -> None:
     old, new = repository(tmp_path / "old place"), tmp_path / "deeper" / "new place"
     tree = tmp_path / "tree"
@@ -111,7 +130,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         async with rig.session(directory=str(new), bridge="11" * 16, session="session:two") as client:
             stored = await client.store("The lantern hangs at the gate")
             (offer,) = offers(stored) or await offers_of(client)
-            assert f"remembrancer projects move '{old}' '{new}' (" in offer
+            assert f"remembrancer admin projects move '{old}' '{new}' (" in offer
             assert not offers(await client.call("get_memory_status")), "once is enough"
             assert "The lantern is lit at dusk" not in await found(client, "lantern")
             done = await moving(old, new, "--dry-run", "--json", home=home)
@@ -135,7 +154,7 @@ async def test_a_moved_repository_is_recognised_and_finds_its_memories_again(hom
         async with rig.session(directory=str(tree), bridge="22" * 16, session="session:three") as client:
             assert everything < await found(client, "lantern")
             assert not offers(await client.call("get_memory_status"))
-        listed = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
+        listed = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
         (project,) = json.loads(listed.stdout)["projects"]
         assert (project["id"], project["path"]) == (project_of(new).id, str(new / ".git"))
         assert project["sessions"] >= 2

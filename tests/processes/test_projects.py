@@ -1,4 +1,4 @@
-"""`remembrancer projects`, and the catalogue that it reads, with a real gateway and a real store."""
+"""`remembrancer admin projects`, and the catalogue that it reads, with a real gateway and a real store."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def last_used(home: Path, project_id: str) -> tuple[float, str | None]:
 
 
 async def test_a_home_without_projects_says_so(home: Path) -> None:
-    done = await anyio.to_thread.run_sync(lambda: command("projects", home=home))
+    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
     assert (done.returncode, done.stdout) == (exit_codes.OK, b"")
     assert b"no memories of a project yet" in done.stderr
-    done = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
+    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
     assert json.loads(done.stdout) == {"home": str(home), "projects": [], "unreadable": []}
 
 
@@ -71,8 +71,8 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
             await client.call("forget_memory", memory_id=first["memory_id"])
             await client.store("Written since")
             assert last_used(home, project.id) == noted, "a write is no session"
-        done = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
-        table = await anyio.to_thread.run_sync(lambda: command("projects", home=home))
+        done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", "--json", home=home))
+        table = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
     latest, other = json.loads(done.stdout)["projects"]
     assert latest.pop("last_used_at") >= before
     assert latest.pop("created_at") < before
@@ -86,8 +86,8 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
         "lane": None,
     }
     assert (other["directory"], other["memories"], other["sessions"]) == (str(plain), 1, 1)
-    shown = [line.split()[-1] for line in table.stdout.decode().splitlines()]
-    assert shown == ["PROJECT", str(worktree), str(plain)]
+    shown = [line.split()[0] for line in table.stdout.decode().splitlines()]
+    assert shown == ["project", str(worktree), str(plain)]
 
 
 async def test_a_restart_of_the_store_is_no_use_of_a_project(home: Path, tmp_path: Path) -> None:
@@ -104,6 +104,6 @@ async def test_a_restart_of_the_store_is_no_use_of_a_project(home: Path, tmp_pat
 async def test_a_damaged_file_is_an_exit_status_of_its_own(home: Path, tmp_path: Path) -> None:
     broken = home / "memory.db"
     broken.write_bytes(b"no database at all, but a note\n" * 100)
-    done = await anyio.to_thread.run_sync(lambda: command("projects", home=home))
+    done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
     assert done.returncode == exit_codes.FILE_UNUSABLE
     assert b"cannot be read" in done.stderr

@@ -1,4 +1,4 @@
-"""The README's list of tools is what a client is shown."""
+"""The list of tools in the documents is what a client is shown."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ import pytest
 
 from tests.runtime import Runtime, Session, until
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_readme_lists_the_tools_that_a_client_is_shown(home: Path) -> None:
+async def test_the_page_of_tools_lists_the_tools_that_a_client_is_shown(home: Path) -> None:
     runtime = Runtime(home)
     async with Session(home) as client:
         shown = {tool["name"] for tool in (await client.request("tools/list"))["tools"]}
         await until(runtime.is_ready)  # the tools are shown before it is up
-    section = README.read_text().partition("## What the assistant can do")[2].partition("\n## ")[0]
-    rows = re.findall(r"^- .*", section, flags=re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", "\n".join(rows))) == shown
+    section = PAGE.read_text().partition("## `memory`")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^- `(\w+)`", section, flags=re.MULTILINE)) == shown
     await runtime.down()

@@ -1,4 +1,4 @@
-"""`remembrancer embedder`: a real worker with the real model, over TCP, that is killed, paused, and not let in."""
+"""`remembrancer admin embedder`: a real worker with the real model over TCP, killed, paused, not let in."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def until_is(rig: StoreRig, name: str, state: str) -> None:
 async def start(rig: StoreRig, tmp_path: Path, name: str) -> ForkedProcess:
     """Invite an embedder and start it, each by its command."""
     file = tmp_path / f"{name}.key"
-    done = command("embedder", "--invite", str(file), "--json", home=rig.home)
+    done = command("admin", "embedder", "--invite", str(file), "--json", home=rig.home)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["name"] == name
     assert file.stat().st_mode & 0o777 == 0o600
@@ -85,27 +85,27 @@ async def test_a_worker_says_why_it_is_not_let_in_and_ends(rig: StoreRig, tmp_pa
     worker = await start(rig, tmp_path, "gpu")
     await until_is(rig, "gpu", "ready")
     assert "connected to tcp://" in (tmp_path / "gpu.out").read_text()
-    done = command("embedder", "--revoke", "gpu", home=rig.home)
+    done = command("admin", "embedder", "--revoke", "gpu", home=rig.home)
     assert done.returncode == 0, done.stderr
     assert worker.wait(PATIENCE_S) == 8
     assert "this embedder was revoked" in (tmp_path / "gpu.out").read_text()
     address = (await rig.health()).remote.address  # type: ignore[union-attr]
-    again = command("embedder", "--connect", address, "--key-file", str(tmp_path / "gpu.key"), home=rig.home)
+    again = command("admin", "embedder", "--connect", address, "--key-file", str(tmp_path / "gpu.key"), home=rig.home)
     assert again.returncode == 8
     assert "the store does not let this embedder in" in again.stderr
 
 
 def test_a_key_file_is_never_written_over_and_nothing_else_is_taken_for_one(home: Path, tmp_path: Path) -> None:
     file = tmp_path / "gpu.key"
-    assert command("embedder", "--invite", str(file), home=home).returncode == 0
+    assert command("admin", "embedder", "--invite", str(file), home=home).returncode == 0
     before = file.read_bytes()
-    assert "cannot be made: File exists" in command("embedder", "--invite", str(file), home=home).stderr
-    taken = command("embedder", "--invite", str(tmp_path / "other.key"), "--name", "gpu", home=home)
+    assert "cannot be made: File exists" in command("admin", "embedder", "--invite", str(file), home=home).stderr
+    taken = command("admin", "embedder", "--invite", str(tmp_path / "other.key"), "--name", "gpu", home=home)
     assert (taken.returncode, (tmp_path / "other.key").exists()) == (2, False)
     assert file.read_bytes() == before
     (tmp_path / "no.key").write_bytes(msgspec.json.encode({"name": "x"}))
-    refused = command("embedder", "--connect", "tcp://h:1", "--key-file", str(tmp_path / "no.key"), home=home)
+    refused = command("admin", "embedder", "--connect", "tcp://h:1", "--key-file", str(tmp_path / "no.key"), home=home)
     assert refused.returncode == 10
-    assert "make one with remembrancer embedder --invite" in refused.stderr
-    assert command("embedder", "--connect", "h:1", "--key-file", str(file), home=home).returncode == 2
-    assert "gpu: since" in command("embedder", "--list", home=home).stdout
+    assert "make one with remembrancer admin embedder --invite" in refused.stderr
+    assert command("admin", "embedder", "--connect", "h:1", "--key-file", str(file), home=home).returncode == 2
+    assert "gpu: since" in command("admin", "embedder", "--list", home=home).stdout

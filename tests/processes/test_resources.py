@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-from remembrancer.actors.gateway.resources import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.toolsets.memory.resources import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
 from tests.actors.sdk_client import ERAS
 from tests.actors.test_resources import Heard, read, store
 from tests.forked import start_runtime

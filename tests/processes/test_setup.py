@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
+from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
 from remembrancer.commands import setup as setup_command
 from remembrancer.commands.clients import clients, is_temporary
@@ -97,7 +98,7 @@ def test_a_program_is_told_what_was_done_and_how_the_check_went(
 ) -> None:
     probed = setup_command.Probed(ok=True, tools_ms=31.5, ready_ms=1100.0, tools=10)
     monkeypatch.setattr(setup_command, "probe", lambda *_: probed)
-    assert setup_command.main(["cursor", "--command", COMMAND, "--json"]) == exit_codes.OK
+    assert main(["setup", "cursor", "--command", COMMAND, "--json"]) == exit_codes.OK
     said = json.loads(capsys.readouterr().out)
     assert said["command"] == [COMMAND, "mcp"]
     (client,) = said["clients"]
@@ -148,9 +149,17 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     assert backup.read_text() == text
     assert mode(backup) == 0o640
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
-    assert read(file) == json.loads(text)
-    assert backup.read_text() == text  # what is kept is never written over
-    assert names(machine) == [".claude.json", ".claude.json.bak", ".claude.json.bak.2", "app"]
+    assert file.read_text() == text, "to the byte"
+    assert names(machine) == [".claude.json", "app"], "and the backup of what is there again is gone"
+
+
+def test_a_backup_of_something_else_outlives_the_removal(machine: Path) -> None:
+    file = machine / ".claude.json"
+    file.write_text('{"theme": "x"}')
+    file.with_name(".claude.json.bak").write_text('{"theme": "of another program"}')
+    assert setup("claude-code").returncode == exit_codes.OK
+    assert setup("claude-code", "--remove").returncode == exit_codes.OK
+    assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
 
 
 def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:
@@ -215,7 +224,7 @@ def test_a_command_that_will_not_last_is_printed_with_a_warning(
 ) -> None:
     passing = "/tmp/clone/.venv/bin/remembrancer"
     monkeypatch.setattr(setup_command, "own_command", lambda *_: (passing, "mcp"))
-    assert setup_command.main(["cursor", "--print"]) == exit_codes.OK
+    assert main(["setup", "cursor", "--print"]) == exit_codes.OK
     printed, complained = capsys.readouterr()
     assert json.loads(printed)["mcpServers"]["remembrancer"]["command"] == passing
     assert f"{passing}: that will not last" in complained
@@ -259,7 +268,7 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
         (["cursor", "--env", "=x"], "KEY=VALUE"),
         (["cursor", "--name", "a b"], "letters"),
         (["all-found"], "no client was found"),
-        (["emacs"], "invalid choice"),
+        (["emacs"], "Invalid value"),
     ],
 )
 def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, arguments: list[str], word: str) -> None:
@@ -351,7 +360,8 @@ def test_servers_and_hooks_of_one_file_are_written_at_once_and_removed_together(
     assert read(file.with_name("settings.json.bak")) == {"theme": "x"}
     assert setup("gemini-cli", "--hooks").stdout.count("nothing to do") == 2
     assert setup("gemini-cli", "--remove").returncode == exit_codes.OK
-    assert read(file) == {"theme": "x"}
+    assert file.read_text() == '{"theme": "x"}'
+    assert names(file.parent) == ["settings.json"]
 
 
 def test_hooks_are_left_to_the_plugin_where_it_is_switched_on(machine: Path) -> None:

@@ -176,8 +176,10 @@ async def test_another_host_goes_on_when_the_one_that_works_is_killed(home: Path
             asked = await there.answer(Maintain(None if is_users else ProjectRef(world.lane, "")))
         assert isinstance(asked, Maintained), asked
         place = "user" if is_users else world.lane
-        assert (asked.place, asked.examined, asked.duplicates) == (place, PAIRS, 0), "whoever asks is answered"
-        assert other.results[0].duplicates == PAIRS - IN_A_PART, "the rest"
+        assert (asked.place, asked.examined, asked.of("duplicates").count) == (place, PAIRS, 0), (
+            "whoever asks is answered"
+        )
+        assert other.results[0].of("duplicates").count == PAIRS - IN_A_PART, "the rest"
         assert statuses(world) == {("active", 1): PAIRS, ("consolidated", 2): PAIRS}
         await here.start()
         await settled(world)
@@ -200,7 +202,9 @@ async def test_a_host_that_goes_on_without_its_lease_does_nothing_twice_and_its_
                 await is_held_up.wait()
             async with other.running(), asyncio.timeout(PATIENCE_S):
                 await held_up.done.wait()
-        assert other.results[0].duplicates == PAIRS - IN_A_PART, "and what both have planned is one operation"
+        assert other.results[0].of("duplicates").count == PAIRS - IN_A_PART, (
+            "and what both have planned is one operation"
+        )
         assert statuses(world) == {("active", 1): PAIRS, ("consolidated", 2): PAIRS}
         (run_id,) = held_up.results[0].run_ids
         undo = Operation("undo", there.project, SESSION, there.time(), UndoRun(run_id, "project"))

@@ -95,7 +95,7 @@ async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
     ):
         await at_desk.store("The lantern burns oil")
         shared = await done("share", "project", "--yes", "--invite", "laptop", home=home, directory=desk)
-        await done("join", "--here", "--yes", shared["invitation"], home=other, directory=laptop)
+        await done("share", "join", "--here", "--yes", shared["invitation"], home=other, directory=laptop)
         lane = shared["lane"]
         assert (await asyncio.to_thread(command, "share", "invite", "guest", home=home)).returncode == exit_codes.OK
         guest = msgspec.structs.replace(Sharing(home).membership(lane), secret=b"")  # who is brought no new key
@@ -145,7 +145,7 @@ async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(
         shared = await done("share", "project", "--yes", "--invite", "laptop", home=home, directory=desk)
         assert (shared["title"], shared["memories"], shared["left"]) == ("shop", 1, 0)
         lane = shared["lane"]
-        joined = await done("join", "--here", "--yes", shared["invitation"], home=other, directory=laptop)
+        joined = await done("share", "join", "--here", "--yes", shared["invitation"], home=other, directory=laptop)
         assert (joined["lane"], joined["member"]) == (lane, "laptop")
 
         assert await finds(at_laptop, "The lantern burns oil"), "what was there before is there at once"

@@ -103,7 +103,7 @@ def test_two_machines_share_by_four_commands(
     assert main(["share", "invite", "laptop"]) == exit_codes.USAGE
     capsys.readouterr()
     monkeypatch.setenv("REMEMBRANCER_HOME", str(world.other))
-    assert main(["join", "--json", str(invitation)]) == exit_codes.OK
+    assert main(["share", "join", "--json", str(invitation)]) == exit_codes.OK
     joined = json.loads(capsys.readouterr().out)
     assert joined == {"lane": lane.lane, "title": "shop", "member": "laptop", "head": 2}
     there = world.laptop.membership(lane.lane)
@@ -261,8 +261,8 @@ def test_what_is_no_invitation_is_refused_in_words(world: World, capsys: pytest.
     for wrong in ("remembrancer-join:", line[:-40], line[:60] + "A" + line[61:], "remembrancer-join:é"):
         with pytest.raises(InvalidInput):
             world.laptop.join(wrong)
-        assert main(["join", wrong]) == exit_codes.USAGE
-    assert main(["join", str(world.home / "none")]) == exit_codes.FILE_UNUSABLE
+        assert main(["share", "join", wrong]) == exit_codes.USAGE
+    assert main(["share", "join", str(world.home / "none")]) == exit_codes.FILE_UNUSABLE
     capsys.readouterr()
     world.laptop.join(line[:70] + "\n  " + line[70:] + "\n")
     with pytest.raises(InvalidInput, match="one machine"):
@@ -289,7 +289,7 @@ def test_a_title_that_somebody_else_has_chosen_steers_no_terminal(
     line = PREFIX + base64.urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(hostile))).decode()
     monkeypatch.setenv("REMEMBRANCER_HOME", str(world.other))
     capsys.readouterr()
-    assert main(["join", line]) == exit_codes.OK
+    assert main(["share", "join", line]) == exit_codes.OK
     assert main(["share", "status"]) == exit_codes.OK
     printed = capsys.readouterr().out
     assert printed.count("shop") == 2

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import pty
-import subprocess
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -89,19 +89,25 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     editor.chmod(0o755)
     status, shown = shell.at_a_terminal("edit", memory_id, EDITOR=str(editor), VISUAL="")
     assert status == 0, shown
-    assert "--version 1" in shown, "how to undo it"
+    assert f"remembrancer undo {memory_id}" in shown
     assert "We deploy on Wednesdays" in shell("show", memory_id)
     shell("restore", memory_id, "--version", "1")
     assert "We deploy on Tuesdays" in shell("show", memory_id)
+    shell("edit", memory_id, "We deploy", "on Fridays")
+    assert "We deploy on Fridays" in shell("show", memory_id)
+    shell("undo", memory_id)
+    assert shell("show", memory_id).startswith("We deploy on Tuesdays\n"), "the text comes first"
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
     shell("forget", memory_id, "--reason", "moved")
     assert "deploy on" not in shell("search", "deploy")
-    assert "moved" in shell("history", memory_id)
-    shell("restore", memory_id)
+    assert "moved" in shell("show", memory_id, "--history")
+    shell("undo", memory_id)
     assert memory_id in json.dumps(shell.json("list"))
-    shell("promote", memory_id)
+    shell("edit", memory_id, "--to", "user")
     assert shell.json("show", memory_id)["scope"] == "user"
+    shell("undo", memory_id)
+    assert shell.json("show", memory_id)["scope"] == "project"
     assert "ends with ZZZZ" in shell("show", "ZZZZ", status=exit_codes.FAILED)
 
 
@@ -152,12 +158,12 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
     ):
         old = shell.json("add", older)["memory_id"]
         shell("add", newer)
-        while not (waiting := shell.json("review")["contradictions"]):
+        while not (waiting := shell.json("list", "--review")["contradictions"]):
             pass
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
-        shell("review", decision, old)
-        assert shell.json("review")["contradictions"] == []
-    assert "Nothing is proposed" in shell("review")
+        shell("edit", old, decision)
+        assert shell.json("list", "--review")["contradictions"] == []
+    assert "Nothing is proposed" in shell("list", "--review")
 
 
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
@@ -165,13 +171,18 @@ def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path
     shell("add", "the vault is in the cellar")
     shell("edit", memory_id, "--content", "the vault opens with marigold and lavender")
     shell("search", "vault")
-    shell("promote", memory_id)
-    assert "say --yes" in shell("erase", memory_id, status=exit_codes.USAGE)
-    status, shown = shell.at_a_terminal("erase", memory_id, says="n\n")
+    shell("edit", memory_id, "--to", "user")
+    erase = ("forget", "--for-good", memory_id)
+    assert "say --yes" in shell(*erase, status=exit_codes.USAGE)
+    status, shown = shell.at_a_terminal(*erase, says="n\n")
     assert status == exit_codes.FAILED
     assert "marigold" in shown, "what is about to go is shown"
-    assert shell.json("erase", memory_id, "--yes")["erased"][0]["status"] == "erased"
-    assert shell.json("erase", memory_id, "--yes")["erased"][0]["already_erased"]
+    assert "forget ID --for-good" in shell("delete", memory_id, status=exit_codes.USAGE)
+    assert shell.at_a_terminal("delete", memory_id, says="neither\n")[0] == exit_codes.FAILED
+    assert shell.at_a_terminal("delete", memory_id, says="forget\n")[0] == exit_codes.OK
+    assert shell.json("show", memory_id)["status"] == "forgotten"
+    assert shell.json(*erase, "--yes")["erased"][0]["status"] == "erased"
+    assert shell.json(*erase, "--yes")["erased"][0]["already_erased"]
     assert [memory["content"] for memory in shell.json("list")["memories"]] == ["the vault is in the cellar"]
     assert "marigold" not in shell("search", "vault")
     shell("show", memory_id, status=exit_codes.FAILED)
@@ -183,14 +194,15 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     ids = [
         shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("Ilse wants tea", "Ilse wants mint")
     ]
-    assert "Nothing is proposed" in shell("review")
-    assert "2 proposed" in shell("maintain")
-    assert {each["memory_id"] for each in shell.json("review")["proposals"]} == set(ids)
-    assert "it speaks of the user" in shell("review")
-    shell("review", "--refuse", ids[0], "--accept", ids[1])
-    assert shell.json("review")["proposals"] == []
+    assert "Nothing is proposed" in shell("list", "--review")
+    assert "2 proposed" in shell("admin", "maintain")
+    assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
+    assert "it speaks of the user" in shell("list", "--review")
+    shell("edit", ids[0], "--to", "project")
+    shell("edit", ids[1], "--to", "user")
+    assert shell.json("list", "--review")["proposals"] == []
     assert [each["id"] for each in shell.json("list", "--scope", "user")["memories"]] == [ids[1]]
-    shell("promote", ids[1], "--to", "project")
+    shell("edit", ids[1], "--to", "project")
     assert shell.json("list", "--scope", "user")["memories"] == []
     assert {each["id"] for each in shell.json("list", "--scope", "project")["memories"]} == set(ids)
 
@@ -222,7 +234,7 @@ def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> No
     assert "Tuesdays" in shell("show", memory_id)
     shell("forget", memory_id)
     shell("restore", "--reason", "it was right", memory_id)
-    assert "it was right" in shell("history", memory_id)
+    assert "it was right" in shell("show", "--history", memory_id)
     assert "nothing.backup" in shell("restore", "nothing.backup", status=exit_codes.FILE_UNUSABLE)
 
 
@@ -238,7 +250,7 @@ def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
 def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:
     hostile = "danger \x1b]0;title\x07 \x1b[31m red [bold]markup[/bold]"
     memory_id = shell.json("add", "-", stdin=hostile)["memory_id"]
-    for shows in (("list",), ("search", "danger"), ("show", memory_id), ("history", memory_id)):
+    for shows in (("list",), ("search", "danger"), ("show", memory_id), ("show", "--history", memory_id)):
         shell(*shows)
         status, shown = shell.at_a_terminal(*shows, PAGER="cat", LINES="5")
         assert status == 0
@@ -286,7 +298,8 @@ def test_a_wait_is_explained_to_a_person_and_to_nobody_else(monkeypatch: pytest.
     [
         ("recal", "search"),
         ("serach", "search"),
-        ("delete", "forget, or erase for good"),
+        ("remov", "forget"),
+        ("erse", "forget --for-good"),
         ("lst", "list"),
         ("ad", "add"),
     ],
@@ -295,20 +308,69 @@ def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell, mistyped:
     assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)
 
 
-def test_help_and_completion_know_every_command(shell: Shell) -> None:
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [
+        (("promote", "ID"), "edit --to user"),
+        (("history", "ID"), "show --history"),
+        (("shown", "ID"), "show --shown"),
+        (("graph",), "show --graph"),
+        (("stale",), "list --stale"),
+        (("review",), "list --review"),
+        (("export", "-"), "backup export"),
+        (("projects", "--json"), "admin projects"),
+        (("queue", "--json"), "admin queue"),
+        (("completion", "bash"), "admin completion"),
+        (("claude-plugin-path",), "setup --plugin-path"),
+        (("erase", "ID", "--yes"), "forget --for-good"),
+    ],
+)
+def test_a_command_is_understood_by_its_name_of_release_0_2_0_and_says_the_present_one(
+    shell: Shell, former: tuple[str, ...], present: str
+) -> None:
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    arguments = [memory_id if each == "ID" else each for each in former]
+    done = command(*arguments, home=shell.home, directory=shell.directory)
+    assert done.returncode == exit_codes.OK, done.stderr
+    assert f"'remembrancer {former[0]}' is called 'remembrancer {present}' now" in done.stderr
+
+
+def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) -> None:
     told = shell("help")
-    assert all(name in told for name in COMMANDS)
+    assert len(COMMANDS) == 23, "22 for everybody, and those under admin"
+    assert [name for name in COMMANDS if f"\n  {name} " not in told] == []
+    assert re.findall(r"^(\w+):$", told, flags=re.MULTILINE)[1:4] == ["Memories", "Setup", "More"]
+    words = {word for _, _, text in COMMANDS.values() for word in text.split()}
+    assert words <= set(told.split())
+    assert max(map(len, told.splitlines())) <= 80
     assert "--all-projects" in shell("help", "search")
-    for name in ("bash", "zsh", "fish"):
-        script = shell("completion", name)
-        assert all(each in script for each in COMMANDS)
-        assert "all-projects" in script
-    bash = shell("completion", "bash")
-    for words, meant in (("era", "erase"), ("search --strat", "--strategy"), ("search --strategy hy", "hybrid")):
-        typed = f"COMP_WORDS=(remembrancer {words}); COMP_CWORD={len(words.split())}"
-        complete = f'{bash}\n{typed}; _shtab_remembrancer; echo "$COMPREPLY"'
-        done = subprocess.run(["bash", "-c", complete], capture_output=True, text=True, check=True)
-        assert done.stdout.split() == [meant]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("sea", ["search"]),
+        ("search --strat", ["--strategy"]),
+        ("search --strategy hy", ["hybrid"]),
+        ("share inv", ["invite"]),
+        ("share invite --read", ["--read-only"]),
+        ("admin mai", ["maintain"]),
+        ("backup res", ["restore"]),
+        ("doctor --f", ["--fix"]),
+    ],
+)
+def test_bash_completes_commands_options_and_choices(shell: Shell, typed: str, meant: list[str]) -> None:
+    for name in ("zsh", "fish"):
+        assert "_REMEMBRANCER_COMPLETE" in shell("admin", "completion", name)
+    assert "_REMEMBRANCER_COMPLETE" in shell("admin", "completion", "bash")
+    words = f"remembrancer {typed}"
+    variables = {
+        "_REMEMBRANCER_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(typed.count(" ") + 1),
+    }
+    done = command(home=shell.home, variables=variables)
+    assert [line.partition(",")[2] for line in done.stdout.split()] == meant
 
 
 def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> None:

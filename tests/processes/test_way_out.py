@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.actors.gateway.resources import FIXED
+from remembrancer.toolsets.memory.resources import FIXED
 from remembrancer.toolsets.tools import load_tools
 from tests.runtime import note_session, until
 

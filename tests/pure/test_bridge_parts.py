@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from ulid import ULID
 
 from remembrancer.actors.bridge.bridge import _options, main, with_settings
-from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, new_identity, session_id
+from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, named_project, new_identity, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LASTING_STATUSES, LONGEST_PAUSE_S, Backoff
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.environment import SECRET_ENDINGS
 from remembrancer.protocol.paths import RuntimePaths
 
 
@@ -124,6 +125,7 @@ def test_the_session_is_the_one_that_the_environment_names_or_a_new_one() -> Non
 
 def test_the_hello_carries_settings_but_no_keys() -> None:
     environ = {"REMEMBRANCER_ENGINE": "onnx", "REMEMBRANCER_VOYAGE_API_KEY": "secret", "PATH": "/bin"}
+    environ |= {f"REMEMBRANCER_{ending}": "secret" for ending in SECRET_ENDINGS}
     hello = json.loads(hello_line(bytes(16), "session:x", "/code", environ))
     assert hello["environment"] == {"REMEMBRANCER_ENGINE": "onnx"}
     assert hello["project"] == "/code"
@@ -163,3 +165,13 @@ def test_help_is_asked_for_and_no_error(option: str, capsys: pytest.CaptureFixtu
     said = capsys.readouterr()
     assert said.out.startswith("usage: remembrancer mcp")
     assert said.err == ""
+
+
+def test_the_project_is_named_by_the_option_our_variable_or_claude_code_in_turn(tmp_path: Path) -> None:
+    claude = {"CLAUDE_PROJECT_DIR": str(tmp_path)}
+    assert named_project(None, claude) == str(tmp_path)
+    assert named_project("/", claude) == "/"
+    assert named_project(None, {**claude, "REMEMBRANCER_PROJECT": "/"}) is None, "which the hello has"
+    assert named_project(None, {"CLAUDE_PROJECT_DIR": str(tmp_path / "gone")}) is None
+    with pytest.raises(ValueError, match="is not a directory"):
+        named_project(str(tmp_path / "gone"), claude)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from remembrancer import __version__
-from remembrancer.commands.setup import PLUGIN, print_plugin_path
+from remembrancer.command_line import main
+from remembrancer.commands.setup import PLUGIN
 from remembrancer.protocol.gateway_link import HOOK_EVENTS
 from remembrancer.toolsets.tools import load_tools
 
@@ -22,7 +23,7 @@ def read(path: Path) -> Any:
 
 
 def test_the_command_prints_the_folder_of_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
-    assert print_plugin_path([]) == 0
+    assert main(["setup", "--plugin-path"]) == 0
     assert Path(capsys.readouterr().out.strip(), ".claude-plugin", "plugin.json").is_file()
 
 

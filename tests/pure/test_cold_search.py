@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, shell
 
 FOUND = {
@@ -48,9 +49,9 @@ def test_a_cold_search_says_that_it_was_by_words_alone_if_the_model_does_not_com
     def connected(*_: object) -> Iterator[ColdMemory]:
         yield memory
 
-    monkeypatch.setattr(shell, "connected", connected)
+    monkeypatch.setattr(shell.Where, "connected", connected)
     monkeypatch.setattr(shell, "MEANING_S", 0.3 if says else 60.0)
-    assert shell.run("search", ["when", "do", "we", "deploy"]) == exit_codes.OK
+    assert main(["search", "when", "do", "we", "deploy"]) == exit_codes.OK
     said = capsys.readouterr()
     assert "We deploy on Tuesdays" in said.out
     assert (STARTING["message"] in said.err) == says

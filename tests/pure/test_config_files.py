@@ -292,11 +292,15 @@ def test_our_own_names_count_more_than_those_in_sections(tmp_path: Path) -> None
         {
             "embedding": {"provider": "local"},
             "engine": "openai",
-            "store": {"cache": {"enabled": False}},
-            "embedding_cache_entries": 7,
+            "search": {"maxResults": 3},
+            "search_max_results": 7,
+            "sync": {"watchEnabled": False},
+            "watch": True,
         }
     )
-    assert read(tmp_path, "c.json", text).settings == Settings(engine="openai", embedding_cache_entries=7)
+    found = read(tmp_path, "c.json", text)
+    assert found.settings == Settings(engine="openai", search_max_results=3)
+    assert [unused.origin.name for unused in found.unused] == ["search_max_results"], "which is a constant"
 
 
 def test_a_key_in_the_place_of_its_variable_is_refused_and_never_shown(tmp_path: Path) -> None:
@@ -356,7 +360,11 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() ->
         ("c.toml", 'db_path = ""', "db_path in .* is not allowed: it is a path"),
         ("c.toml", "embedding_dimensions = 768", "is 768, and the model all-MiniLM-L6-v2 has 384"),
         ("c.toml", "embedding_dimensions = true", "embedding_dimensions in .* is not allowed"),
-        ("c.toml", "relevance_weight = 0.7", "must be 1 together, and are 1.1"),
+        ("c.json", '{"chunking": {"tokens": 31}}', "chunking.tokens in .* is not allowed"),
+        ("c.json", '{"chunking": {"overlap": 201}}', "chunking.overlap in .* is not allowed"),
+        ("c.json", '{"search": {"minScore": 2}}', "search.minScore in .* is not allowed"),
+        ("c.json", '{"store": {"path": "../x.db"}}', "store.path in .* is not allowed"),
+        ("c.json", '{"store": {"path": "memory.db-wal"}}', "store.path in .* is not allowed"),
         (
             "c.toml",
             'deployment_mode = "remote"',
@@ -431,8 +439,8 @@ def test_the_file_in_the_home_is_found_and_two_of_them_are_one_too_many(tmp_path
 
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "config.toml").write_text("embeders = 2\nqueue_limit = 0\n")
-    with pytest.raises(ConfigurationError, match=r"embeders.*; .*queue_limit.*; .*REMEMBRANCER_ENGINE"):
+    (tmp_path / "config.toml").write_text("embeders = 2\ncontent_limit_bytes = 0\n")
+    with pytest.raises(ConfigurationError, match=r"embeders.*; .*content_limit_bytes.*; .*REMEMBRANCER_ENGINE"):
         load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_ENGINE": "x"})
 
 
@@ -455,11 +463,6 @@ def test_the_mode_of_a_server_means_one_of_chroma(prefix: str, tmp_path: Path) -
 def test_the_token_for_a_server_of_this_machine_may_go_in_the_clear(url: str) -> None:
     environ = {"REMEMBRANCER_CHROMA_URL": url, "REMEMBRANCER_CHROMA_CREDENTIAL_FILE": "/x"}
     assert load_settings(environ).chroma_credential_file == "/x"
-
-
-def test_the_weights_may_be_set_together() -> None:
-    environ = {"REMEMBRANCER_RELEVANCE_WEIGHT": "0.7", "REMEMBRANCER_RECENCY_WEIGHT": "0.1"}
-    assert load_settings(environ) == Settings(relevance_weight=0.7, recency_weight=0.1)
 
 
 def test_a_variable_with_the_prefix_that_others_use_is_none_of_our_business_unless_it_is_nearly_ours() -> None:

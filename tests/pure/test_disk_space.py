@@ -14,9 +14,9 @@ from remembrancer.actors.store.home_reader import examine_file
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.commands.doctor import finding_of
-from remembrancer.commands.status import find_problems
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import RecordsUnusable, StorageFull, disk_full
+from remembrancer.protocol.problems import find_problems
 
 
 def test_a_full_disk_is_told_with_its_place_what_is_free_and_the_size_of_file_and_log(tmp_path: Path) -> None:

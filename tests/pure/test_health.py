@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 import pytest
-from rich.console import Console
 
-from remembrancer.commands.status import ADVICE, duration, find_problems, print_status, report
+from remembrancer.commands.status import duration, lines_of, report
+from remembrancer.commands.terminal import print_lines
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
+from remembrancer.protocol.problems import ADVICE, find_problems
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
 EMBEDDING = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1, vectors_ready=True)
@@ -98,7 +100,8 @@ def test_the_object_for_programs_says_what_the_runtime_said() -> None:
 def printed(status: RuntimeStatus) -> str:
     """The table that a person reads."""
     out = io.StringIO()
-    print_status(status, find_problems(status), Console(file=out, width=200))
+    with redirect_stdout(out):
+        print_lines(lines_of(status, find_problems(status)))
     return out.getvalue()
 
 

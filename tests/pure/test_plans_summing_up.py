@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -28,6 +29,10 @@ def observations(count: int = 4, **fields: Any) -> list[Material]:
         material(number, f"The queue was full at {number} o'clock", kind="observation", **fields)
         for number in range(1, count + 1)
     ]
+
+
+def dated(source: Material) -> str:
+    return f"{datetime.fromtimestamp(source.happened_at, UTC).date()}: {source.content}"
 
 
 def summed_up(memories: list[Material]) -> list[Derived]:
@@ -70,6 +75,7 @@ def test_sessions_and_scopes_are_never_mixed() -> None:
 def test_scratchpads_superseded_and_derived_memories_are_left_alone() -> None:
     assert summed_up([msgspec.structs.replace(each, kind="scratchpad") for each in observations()]) == []
     assert summed_up(observations(valid_until=NOW - 1)) == []
+    assert summed_up(observations(is_replaced=True)) == []
     assert summed_up(observations(is_derived=True)) == []
     assert summed_up(observations(vector=b"")) == []
 
@@ -92,7 +98,7 @@ def test_of_two_that_say_the_same_a_summary_has_one_and_the_other_is_linked_to_i
     sources = observations(3)
     again = material(9, "At 2 o'clock the queue was already full", kind="observation")
     (made,) = summed_up([*sources, again])
-    assert made.memory.content.split("\n") == [sources[0].content, sources[2].content, again.content]
+    assert made.memory.content.split("\n") == list(map(dated, (sources[0], sources[2], again)))
     assert {source.id for source in made.sources} == {each.id for each in (*sources, again)}
     links = [edit for edit in made.group if isinstance(edit, AddLink) and edit.relation == "supports"]
     assert [(link.source, link.target) for link in links] == [(sources[1].id, again.id)]
@@ -113,7 +119,7 @@ def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same(memor
     for made in summed_up(memories):
         said = made.memory.content.split("\n")
         same = {edit.source: edit.target for edit in made.group if isinstance(edit, AddLink)}
-        contents = {source.id: source.content for source in made.sources}
+        contents = {source.id: dated(source) for source in made.sources}
         assert all(contents[same.get(each, each)] in said or contents[each] in said for each in contents)
         assert set(said) <= set(contents.values())
         assert len({source.id for source in made.sources}) == len(made.sources) >= LEAST_MEMBERS

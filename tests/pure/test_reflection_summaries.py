@@ -1,4 +1,4 @@
-"""Summaries: sentences of their sources, word for word, in order, within a budget, and not twice the same."""
+"""The central sentence of some texts, a text in one line, and where sentences and words end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.summaries import (
+from remembrancer.actors.consolidator.central_sentences import (
     MOST_SENTENCES,
     Source,
     central_sentence,
@@ -15,28 +15,10 @@ from remembrancer.actors.consolidator.summaries import (
     one_line,
     sentences_of,
     statements_of,
-    summarise,
     tf_idf,
 )
 from remembrancer.memory.sentences import cut_at_word, split_sentences
 from remembrancer.memory.wording import stem
-
-CART = [
-    Source("The cart total is wrong when a voucher and a discount apply together. It rained all day."),
-    Source("The voucher is applied twice to the cart total."),
-    Source("The cart total is wrong when a voucher and a discount apply together!"),
-    Source("Fixed the cart total: the voucher is applied once, after the discount. Lunch was good."),
-]
-words = st.text(alphabet="abcdefg .!?\n。é", max_size=60)
-sources = st.lists(st.builds(Source, words, st.floats(0.0, 1.0)), max_size=8)
-
-
-def test_a_summary_has_the_central_sentences_in_their_order_and_none_twice() -> None:
-    summary = summarise(CART, budget=240)
-    assert [each.source for each in summary.sentences] == sorted(each.source for each in summary.sentences)
-    assert sum("discount apply together" in each.text for each in summary.sentences) == 1
-    assert "voucher is applied" in summary.text
-    assert not any(word in summary.text for word in ("rained", "Lunch"))
 
 
 def test_an_important_source_is_preferred() -> None:
@@ -48,41 +30,14 @@ def test_an_important_source_is_preferred() -> None:
         assert sentence.source == place
 
 
-def test_each_sentence_has_a_line_and_nothing_is_added_to_it() -> None:
-    assert summarise([Source("Redis is fast"), Source("Postgres is safe!"), Source("Tea")]).text == (
-        "Redis is fast\nPostgres is safe!\nTea"
-    )
-
-
-def test_headings_and_items_of_a_list_are_neither_a_pattern_nor_a_part_of_a_summary() -> None:
+def test_headings_and_items_of_a_list_are_no_pattern() -> None:
     review = "# Refunds\nWhat went well: the flag.\n- the runbook for refunds\nRefunds were paid twice by the job."
     alone = [Source(review), Source("Refunds are checked by hand")]
     assert [each.text for each in statements_of(alone)] == [
         "Refunds were paid twice by the job.",
         "Refunds are checked by hand",
     ]
-    assert "went well" not in summarise(alone).text
     assert central_sentence([Source("What went well:\n- the flag\n- the runbook for refunds")]) is None
-
-
-def test_a_sentence_that_does_not_fit_gives_its_beginning() -> None:
-    (only,) = summarise([Source("Remembering everything is hard work")], budget=14).sentences
-    assert only.text == "Remembering"
-
-
-@given(sources, st.integers(1, 120))
-def test_a_summary_is_made_of_its_sources_word_for_word_within_its_budget(given_: list[Source], budget: int) -> None:
-    summary = summarise(given_, budget)
-    assert len(summary.text) <= budget
-    assert all(each.text and each.text in given_[each.source].text for each in summary.sentences)
-    places = [each.source for each in summary.sentences]
-    assert places == sorted(places)
-    assert bool(summary.sentences) == bool(statements_of(given_))
-    assert summarise(list(given_), budget) == summary
-
-
-def test_what_is_beside_the_point_fills_no_gap() -> None:
-    assert "rained" not in summarise(CART, budget=4_000).text
 
 
 def test_of_very_long_sources_each_gives_its_first_sentences() -> None:
@@ -92,8 +47,7 @@ def test_of_very_long_sources_each_gives_its_first_sentences() -> None:
     assert [each.text for each in sentences if each.source == 1] == ["Short one.", "Another one."]
 
 
-def test_blank_texts_have_no_summary_no_line_and_no_central_sentence() -> None:
-    assert summarise([Source("  \n "), Source("")]).sentences == ()
+def test_blank_texts_have_no_line_and_no_central_sentence() -> None:
     assert one_line(" \n\t") == ""
     assert central_sentence([Source("")]) is None
 

@@ -31,6 +31,23 @@ def test_another_value_of_the_same_thing_probably_replaces_the_first(earlier: st
 
 
 @pytest.mark.parametrize(
+    ("earlier", "later", "cosine", "replaces"),
+    [
+        ("Start function names with 'x_'.", "All function names should begin with 'y_'.", 0.85, True),
+        ("Table names end with '_t'.", "From now on, end all table names with '_tbl'.", 0.85, True),
+        ("Start function names with 'x_'.", "Start variable names with 'y_'.", 0.7, False),
+        ("Start function names with 'x_'.", "End function names with '_y'.", 0.8, False),
+        ("Always import the 'hashlib' module.", "Always import the 'locale' module.", 0.75, False),
+        ("Add the '@retry' decorator to functions.", "Also add the '@trace' decorator to functions.", 0.8, False),
+    ],
+)
+def test_of_rules_that_are_stated_together_only_those_of_one_slot_replace_each_other(
+    earlier: str, later: str, cosine: float, *, replaces: bool
+) -> None:
+    assert (chance(earlier, later, cosine, 60.0) >= PROBABLE) is replaces
+
+
+@pytest.mark.parametrize(
     ("earlier", "later"),
     [
         ("Bread is baked downstairs.", "The export of orders starts at two."),

@@ -8,19 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.resources import (
-    digest_of,
-    is_known,
-    knowledge_graph,
-    lasting_memory,
-    lasting_status,
-    list_item,
-    memory_id_of,
-    noted,
-    one_line,
-    preferences,
-    session_summary,
-)
 from remembrancer.protocol.reads import (
     EarlierSession,
     GraphEntity,
@@ -32,6 +19,16 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import MemoryType, SourceRef
+from remembrancer.toolsets.memory.resources import (
+    is_known,
+    knowledge_graph,
+    list_item,
+    memory_id_of,
+    noted,
+    one_line,
+    preferences,
+    session_summary,
+)
 
 STARTED = datetime(2026, 2, 23, 10, 0, tzinfo=UTC).timestamp()
 MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -185,27 +182,6 @@ def test_a_memory_is_named_with_or_without_its_prefix(form: str) -> None:
 def test_other_uris_are_unknown(uri: str) -> None:
     assert memory_id_of(uri) is None
     assert not is_known(uri)
-
-
-def test_what_changes_by_itself_is_not_in_the_digest_of_a_status() -> None:
-    before = {"connection": {"status": "connected", "uptime_seconds": 1}, "counts": {"total": 3}}
-    later = {"connection": {"status": "connected", "uptime_seconds": 9}, "counts": {"total": 3}}
-    other = {"connection": {"status": "degraded", "uptime_seconds": 9}, "counts": {"total": 3}}
-    digest = digest_of(lasting_status(before))
-    assert digest == digest_of(lasting_status(later))
-    assert digest != digest_of(lasting_status(other))
-
-
-def test_of_warnings_the_codes_are_in_the_digest() -> None:
-    early = {"warnings": [{"code": "queued", "message": "asked 2 seconds ago"}]}
-    late = {"warnings": [{"code": "queued", "message": "asked 9 seconds ago"}]}
-    assert lasting_status(early) == lasting_status(late) == {"warnings": ["queued"]}
-
-
-def test_a_memory_s_own_fields_count_whatever_they_are_called() -> None:
-    metadata = {"warnings": "none", "access_count": 1}
-    answer = {"content": "a", "access_count": 4, "metadata": metadata, "warnings": [{"code": "x", "message": "y"}]}
-    assert lasting_memory(answer) == {"content": "a", "metadata": metadata}
 
 
 def test_the_summary_has_the_conversation_the_promotions_and_the_summary_when_there_are_any() -> None:

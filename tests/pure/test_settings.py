@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remembrancer.commands.config import written
 from remembrancer.config.home import find_home
 from remembrancer.config.reading import load_configuration, load_settings
-from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, threads_per_worker, unknown_name
+from remembrancer.config.settings import CONSTANTS, NOT_SETTINGS, PREFIX, Settings, threads_per_worker, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]
@@ -64,20 +64,11 @@ def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
         ("idle_timeout_s", "0"),
         ("idle_timeout_s", "nan"),
         ("idle_timeout_s", "inf"),
-        ("queue_limit", "0"),
         ("content_limit_bytes", "10"),
         ("database_limit_bytes", "1"),
         ("log_level", "loud"),
         ("deployment_mode", "cloud"),
-        ("relevance_weight", "1.1"),
-        ("recency_weight", "-0.1"),
         ("session_grace_s", "14.9"),
-        ("chunk_tokens", "31"),
-        ("chunk_overlap", "201"),
-        ("search_min_score", "2"),
-        ("index_file", "../x.db"),
-        ("index_file", "memory.db"),
-        ("index_file", "memory.db-wal"),
         ("workspace", "here"),
         ("transcripts_path", ""),
     ],
@@ -85,6 +76,15 @@ def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
 def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{PREFIX}{name.upper()} has a value that is not allowed"):
         load_settings({f"{PREFIX}{name.upper()}": value})
+
+
+@pytest.mark.parametrize("name", sorted(CONSTANTS))
+def test_a_setting_that_became_a_constant_is_accepted_without_effect_and_said(name: str) -> None:
+    configuration = load_configuration({f"{PREFIX}{name.upper()}": "7"})
+    assert configuration.settings == Settings()
+    assert configuration.warnings == (
+        f"{PREFIX}{name.upper()}: accepted for compatibility, without effect in this release",
+    )
 
 
 @pytest.mark.parametrize("value", ["none", "None"])

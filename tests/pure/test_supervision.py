@@ -268,6 +268,17 @@ def test_nothing_rests_while_texts_wait_for_their_vectors_or_a_job_is_being_done
     assert world.heard("embedder-1", Stop)[0].reason == RESTS
 
 
+def test_what_a_process_said_before_it_died_keeps_nothing_awake() -> None:
+    world = begun(Settings(rest_timeout_s=60.0), for_sessions=True)
+    world.run_for(30.0)
+    world.settle()
+    world.pong("consolidator", ConsolidatorHealth(job="tidying"))
+    world.exit("consolidator", -9)
+    world.settle()
+    world.run_for(120.0)
+    assert world.core.is_resting
+
+
 def test_a_runtime_in_the_foreground_stays_without_sessions() -> None:
     world = begun(Settings(idle_timeout_s=60.0))
     world.run_for(500.0)

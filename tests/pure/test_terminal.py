@@ -44,7 +44,8 @@ def test_colours_of_our_own_pass_and_those_of_a_memory_do_not(
 
 
 @pytest.mark.parametrize(
-    "arguments", [["import", "file"], ["restore", "file", "--yes"], ["export", "-", "--project", "x"]]
+    "arguments",
+    [["backup", "import", "file"], ["backup", "restore", "file", "--yes"], ["backup", "export", "-", "--project", "x"]],
 )
 def test_no_command_passes_on_what_a_file_or_a_name_says(home: Path, tmp_path: Path, arguments: list[str]) -> None:
     named = tmp_path / HOSTILE.replace("\x00", "").replace("/", "")

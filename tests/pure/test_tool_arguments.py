@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import anyio
 import msgspec
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.promotion import DEFAULT_PROMOTION, promotion_score
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.kinds import KINDS, type_of_kind
 from remembrancer.protocol.reads import Recall
@@ -37,7 +37,7 @@ from remembrancer.toolsets.memory.get_memory_context import MAX_FILES
 from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments
 from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments, to_recall
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments, to_change
-from remembrancer.toolsets.service import Asked, Away, Caller, MemoryService, Written
+from remembrancer.toolsets.service import Caller, MemoryService, Written
 from remembrancer.toolsets.tools import Call, load_tools
 
 LIMIT_BYTES = 262_144
@@ -323,11 +323,8 @@ class NoStore:
         self.written.append(operation)
         return Written(operation, None)
 
-    async def ask(self, _: GatewayRequest, __: float) -> Asked:
-        return Asked(None, away=Away())
-
-    def find_before(self, _: Operation) -> None:
-        return None
+    async def ask(self, _: GatewayRequest, __: type[object], ___: float) -> NoReturn:
+        raise MemoryUnavailable("there is no store")
 
 
 GIVEN: dict[str, dict[str, Any]] = {

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import time
+from contextlib import redirect_stdout
 
 import pytest
-from rich.console import Console
 
 from remembrancer.actors.launcher.process_control import Answers
-from remembrancer.commands.status import CallTrace, choose, join, print_call, print_calls
-from remembrancer.protocol.control import Pong, ProcessTraces, TracesGathered, TracesTold
+from remembrancer.commands.status import CallTrace, choose, join, lines_of_call, table_of_calls
+from remembrancer.commands.terminal import print_lines
+from remembrancer.protocol.control import CommandRefused, Pong, ProcessTraces, QueueChanged, TracesGathered, TracesTold
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
     KEPT,
@@ -156,11 +157,8 @@ def test_a_call_is_chosen_by_its_id_its_age_or_its_length() -> None:
 
 def printed(calls: list[CallTrace], *, one: bool) -> str:
     out = io.StringIO()
-    console = Console(file=out, width=120)
-    if one:
-        print_call(calls[0], console)
-    else:
-        print_calls(calls, console)
+    with redirect_stdout(out):
+        print_lines(lines_of_call(calls[0]) if one else [table_of_calls(calls)])
     return out.getvalue()
 
 
@@ -192,3 +190,13 @@ async def test_a_process_that_does_not_answer_in_time_is_named() -> None:
     await answers.wait(0.01)
     assert answers.traces() == TracesGathered((STORE,), ("gateway",))
     await Answers((TracesTold,), []).wait(30)
+
+
+@pytest.mark.anyio
+async def test_two_commands_that_ask_at_once_get_their_own_answers() -> None:
+    first, second = (Answers((QueueChanged, CommandRefused), ["gateway"], number) for number in (1, 2))
+    for said in (QueueChanged(7, 1), CommandRefused("storage_full", "no room", 2)):
+        for answers in (first, second):
+            answers.note("gateway", said)
+    assert first.queue_changed() == QueueChanged(7, 1)
+    assert second.queue_changed() == CommandRefused("storage_full", "no room", 2)

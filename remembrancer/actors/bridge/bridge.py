@@ -4,7 +4,7 @@ Standard library only, and little of it: every session starts one and waits for 
 up is decided in `replay`; whether to start a runtime, in `starter`. One thread, one `poll`.
 """
 
-# ruff: noqa: PTH100, PTH112, PTH118, PTH120
+# ruff: noqa: PTH100, PTH118, PTH120
 from __future__ import annotations
 
 import math
@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, new_identity, session_id
+from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, named_project, new_identity, session_id
 from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers, error_line
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.gateway_link import (
@@ -450,14 +450,11 @@ def with_settings(options: Mapping[str, str], environ: Mapping[str, str]) -> dic
 
 def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
     """To the gateway of this user, which is started where it is not there."""
-    project = options.get("--project")
-    if project is not None and not os.path.isdir(project):
-        raise ValueError(f"--project {project[:1000]!a} is not a directory")
     environ = with_settings(options, environ)
     if "--data-dir" in options:
         environ = {**environ, "REMEMBRANCER_HOME": os.path.abspath(options["--data-dir"])}
     now, places = time.time(), find_places(environ)
-    whose = None if project is None else os.path.abspath(project)
+    whose = named_project(options.get("--project"), environ)
     hello = hello_line(new_identity(now), session_id(environ, now), whose, environ, places.config)
     prepared = PreparedAnswers(PREPARED_FILE, own_toolsets="REMEMBRANCER_TOOLSETS" in environ)
     return Bridge(hello, Starter(places, environ), environ, prepared, 0, _claim_output())

@@ -15,13 +15,14 @@ import stat
 import sys
 
 from remembrancer import __version__
+from remembrancer.protocol.environment import SECRET_ENDINGS
 from remembrancer.protocol.gateway_link import LINK_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# ruff: noqa: PTH109, PTH110, PTH111, PTH113, PTH116, PTH117, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH109, PTH110, PTH111, PTH112, PTH113, PTH116, PTH117, PTH118, PTH120, PTH123
 
 
 _CONFIG_FILES = ("config.toml", "config.md", "config.json", "memory.config.json")
@@ -136,8 +137,6 @@ def _may_move_home(config: str) -> bool:
 
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
-"""Variables whose names end so stay where they are."""
 SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
 """The variables that name the session, of which the first that is set counts."""
 _OF_SEEDS = (
@@ -180,7 +179,7 @@ def hello_line(
     environment = {
         name: value
         for name, value in environ.items()
-        if (name.startswith("REMEMBRANCER_") and not name.endswith(_SECRET_ENDINGS)) or name in _OF_SEEDS
+        if (name.startswith("REMEMBRANCER_") and not name.endswith(SECRET_ENDINGS)) or name in _OF_SEEDS
     }
     environment.pop("REMEMBRANCER_CONFIG", None)
     if config is not None:
@@ -196,6 +195,17 @@ def hello_line(
         "pid": os.getpid(),
     }
     return json.dumps(hello, separators=(",", ":")).encode() + b"\n"
+
+
+def named_project(option: str | None, environ: Mapping[str, str]) -> str | None:
+    """The absolute path of the project that the option `--project` names, or else Claude Code, which tells it to its
+    servers as to its hooks; a setting of ours goes before that. Raises `ValueError`: the option names no directory."""
+    if option is not None and not os.path.isdir(option):
+        raise ValueError(f"--project {option[:1000]!a} is not a directory")
+    named = environ.get("CLAUDE_PROJECT_DIR", "")
+    if option is None and os.path.isdir(named) and not environ.get("REMEMBRANCER_PROJECT"):
+        option = named
+    return None if option is None else os.path.abspath(option)
 
 
 def working_directory(environ: Mapping[str, str]) -> str:

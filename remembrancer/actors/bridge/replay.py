@@ -80,6 +80,8 @@ class PreparedAnswers:
         if message["method"] == HANDSHAKE:
             params = message.get("params")
             wanted = params.get("protocolVersion") if isinstance(params, dict) else None
+            if '"io.modelcontextprotocol/ui"' in json.dumps(params):  # the gateway adds a card to the tools
+                self.methods = self.methods - {"tools/list"}
             known = self._results["protocolVersions"]
             result = {**result, "protocolVersion": wanted if wanted in known else known[-1]}
         return result

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.consolidator.summaries import tf_idf
+from remembrancer.actors.consolidator.central_sentences import tf_idf
 from remembrancer.memory.stop_words import ENGLISH, language_of
 from remembrancer.protocol.consolidation import Material
 

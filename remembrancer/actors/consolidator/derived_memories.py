@@ -6,15 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final
 
 import msgspec
 
+from remembrancer.actors.consolidator.central_sentences import one_line
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, cluster_memories, vectors_of
 from remembrancer.actors.consolidator.standing_for import says_the_same, still_holds
 from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
-from remembrancer.actors.consolidator.summaries import Source, one_line, summarise
 from remembrancer.actors.consolidator.themes import Theme, find_themes
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material, Pattern
@@ -101,7 +102,8 @@ def name_of(project: ProjectRef) -> str:
 
 
 def _is_usable(memory: Material, now: float) -> bool:
-    return memory.kind not in LEFT_ALONE and bool(memory.vector) and still_holds(memory, now)
+    holds = still_holds(memory, now) and not memory.is_replaced
+    return memory.kind not in LEFT_ALONE and bool(memory.vector) and holds
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
@@ -120,7 +122,8 @@ def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
 
 
 def _sum_up(sources: Sequence[Material], now: float) -> Derived:
-    """A summary that says what each source states, a line for each: its own words, or those of one that says the same.
+    """A summary that says what each source states, a line for each: its day (in UTC, for all hosts of a lane the same)
+    and its own words, or those of one that says the same.
 
     So nothing is lost behind it, and it can be seen from the words alone whether it stands for a source.
     """
@@ -135,7 +138,10 @@ def _sum_up(sources: Sequence[Material], now: float) -> Derived:
             said.append(place)
         else:
             links.append(AddLink(sources[place].id, same[0].id, "supports", min(1.0, same[1])))
-    content = "\n".join(sources[place].content for place in sorted(said))
+    content = "\n".join(
+        f"{datetime.fromtimestamp(sources[place].happened_at, UTC):%Y-%m-%d}: {sources[place].content}"
+        for place in sorted(said)
+    )
     made = _derive("summary", "fact", sources, content)
     reason = f"{made.memory.id} sums it up with {len(sources) - 1} others"
     marks = tuple(
@@ -163,10 +169,9 @@ def _plan(theme: Theme) -> PatternPlan:
         None if known is None else known.id,
         tuple(source.id for source in sources),
     )
-    content = summarise([Source(source.content, source.importance) for source in sources]).text
-    if known is not None or not theme.as_procedure or not content:
+    if known is not None or not theme.as_procedure:
         return PatternPlan(pattern)
-    derived = _derive("pattern", "procedure", sources, content)
+    derived = _derive("pattern", "procedure", sources, theme.picked.content)
     return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived.memory.id), derived)
 
 

@@ -34,12 +34,14 @@ from remembrancer.memory.decay import DAY_S, MaintenanceRules, should_archive, s
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
+    Done,
     Maintained,
     MaintainJob,
     Material,
     ReadMemories,
     ReadUpkeep,
     Upkeep,
+    Upkept,
 )
 from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import (
@@ -91,25 +93,22 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         to_user = await propose_to_user(
             store, project, promotion_rules(settings), clock, dry_run=request.dry_run, left_out=left_out
         )
+    named: dict[Upkept, Sequence[str]] = {
+        "archived": archived,
+        "deleted": deleted,
+        "duplicates": duplicates,
+        "proposed": to_user.proposed,
+        "promoted": to_user.promoted,
+        "notes": forgotten,
+    }
+    done = {sort: Done(len(ids), tuple(ids[:NAMED])) for sort, ids in named.items()}
+    done |= {"orphans": Done(upkeep.orphans), "pruned": Done(pruned)}
     return Maintained(
-        place=place,
-        examined=examined,
-        archived=len(archived),
-        deleted=len(deleted),
-        duplicates=len(duplicates),
-        orphans=upkeep.orphans,
-        proposed=len(to_user.proposed),
-        promoted=len(to_user.promoted),
-        notes=len(forgotten),
-        pruned=pruned,
-        run_ids=tuple(each.run_id for each in (run, notes) if each.parts),
-        archived_ids=tuple(archived[:NAMED]),
-        deleted_ids=tuple(deleted[:NAMED]),
-        duplicate_ids=tuple(duplicates[:NAMED]),
-        proposed_ids=to_user.proposed[:NAMED],
-        promoted_ids=to_user.promoted[:NAMED],
-        note_ids=tuple(forgotten[:NAMED]),
-        dry_run=request.dry_run,
+        place,
+        examined,
+        {sort: each for sort, each in done.items() if each.count},
+        tuple(each.run_id for each in (run, notes) if each.parts),
+        request.dry_run,
     )
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from remembrancer.actors.consolidator.central_sentences import Source, central_sentence
 from remembrancer.actors.consolidator.clusters import cluster_memories
-from remembrancer.actors.consolidator.summaries import Source, central_sentence
 from remembrancer.memory.project_specifics import is_project_specific
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import Scope
@@ -47,13 +47,15 @@ _LOOKED_AT: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """A theme. `pattern` is its representative sentence, `frequency` the number of sessions that it came up in.
+    """A theme. `pattern` is its representative sentence, `picked` the member that says it, `frequency` the number of
+    sessions that it came up in.
 
     `members` are in the order of their times. `as_procedure`: it is about how something is done, as most of its members
     or the sentence that represents them say.
     """
 
     pattern: str
+    picked: Material
     frequency: int
     members: tuple[Material, ...]
     suggested_scope: Scope
@@ -95,6 +97,7 @@ def _theme(members: Sequence[Material], project_name: str) -> Theme | None:
     personal = [_is_personal(member, project_name) for member in members]
     return Theme(
         pattern=sentence.text,
+        picked=members[sentence.source],
         frequency=len({member.session_id for member in members}),
         members=tuple(members),
         suggested_scope="user" if personal[sentence.source] and _mostly(personal) else "project",

@@ -26,7 +26,7 @@ from remembrancer.protocol.work import ModelIdentity
 
 PACKAGED_MODEL: Final = "all-MiniLM-L6-v2"
 PACKAGED_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-EXTRA: Final = "pip install 'remembrancer[sentence-transformers]'"
+EXTRA: Final = "pipx install --force '/path/to/clone[sentence-transformers]'"
 LONGEST_WINDOW: Final = 512
 """Of models that can read thousands of tokens: questions are short, and passages too."""
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")

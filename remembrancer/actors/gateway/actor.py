@@ -1,4 +1,4 @@
-"""The gateway: every MCP conversation, the write queue and the read cache in one process."""
+"""The gateway: every MCP conversation, the write queue and the last answers in one process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from mcp.server.lowlevel import Server
 from remembrancer.actors.gateway.attendance import SessionRegistry
 from remembrancer.actors.gateway.conversations import Listener
 from remembrancer.actors.gateway.hook_events import HookIntake
-from remembrancer.actors.gateway.prompts import Prompts
+from remembrancer.actors.gateway.markdown_index import MarkdownIndex
 from remembrancer.actors.gateway.recognition import Recognition
-from remembrancer.actors.gateway.resources import RecallCounts, Resources
 from remembrancer.actors.gateway.server import Handlers, build_server
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.subscriptions import Subscriptions
@@ -35,6 +34,8 @@ from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import ToGateway, to_gateway
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
+from remembrancer.toolsets.memory.prompts import Prompts
+from remembrancer.toolsets.memory.resources import RecallCounts, Resources
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool, choose_tools, load_tools
 
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from remembrancer.actors.gateway.http_server import HttpServer
 
 BROWSER_TOOLSETS: Final = "memory,admin,files,code"
-BROWSER_PORT: Final = 8080
-"""As with `up --http`: an address that a person may keep."""
+BROWSER_PORTS: Final = (8080, 0)
+"""As with `up --http`: an address that a person may keep. If that is taken, any other."""
 logger = logging.getLogger(__name__)
 
 
@@ -56,13 +57,19 @@ class GatewayActor(Actor):
         super().__init__(spec)
         self._lock = FileLock(spec.paths.gateway_lock)
         self._store: StoreClient[ToGateway] = StoreClient(
-            spec.paths.store_endpoint, self.speaker, to_gateway, on_message=self._hear_store
+            spec.paths.store_endpoint,
+            self.speaker,
+            to_gateway,
+            on_message=self._hear_store,
+            on_connection=self._hear_connection,
         )
+        self._subscriptions: Subscriptions | None = None
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._listener: Listener | None = None
         self._registry: SessionRegistry | None = None
         self._http: HttpServer | None = None
         self._http_error: str | None = None
+        self._opening = anyio.Lock()
         self.access: StoreAccess
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -75,12 +82,16 @@ class GatewayActor(Actor):
                 tools, counts = load_tools(), RecallCounts(time.time())
                 by_name = {each.name: each for each in tools}
                 resources = Resources(by_name, access, counts)
-                subscriptions = Subscriptions(resources.read, access.writes, lambda: self._store.health.usable, tasks)
+                subscriptions = self._subscriptions = Subscriptions(tasks)
+                access.writes.listeners.append(subscriptions.heard_write)
                 access.on_recall += [counts.heard_recall, subscriptions.heard_recall]
                 handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
 
+                index = MarkdownIndex(access)
+
                 async def prepare_context(caller: Caller) -> None:
                     await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
+                    await index.attend(caller)
 
                 self._registry = SessionRegistry(access, self._store, prepare_context)
                 server = build_server(handlers)
@@ -101,7 +112,7 @@ class GatewayActor(Actor):
                 tasks.start_soon(self._registry.run)
                 tasks.start_soon(access.run)
                 tasks.start_soon(access.shown_log.run)
-                tasks.start_soon(subscriptions.run)
+                tasks.start_soon(index.run)
                 tasks.start_soon(HookIntake(paths.hooks, access, self._tell_presence).run)
                 await self._listener.open()
                 if settings.http_port:
@@ -168,14 +179,14 @@ class GatewayActor(Actor):
         Raises:
             MemoryUnavailable: HTTP cannot be served, and why.
         """
-        ports = (BROWSER_PORT, 0) if self._http is None else ()
-        for port in ports:
-            own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
-            self._open_http(own, server, handlers, tools, tasks)
-            if await self._http_listens():
-                break
-        if not await self._http_listens():
-            raise MemoryUnavailable((self._http and self._http.error) or self._http_error or "HTTP is off")
+        async with self._opening:
+            for port in BROWSER_PORTS:
+                if await self._http_listens():
+                    break
+                own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
+                self._open_http(own, server, handlers, tools, tasks)
+            if not await self._http_listens():
+                raise MemoryUnavailable((self._http and self._http.error) or self._http_error or "HTTP is off")
         assert self._http is not None
         return self._http.browser_url
 
@@ -195,6 +206,10 @@ class GatewayActor(Actor):
     def _hear_store(self, message: ToGateway) -> None:
         if isinstance(message, OthersWrote) and hasattr(self, "access"):  # else there is no answer kept yet
             self.access.others_wrote(message.operations)
+
+    def _hear_connection(self, _: bool) -> None:
+        if self._subscriptions is not None:
+            self._subscriptions.heard_store()
 
     def health(self) -> GatewayHealth:
         return GatewayHealth(

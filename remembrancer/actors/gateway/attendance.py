@@ -38,42 +38,6 @@ queued; and any for a store that is restarted, before nothing is made ready for 
 logger = logging.getLogger(__name__)
 
 
-class Attendance:
-    """Which connections each session has. Pure; a connection is known by a key of its own."""
-
-    def __init__(self) -> None:
-        self._places: dict[str, tuple[str, str]] = {}
-        self._connections: dict[tuple[str, str], set[str]] = {}
-        self._projects: dict[str, ProjectRef] = {}
-
-    def arrive(self, connection: str, project: ProjectRef, session_id: str) -> bool:
-        """A connection belongs to a session from now on. True if it is its first."""
-        place = (project.id, session_id)
-        self._places[connection] = place
-        self._projects.setdefault(project.id, ProjectRef(project.id, project.path))
-        there = self._connections.setdefault(place, set())
-        there.add(connection)
-        return len(there) == 1
-
-    def leave(self, connection: str, *, has_said_end: bool) -> bool:
-        """A connection is gone. True if its session has ended with it."""
-        place = self._places.pop(connection, None)
-        if place is None:
-            return False
-        there = self._connections[place]
-        there.discard(connection)
-        if there:
-            return False
-        del self._connections[place]
-        if not any(project_id == place[0] for project_id, _ in self._connections):
-            del self._projects[place[0]]
-        return has_said_end
-
-    def present(self) -> tuple[tuple[ProjectRef, str], ...]:
-        """The sessions that have a connection."""
-        return tuple((self._projects[project_id], session_id) for project_id, session_id in self._connections)
-
-
 class Conversation(Protocol):
     """Whose the requests are, whatever brings them."""
 
@@ -116,8 +80,8 @@ class SessionRegistry:
         self._access = access
         self._store = store
         self._prepare = prepare
-        self._attendance = Attendance()
         self._callers: dict[str, Caller] = {}
+        """By the key of the connection."""
         self._waiting: deque[tuple[Operation | None, Caller | None]] = deque()
         self._idle = True
         self._changed = anyio.Event()
@@ -134,7 +98,7 @@ class SessionRegistry:
         """A connection is gone."""
         caller = self._callers.pop(session.key, None)
         self._tell_presence()
-        if caller is not None and self._attendance.leave(session.key, has_said_end=session.has_said_end):
+        if caller is not None and session.has_said_end and _session_of(caller) not in self._present():
             self._put(self._operation(session, caller, EndSession(caller.session_id)), None)
 
     async def run(self) -> None:
@@ -167,13 +131,18 @@ class SessionRegistry:
             self._callers[session.key] = caller
             self._tell_presence()
             return
-        if before is not None and self._attendance.leave(session.key, has_said_end=True):  # it works elsewhere now
+        self._callers.pop(session.key, None)
+        if before is not None and _session_of(before) not in self._present():  # it works elsewhere now
             self._put(self._operation(session, before, EndSession(before.session_id)), None)
+        is_first = _session_of(caller) not in self._present()
         self._callers[session.key] = caller
-        is_first = self._attendance.arrive(session.key, caller.project, caller.session_id)
         self._tell_presence()
         start = StartSession(caller.session_id, session.client, session.directory)
         self._put(self._operation(session, caller, start) if is_first else None, caller)
+
+    def _present(self) -> set[tuple[ProjectRef, str]]:
+        """The sessions that have a connection."""
+        return {_session_of(caller) for caller in self._callers.values()}
 
     def _operation(self, session: Conversation, caller: Caller, change: StartSession | EndSession) -> Operation:
         """A connection's key is its own, whatever gateway it is to: a bridge that comes again begins its session again,
@@ -216,12 +185,12 @@ class SessionRegistry:
     async def _note_presence(self) -> None:
         was_present = False
         while True:
-            connected, present = self._connection, self._attendance.present()
+            connected, present = self._connection, self._present()
             if present or was_present:
                 was_present = bool(present)
                 directories = {(caller.project, caller.directory): None for caller in self._callers.values()}
                 if self._store.health.usable:
-                    self._store.tell(NotePresence(present, tuple(directories)))
+                    self._store.tell(NotePresence(tuple(present), tuple(directories)))
             with anyio.move_on_after(PRESENCE_S):
                 await connected.wait()
 
@@ -232,3 +201,7 @@ class SessionRegistry:
     def _announce(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
+
+
+def _session_of(caller: Caller) -> tuple[ProjectRef, str]:
+    return ProjectRef(caller.project.id, caller.project.path), caller.session_id

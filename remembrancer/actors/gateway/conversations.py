@@ -224,7 +224,8 @@ class Session:
             if self._expects_roots:
                 with anyio.move_on_after(ROOTS_WAIT_S):
                     await self._roots_known.wait()
-            await self._settle()
+            while self._caller is None:  # roots that come meanwhile leave it undecided
+                await self._settle()
         if not self._found_out.is_set():
             with anyio.CancelScope(deadline=self._found_out_by):
                 await self._found_out.wait()

@@ -59,8 +59,8 @@ def read_queue(path: Path) -> QueueContents:
     with _snapshot(path, leaves_no_log=True) as file:
         if file is None:
             return QueueContents([], [])
-        queued = file.rows(f"{columns} FROM queued ORDER BY queued_at")
-        refused = file.rows(f"{columns}, code, message FROM rejected ORDER BY queued_at")
+        queued = file.rows(f"{columns} FROM queued ORDER BY sequence")
+        refused = file.rows(f"{columns}, code, message FROM rejected ORDER BY rowid")
     return QueueContents([QueuedWrite(*row) for row in queued], [QueuedWrite(*row) for row in refused])
 
 

@@ -24,8 +24,8 @@ from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import ToGateway
 from remembrancer.toolsets.service import Caller
 
-GIT_S: Final = 10.0
-"""The time that git may take: it walks the whole history, of a large repository for seconds."""
+GIT_S: Final = 2.0
+"""The time that git may take, at full speed: it walks the whole history, some hundred thousand commits a second."""
 REAP_S: Final = 1.0
 STORE_WAIT_S: Final = 10.0
 ANSWER_S: Final = 5.0
@@ -41,25 +41,27 @@ class Recognition:
 
     def __init__(self, store: StoreClient[ToGateway]) -> None:
         self._store = store
-        self._without_commit: set[str] = set()
-        """Ids of projects whose first commit git did not say: it is asked once."""
+        self._asked_git: set[str] = set()
+        """Ids of projects whose first commit git was asked for: it is asked once, whether it says or not."""
 
     async def former_place(self, caller: Caller) -> Notice | None:
         """The notice that the project of a session lay elsewhere before; None: it did not, as far as is known."""
         project = caller.project
-        if project.id in self._without_commit or not await self._store.wait_usable(STORE_WAIT_S):
+        if not await self._store.wait_usable(STORE_WAIT_S):
             return None
         answer = await self._ask(RecogniseProject(project))
         if answer.needs_commit:
+            if project.id in self._asked_git:
+                return None
+            self._asked_git.add(project.id)  # before: the session may not last until git answers
             commit = await first_commit(Path(project.path))
             if commit is None:
-                self._without_commit.add(project.id)
                 return None
             answer = await self._ask(RecogniseProject(project, commit))
         if not answer.former:
             return None
         commands = [
-            f"remembrancer projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
+            f"remembrancer admin projects move {shlex.quote(_tree_of(each.path))} {shlex.quote(caller.directory)} "
             f"({each.memories} memories)"
             for each in answer.former
         ]

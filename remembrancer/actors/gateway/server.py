@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -19,8 +20,16 @@ from msgspec import UNSET
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.conversations import RequestContext, request_context
-from remembrancer.actors.gateway.prompts import Prompts, find_prompt, prompts_for
-from remembrancer.actors.gateway.resources import (
+from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
+from remembrancer.memory.limits import MAX_ANSWER_BYTES
+from remembrancer.memory.text import neutralised, neutralised_value
+from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
+from remembrancer.protocol.store_client import AWAY
+from remembrancer.protocol.tracing import working_on
+from remembrancer.toolsets.memory.prompts import Prompts, find_prompt, prompts_for
+from remembrancer.toolsets.memory.resources import (
+    FIXED,
     RESOURCES,
     TEMPLATES,
     Resources,
@@ -28,12 +37,6 @@ from remembrancer.actors.gateway.resources import (
     quoted,
     unknown_resource,
 )
-from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
-from remembrancer.memory.limits import MAX_ANSWER_BYTES
-from remembrancer.memory.text import neutralised, neutralised_value
-from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
-from remembrancer.protocol.tracing import working_on
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import (
     COMPLETE,
@@ -61,6 +64,12 @@ clients."""
 CONSTANT: Final[dict[str, Any]] = {**UNCACHED, "ttlMs": 86_400_000}
 """The same fields of a list that never changes within a session: a day."""
 
+APPS: Final = "io.modelcontextprotocol/ui"
+APP_TYPE: Final = "text/html;profile=mcp-app"
+CARD: Final = "ui://remembrancer/card"
+"""The page in which a client that declares MCP Apps shows the memories that these tools stored or found."""
+WITH_CARD: Final = frozenset({("memory", "store_memory"), ("memory", "recall_memories")})
+
 P = TypeVar("P")
 Context = ServerRequestContext[Any, Any]
 Handler = Callable[[Context, P], Awaitable[Any]]
@@ -84,7 +93,11 @@ class Handlers:
 
     async def list_tools(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`tools/list`."""
-        return {"tools": [tool.described() for tool in request_context(ctx).session.tools.values()], **CONSTANT}
+        tools = [(tool, tool.described()) for tool in request_context(ctx).session.tools.values()]
+        for tool, described in tools if _shows_apps(ctx) else ():
+            if (tool.toolset, tool.name) in WITH_CARD:
+                described["_meta"] = {**described.get("_meta", {}), "ui": {"resourceUri": CARD}}
+        return {"tools": [described for _, described in tools], **CONSTANT}
 
     async def call_tool(self, ctx: Context, params: mcp.CallToolRequestParams) -> Any:
         """`tools/call`."""
@@ -160,6 +173,10 @@ class Handlers:
         """`resources/read`."""
         context = request_context(ctx)
         uri = str(params.uri)
+        if uri == CARD:
+            from remembrancer.browser.card import card_page  # templates, which few sessions need
+
+            return {"contents": [{"uri": uri, "mimeType": APP_TYPE, "text": card_page()}], **CONSTANT}
         try:
             content = await self._resources.read(await context.session.caller(), uri, context.received_at)
         except NotFound as error:
@@ -173,9 +190,8 @@ class Handlers:
         _check_known(uri)
         context = request_context(ctx)
         watcher = await self._watcher(context)
-        await watcher.subscribe(
-            uri, ctx.session.send_resource_updated, context.received_at, is_replay=_is_replay(ctx, context)
-        )
+        await self._check_there(context, uri)
+        watcher.subscribe(uri, ctx.session.send_resource_updated, is_replay=_is_replay(ctx, context))
         return {}
 
     async def unsubscribe(self, ctx: Context, params: mcp.UnsubscribeRequestParams) -> Any:
@@ -201,9 +217,10 @@ class Handlers:
                 if not is_known(uri):
                     continue
                 try:
-                    await watcher.hold((uri,), context.received_at, is_replay=_is_replay(ctx, context))
+                    await self._check_there(context, uri)
                 except NotFound:
                     continue
+                watcher.hold(uri, is_replay=_is_replay(ctx, context))
                 held.append(uri)
             honoured = mcp.SubscriptionFilter(resource_subscriptions=held or None)
             stream = ListenHandler(watcher.bus, max_subscriptions=1)
@@ -216,6 +233,12 @@ class Handlers:
         session = context.session
         caller = await session.caller()
         return self._subscriptions.watcher(session, caller)
+
+    async def _check_there(self, context: RequestContext, uri: str) -> None:
+        """Raises `NotFound` for a memory that the caller cannot see. While the store is away nobody can tell."""
+        if uri not in FIXED:
+            with suppress(*AWAY):
+                await self._resources.read(await context.session.caller(), uri, context.received_at)
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""
@@ -320,6 +343,13 @@ def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -
     else:
         code = UNAVAILABLE
     return MCPError(code, neutralised(error.message), neutralised_value(data))
+
+
+def _shows_apps(ctx: Context) -> bool:
+    """True if the client has declared that it shows such pages."""
+    declared = ctx.session.client_capabilities
+    settings = ((declared and declared.extensions) or {}).get(APPS)
+    return settings is not None and APP_TYPE in settings.get("mimeTypes", ())
 
 
 def _check_known(uri: str) -> None:

@@ -1,19 +1,17 @@
 """The way to the store for everything that the gateway does: reads, writes, and what is answered while it is away.
 
-A write goes to the store if it answers, else into the write queue, and behind what is queued already. A read goes to
-the store if it answers, else to what is known here, which the answer then says.
+A write goes to the store if it answers, else into the write queue, and behind what is queued already. A read waits for
+a store that restarts as long as the call may take; then it gets the last answer, as it was, and says so.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,13 +21,12 @@ import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.gateway.erasing import Erasing, Erasings
-from remembrancer.actors.gateway.overlay import Overlay, as_listed, asker_of, viewer_in
-from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
-from remembrancer.actors.gateway.recent_writes import RecentWrites
+from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers, PreparedAnswers
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
+from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
-from remembrancer.memory.limits import first_that_fit
+from remembrancer.memory.contexts import section_of
 from remembrancer.memory.plan import texts_of
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.errors import (
@@ -38,8 +35,6 @@ from remembrancer.protocol.errors import (
     JournalAway,
     MemoryUnavailable,
     NotFound,
-    PeerLost,
-    PeerUnavailable,
     QueueFull,
     RecordsUnusable,
     RemembrancerError,
@@ -49,21 +44,16 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
-    DescribeSession,
+    ContextSection,
     EmbeddingState,
-    FollowLinks,
     GatherContext,
     GetMemory,
-    Listed,
-    ListedMemory,
-    ListMemories,
     MemoryShown,
     NoteAccess,
     Notice,
     Recall,
     Recalled,
     RecalledMemory,
-    SearchGraph,
 )
 from remembrancer.protocol.session_life import BROWSER_SESSION
 from remembrancer.protocol.store_client import AWAY, StoreClient, checked
@@ -73,24 +63,15 @@ from remembrancer.protocol.writes import (
     ErasedResult,
     EraseMemory,
     Operation,
-    PortableMemory,
     ProjectRef,
     Rejected,
-    Result,
-    StoredResult,
-    StoreMemory,
     Submit,
-    UpdateMemory,
     memory_id_of,
     needs_room,
 )
-from remembrancer.toolsets.service import Asked, Away, Caller, Known, QueueHealth, Written
-from remembrancer.toolsets.tools import WHOLE
+from remembrancer.toolsets.memory.answers import iso
+from remembrancer.toolsets.service import Asked, Caller, QueueHealth, Written
 
-CATCH_UP_S: Final = 0.5
-"""The time that a read waits for queued writes to reach the store, so that a session reads what it wrote."""
-RESTART_S: Final = 2.0
-"""For so long a store that went away is expected back any moment, and a read waits for it."""
 MOMENT_S: Final = 0.3
 """For so long after it was heard last a store may only have been slow: a write waits as long before it is queued."""
 LEAST_BUDGET_S: Final = 0.25
@@ -103,20 +84,11 @@ ERASE_AGAIN_S: Final = 5.0
 """The time until what could not be erased is tried again."""
 NOTE_TIMEOUT_S: Final = 5.0
 """The time that the store has to take note of what was shown. Nobody waits for it."""
-MOST_CHANGED: Final = 100
-"""Memories with queued changes that are looked up for a list, if they are not in it: a few milliseconds each."""
 MAX_REFUSED: Final = 20
 MAX_REFUSED_SESSIONS: Final = 1000
 """Sessions, and notices of each, that are kept for their next answer."""
-RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
-RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
 MOST_SESSIONS: Final = 512
 """Sessions of which it is known what they were shown."""
-_FIRST: Final = (GatherContext, Recall)
-"""The first questions of a session: while the store starts, they are worth a wait of all that the call may take."""
-_WAIT_FOR_WRITES: Final = (Recall, ListMemories, FollowLinks, GetMemory, SearchGraph, GatherContext, DescribeSession)
-"""Questions about what a session may have written itself a moment ago."""
-
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -136,19 +108,21 @@ class StoreAccess:
         self.home = home
         self._store = store
         self.store_health = store.health
-        self.short_ids: dict[tuple[str, str], str] = {}
+        self.short_ids: dict[tuple[str, str, str], str] = {}
+        self.past_actions: dict[str, PastActions] = {}
         self._told_of_data: set[str] = set()
         self._seen: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
         self._queue = queue
         self._tasks = tasks
-        self.writes = RecentWrites()
+        self.writes = WriteNews()
         self.on_recall: list[Callable[[Caller, tuple[str, ...]], None]] = []
         """Functions that are told who was shown which memories, in the midst of a request (none: nothing was found)."""
-        self._cache = ReadCache(self.writes)
-        self._drain = Drain(queue, store, self.writes, self._note_refused)
+        self._answers = LastAnswers()
+        self._drain = Drain(queue, store, self.writes.note, self._note_refused)
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
         """The writes that were queued for a session and refused later, until it is told of them."""
-        self.prepared = PreparedAnswers(self.writes)
+        self.prepared = PreparedAnswers()
+        self.writes.listeners.append(self.prepared.note_write)
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         self._erasings = Erasings(RuntimePaths(Path(home)).erasing)
         self._cut_off = anyio.Event()
@@ -178,7 +152,7 @@ class StoreAccess:
         key = (operation.project.id, operation.session_id)
         notices = self._refused.setdefault(key, [])
         if len(notices) < MAX_REFUSED:
-            notices.append(Notice("queued_rejected", f"{text} (`remembrancer queue` lists what is set aside)"))
+            notices.append(Notice("queued_rejected", f"{text} (`remembrancer admin queue` lists what is set aside)"))
         while len(self._refused) > MAX_REFUSED_SESSIONS:
             self._refused.popitem(last=False)
 
@@ -214,11 +188,7 @@ class StoreAccess:
             else:
                 assert isinstance(reply, Applied)
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
-                self.writes.note(
-                    _as_done(operation, reply.result),
-                    "repeated" if reply.replayed else "applied",
-                    self._store.asked_bytes,
-                )
+                self.writes.note(operation)
                 full: tuple[Notice, ...] = ()
                 if self._queue.full:
                     self._queue.note_room(lane, operation)
@@ -226,7 +196,8 @@ class StoreAccess:
                 return Written(operation, reply.result, full, embedding_error=reply.embedding_error, near=reply.near)
         if lane in self._queue.full and needs_room(operation.change):  # it could not be kept
             raise self._queue.full[lane]
-        self.writes.note(operation, "queued", await self._queue.append(operation))
+        await self._queue.append(operation)
+        self.writes.note(operation)
         self._note_writer(operation, memory_id_of(operation.change))
         older = self._queue.stuck.get(lane, "older writes go first")
         why = why or (older if self.store_health.usable else self.store_health.explain_away())
@@ -248,7 +219,7 @@ class StoreAccess:
             RemembrancerError: the store refuses that, and nothing was deleted. If `retry_possible`, it goes on by
                 itself as soon as it can.
         """
-        await self._require_store(time.time() + ERASE_S)
+        await self._wait_for_store(time.time() + ERASE_S)
         erasing = self._erasings.find(operation.operation_id)
         if erasing is None:
             erasing = Erasing(operation, await self._quotes_of(operation))
@@ -282,8 +253,7 @@ class StoreAccess:
             raise
         gone = tuple(dict.fromkeys((memory_id, *result.gone)))
         await self._queue.erase(gone, operation)
-        for each in gone:
-            self._cache.erase(each)
+        self._answers.clear()
         try:
             await anyio.to_thread.run_sync(self.shown_log.erase, gone, erasing.quotes, operation.project.id)
         except sqlite3.Error as error:
@@ -328,14 +298,14 @@ class StoreAccess:
     def applied(self, operations: Sequence[Operation]) -> None:
         """The store has these, though they did not come by here."""
         for operation in operations:
-            self.writes.note(operation, "repeated")
+            self.writes.note(operation)
 
     def others_wrote(self, operations: Sequence[Operation]) -> None:
         """Other machines have done this to what is shared: the answers that are kept here are to know of it."""
         for operation in operations:
             if isinstance(operation.change, EraseMemory):
                 gone = (operation.change.memory_id,)
-                self._cache.erase(*gone)
+                self._answers.clear()
                 self._tasks.start_soon(anyio.to_thread.run_sync, self.shown_log.erase, gone, (), "")
             self.writes.note(operation)
 
@@ -389,58 +359,52 @@ class StoreAccess:
 
     # --- reads ---
 
-    async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
-        """Ask the store, within its budget and what is left of the call that came at `received_at`.
+    async def ask(self, question: GatewayRequest, kind: type[T], received_at: float) -> Asked[T]:
+        """The store's answer, of that type, within what is left of the call that came at `received_at`.
 
-        Without it: its last answer to the very same question, after all changes that are known here, or None. The
-        notice is `query_timeout` when it was asked and did not answer in time, `memory_unavailable` when it is away.
-
-        Raises:
-            RemembrancerError: the store refuses the question, and why.
-        """
-        usable = self.store_health.usable
-        if usable and isinstance(request, GatherContext) and self.prepared.take(request, time.time()):
-            kept = self._cache.last(request, ())
-            if kept is not None:
-                return Asked(kept[0], self.behind(request.project.id))
-        found = await self._from_store(request, received_at)
-        if not isinstance(found, Away):
-            return Asked(found, self.behind(_project_of(request)))
-        last = self._cache.last(request, self._queue.mirrored())
-        if last is None:
-            return Asked(None, (self.explain(found, "There is no earlier answer to this question."),), away=found)
-        reply, at = last
-        age_s = max(0, round(time.time() - at))
-        text = f"This is the answer of {age_s} seconds ago, with the changes that are known since."
-        known = self.look_for(request) if isinstance(request, GetMemory) else None
-        if known is not None and known.caveat:
-            text = known.caveat
-        return Asked(reply, (self.explain(found, text),), from_cache=True, away=found)
-
-    async def recall(self, request: Recall, received_at: float) -> tuple[Recalled, bool]:
-        """The memories that match, and whether something is missing from them.
+        If the store stays away: its last answer to the same question, or the memories that the session was shown last,
+        as they were.
 
         Raises:
-            RemembrancerError: the store refuses the question, and why.
+            MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
+            RemembrancerError: it refuses the question, and why.
         """
-        found = await self._from_store(request, received_at)
-        if isinstance(found, Recalled):
-            notices = (*found.notices, *self.behind(request.project.id))
-            is_degraded = any(notice.code not in WHOLE for notice in notices)
-            return msgspec.structs.replace(found, notices=notices), is_degraded
-        assert isinstance(found, Away)
-        # Passages that were the best for another question, or of an earlier content, are not these.
-        known = self._cache.answer(request, self._queue.mirrored())
-        memories, is_cut = first_that_fit(msgspec.structs.replace(memory, passages=()) for memory in known)
-        what = "Only recent answers and queued writes were searched, by their words: there may be more."
-        if self._queue.unmirrored:
-            what = f"{what} {self._queue.unmirrored} queued writes were not looked at."
-        if is_cut:
-            what = f"{what} These are the first of {len(known)}: all would be too many bytes."
-        notices = (self.explain(found, what),)
-        return Recalled(memories, len(memories), 0, "keyword", 0.0, notices), True
+        reply: ToGateway | None = None
+        if isinstance(question, GatherContext) and self.store_health.usable:
+            reply = self.prepared.take(question, time.time())
+        try:
+            reply = reply or await self._ask_store(question, received_at)
+        except (MemoryUnavailable, DeadlineExceeded) as error:
+            return self._last_answer(question, kind, received_at, error)
+        own = getattr(reply, "notices", ())
+        return Asked(checked(question, reply, kind), (*own, *self.behind(_project_of(question))))
 
-    async def require(self, request: GatewayRequest, kind: type[T], timeout_s: float) -> T:
+    def _last_answer(
+        self, question: GatewayRequest, kind: type[T], received_at: float, error: RemembrancerError
+    ) -> Asked[T]:
+        kept = self._answers.find(question, received_at)
+        reply: ToGateway
+        if kept is not None:
+            reply, what = kept.reply, f"This is the answer of {iso(kept.at)} to the same question, as it was then."
+        elif isinstance(question, Recall | GatherContext):
+            memories, at = self._answers.last_shown(question.project, question.session_id) or ((), received_at)
+            what = "Nothing was found for this session before."
+            if memories:
+                what = f"These are the memories that were last found for this session, at {iso(at)}, as they were then."
+            if isinstance(question, Recall):
+                shown = memories[: question.limit]
+                reply = Recalled(shown, len(shown), 0, question.strategy, 0.0)
+            else:
+                sections = {name: list[RecalledMemory]() for name in question.sections}
+                for memory in memories:
+                    if (name := section_of(memory, question.sections)) is not None:
+                        sections[name].append(memory)
+                reply = ContextGathered(tuple(ContextSection(name, tuple(own)) for name, own in sections.items()))
+        else:
+            raise error
+        return Asked(checked(question, reply, kind), (Notice(error.code, f"{what} ({error.message})"),), is_old=True)
+
+    async def require(self, question: GatewayRequest, kind: type[T], timeout_s: float) -> T:
         """The store's answer, of that type, to what only it can do, after what the session wrote. It may take all of
         `timeout_s`; a store that dies meanwhile is asked again when it is back.
 
@@ -449,43 +413,8 @@ class StoreAccess:
             DeadlineExceeded: it has not answered in time.
             RemembrancerError: it refuses the request, and why.
         """
-        until = time.time() + timeout_s
-        while True:
-            await self._require_store(until)
-            await self._catch_up(request, until)
-            try:
-                with suppress(PeerLost):
-                    return checked(request, await self._store.request(request, _left_s(until), is_long=True), kind)
-            except PeerUnavailable as error:
-                raise MemoryUnavailable("the store went away meanwhile: call again in a moment") from error
-
-    def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
-        """The recent and queued memories that a session may see, then those that it was shown last."""
-        return self._cache.known(viewer_in(project, session_id), self._queue.mirrored())
-
-    def made(self, project: ProjectRef, session_id: str) -> list[PortableMemory]:
-        """The memories that recent and queued writes made and that session may see, whole, oldest first."""
-        return self._cache.made(viewer_in(project, session_id), self._queue.mirrored())
-
-    def look_for(self, request: GetMemory) -> Known | None:
-        """One memory, forgotten or not, so far as it is known here and the session may see it."""
-        viewer = viewer_in(request.project, request.session_id)
-        followed = self._cache.follow(viewer, request.memory_id, self._queue.mirrored())
-        if followed is None or followed.first_unknown is None:
-            return None if followed is None else Known(followed.memory)
-        return Known(followed.memory, RESTORE_WAITS if math.isinf(followed.first_unknown) else RESTORED_SINCE)
-
-    def find_before(self, operation: Operation) -> PortableMemory | RecalledMemory | None:
-        """The memory that a queued operation is going to change, as it is until then, so far as it is known here."""
-        older = itertools.takewhile(lambda each: each.operation_id != operation.operation_id, self._queue.mirrored())
-        return self._cache.find(asker_of(operation), memory_id_of(operation.change) or "", older)
-
-    def explain(self, away: Away, what: str) -> Notice:
-        """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
-        if away.asked:
-            return Notice("query_timeout", f"The store did not answer in time. {what}")
-        why = self.store_health.explain_away()
-        return Notice("memory_unavailable", f"{what} ({why}; ask again in a moment)")
+        reply = await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)
+        return checked(question, reply, kind)
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
         """The notices that the store does not have all that a session of a project may see, or takes no more."""
@@ -504,98 +433,80 @@ class StoreAccess:
         found = [self._queue.full[lane] for lane in (project_id, USER_LANE) if lane in self._queue.full]
         return tuple(Notice(error.code, f"Nothing more is stored: {error.message}") for error in found)
 
-    async def _from_store(self, request: GatewayRequest, received_at: float) -> ToGateway | Away:
-        now = time.time()
-        left_s = _left_s(received_at + self.settings.call_budget_s) - MARGIN_S
-        if not (self.store_health.is_starting and isinstance(request, _FIRST)):
-            left_s = min(self.settings.read_budget_s, left_s)
-        until = now + max(LEAST_BUDGET_S, left_s)
-        if not self.store_health.usable and not await self._is_store_there(until):
-            return Away()
-        if self._queue.depth and isinstance(request, _WAIT_FOR_WRITES):
-            await self._catch_up(request, until)
-        mark = self.writes.next_number
-        is_behind = bool(self._queue.depth and self._queue.waits(_project_of(request)))
-        try:
-            if is_behind and isinstance(request, ListMemories) and request.as_of is None:
-                return await self._listed(request, until)
-            reply = await self._store.request(request, _left_s(until))
-        except AWAY as error:
-            return Away(asked=isinstance(error, DeadlineExceeded))
-        self._cache.put(request, reply, mark, time.time(), self._store.answer_bytes)
-        if self._queue.depth and self._queue.waits(_project_of(request)):
-            return self._cache.laid_over(request, reply, mark, self._queue.mirrored())
+    async def _ask_store(self, question: GatewayRequest, received_at: float) -> ToGateway:
+        """The store's answer, which is kept."""
+        until = time.time() + _left_s(received_at + self.settings.call_budget_s - MARGIN_S)
+        reply = await self._from_store(question, until, self.settings.read_budget_s)
+        self._answers.put(question, received_at, LastAnswer(reply, self._store.answer_bytes, time.time()))
         return reply
 
-    async def _listed(self, request: ListMemories, until: float) -> Listed:
-        """A page as it is after what waits in the queue.
-
-        It is cut out of the list from its beginning on: a change may move a memory from one page into another.
-        """
-        queued, viewer = self._queue.mirrored(), viewer_in(request.project, request.session_id)
-        changed = Overlay((), queued).changed(viewer)[:MOST_CHANGED]
-        end = request.offset + request.limit
-        rows: list[ListedMemory] = []
-        while True:
-            more = msgspec.structs.replace(request, offset=len(rows), limit=end + len(changed) - len(rows))
-            reply = checked(more, await self._store.request(more, _left_s(until)), Listed)
-            rows += reply.memories
-            if not (reply.cut and more.limit > len(reply.memories)):
-                break
-        others: dict[str, ListedMemory] = {}
-        aliases: dict[str, str] = {}
-        for memory_id in set(changed).difference(row.id for row in rows):
-            question = GetMemory(request.project, request.session_id, memory_id)
-            try:
-                shown = checked(question, await self._store.request(question, _left_s(until)), MemoryShown)
-            except NotFound:
-                continue
-            aliases[memory_id] = shown.memory.id
-            others[shown.memory.id] = msgspec.structs.replace(
-                as_listed(shown.memory), near_duplicates=shown.near_duplicates
-            )
-        found = Overlay((), queued, aliases).listed(rows, others.values(), request, viewer)
-        page, is_cut = first_that_fit(found[request.offset : end])
-        return Listed(page, reply.notices, is_cut)
-
-    async def _require_store(self, until: float) -> None:
-        """Wait for a store that is on its way, as long as that may take."""
-        health = self.store_health
-        is_coming = health.state == "reconnecting" and await self._store.wait_usable(_left_s(until))
-        if not (is_coming or health.usable):
-            raise MemoryUnavailable(f"{self.store_health.explain_away()}: call again in a moment")
-
-    async def _is_store_there(self, until: float) -> bool:
-        if self.store_health.usable or self.store_health.state != "reconnecting":
-            return self.store_health.usable
-        patience_s = until - time.time()
-        if not self.store_health.is_starting:
-            patience_s = min(RESTART_S - self.store_health.away_s, patience_s)
-        return patience_s > 0 and await self._store.wait_usable(patience_s)
-
-    async def _catch_up(self, request: GatewayRequest, until: float) -> None:
-        if self._queue.depth:
-            with anyio.move_on_after(min(CATCH_UP_S, until - time.time())):
-                await self._queue.wait_empty(_project_of(request))
-
-    async def prepare(self, request: GatherContext) -> None:
-        """Ask the store ahead: who asks the same soon is answered at once, unless something was written in between.
-
-        An answer is given once: it has been shown then, which counts. It is in the read cache.
+    async def _from_store(
+        self, question: GatewayRequest, until: float, answer_s: float, *, is_long: bool = False
+    ) -> ToGateway:
+        """The store's answer; each try may take `answer_s`. One that restarts is waited for, and asked again.
 
         Raises:
-            RemembrancerError: the store refuses the question, and why.
+            MemoryUnavailable, DeadlineExceeded: it is away, or has not answered in time.
+            RemembrancerError: it refuses the question, and why.
+        """
+        late: DeadlineExceeded | None = None
+        while True:
+            try:
+                await self._wait_for_store(until)
+            except MemoryUnavailable:
+                if late is not None:
+                    raise late from None
+                raise
+            if self._queue.depth:
+                with anyio.move_on_after(min(self.settings.read_budget_s, until - time.time())):
+                    await self._queue.wait_empty(_project_of(question))
+            try:
+                return await self._store.request(question, min(answer_s, _left_s(until)), is_long=is_long)
+            except AWAY as error:
+                late = error if isinstance(error, DeadlineExceeded) else None
+                if self.store_health.usable or time.time() >= until:
+                    if isinstance(error, MemoryUnavailable | DeadlineExceeded):
+                        raise
+                    raise MemoryUnavailable(f"{error.message}: call again in a moment") from error
+
+    async def _wait_for_store(self, until: float) -> None:
+        """Wait for a store that is on its way, as long as that may take. Raises `MemoryUnavailable`: it is away."""
+        health = self.store_health
+        if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
+            raise MemoryUnavailable(f"{health.explain_away()}: call again in a moment")
+
+    async def prepare(self, question: GatherContext) -> None:
+        """Ask the store ahead: who asks the same soon is answered at once, unless something was written in between.
+
+        Raises:
+            RemembrancerError: the store is away, or refuses the question, and why.
         """
         now = time.time()
-        ticket = self.prepared.begin(request, now)
-        is_whole = False
+        prepared = self.prepared.begin(question, now)
+        whole: ContextGathered | None = None
         try:
-            found = await self._from_store(request, now)
-            is_whole = (
-                isinstance(found, ContextGathered) and not found.notices and not self._queue.waits(request.project.id)
-            )
+            reply = await self._ask_store(question, now)
+            if isinstance(reply, ContextGathered) and not (reply.notices or self._queue.waits(question.project.id)):
+                whole = reply
         finally:
-            self.prepared.finish(ticket, time.time(), is_whole=is_whole)
+            self.prepared.finish(question, prepared, whole, time.time())
+
+
+class WriteNews:
+    """News of the writes that the store or the queue has taken, for those who show something that they may change."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[Operation], None]] = []
+        """Called in the midst of a request."""
+        self.happened = anyio.Event()
+        """Set at the next write, and replaced by another."""
+
+    def note(self, operation: Operation) -> None:
+        """A write is durable, or applied."""
+        for listener in self.listeners:
+            listener(operation)
+        self.happened.set()
+        self.happened = anyio.Event()
 
 
 def _left_s(until: float) -> float:
@@ -605,16 +516,6 @@ def _left_s(until: float) -> float:
 
 async def _nowhere() -> str:
     raise MemoryUnavailable("this process serves no pages")
-
-
-def _as_done(operation: Operation, result: Result) -> Operation:
-    """The change that an operation was in the end: to store a text that is known is to change the memory that has
-    it."""
-    change = operation.change
-    if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult) and result.already_known):
-        return operation
-    added = UpdateMemory(result.memory_id, add_tags=change.tags, add_entities=change.related_entities)
-    return msgspec.structs.replace(operation, change=added)
 
 
 def _project_of(request: GatewayRequest) -> str:

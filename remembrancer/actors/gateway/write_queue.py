@@ -1,7 +1,7 @@
 """The write queue: acknowledged writes wait here, durably and in order, while the store is away.
 
 One thread owns the file; appends that wait together are committed together. A bounded part of what is queued is also
-kept in memory, so that a read without the store can look at it. The drain empties it into the store.
+kept in memory, in case the file is taken away or damaged. The drain empties it into the store.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 import anyio
 import msgspec
 
-from remembrancer.actors.gateway.recent_writes import RecentWrites
 from remembrancer.actors.migrations import Schema, Step, drop_copies
 from remembrancer.protocol.errors import (
     UNREADABLE,
@@ -557,9 +556,8 @@ class WriteQueue:
         if needs_room(operation.change):
             self.full.pop(lane, None)
 
-    async def append(self, operation: Operation) -> int:
-        """Queue an operation; it is durable when this returns, with its size in bytes. One that is queued already is
-        not queued again.
+    async def append(self, operation: Operation) -> None:
+        """Queue an operation; it is durable when this returns. One that is queued already is not queued again.
 
         Raises:
             QueueFull: it holds as many as it may.
@@ -587,7 +585,6 @@ class WriteQueue:
         else:
             self._add(waiting, -1)
         self._announce()
-        return len(row.operation)
 
     def _add(self, waiting: Waiting, count: int) -> None:
         self.depths[waiting.lane] += count
@@ -615,20 +612,6 @@ class WriteQueue:
             self._add(each, -1)
         self.rejected += len(rejected)
         self._announce()
-
-    def mirrored(self) -> list[Operation]:
-        """The queued operations that are kept in memory, oldest first."""
-        return [each.operation for each in self._mirror.values()]
-
-    def size_of(self, operation: Operation) -> int | None:
-        """The size in bytes of a queued operation; None if it is not kept in memory."""
-        mirrored = self._mirror.get(operation.operation_id)
-        return None if mirrored is None else mirrored.size_bytes
-
-    @property
-    def unmirrored(self) -> int:
-        """The number of queued operations that are on disk alone."""
-        return max(0, self.depth - len(self._mirror))
 
     async def wait_changed(self) -> None:
         """Wait until something is appended or leaves."""
@@ -741,12 +724,12 @@ class Drain:
         self,
         queue: WriteQueue,
         store: StoreClient[ToGateway],
-        writes: RecentWrites,
+        on_applied: Callable[[Operation], None],
         on_refused: Callable[[Operation, Rejected], None],
     ) -> None:
         self._queue = queue
         self._store = store
-        self._writes = writes
+        self._on_applied = on_applied
         self._on_refused = on_refused
         self._internal_failures: Counter[str] = Counter()
         self._tries: Counter[str] = Counter()
@@ -846,10 +829,9 @@ class Drain:
         del self._tries[lane]
 
     async def _settle(self, applied: Sequence[Operation], rejected: Sequence[tuple[Operation, Rejected]]) -> None:
-        """Changes are noted as they leave the mirror: no read sees them twice, or not at all."""
-        for operation in applied:
-            self._writes.note(operation, size_bytes=self._queue.size_of(operation))
         await self._queue.settle([operation.operation_id for operation in applied], [each for _, each in rejected])
+        for operation in applied:
+            self._on_applied(operation)
         for operation, why in rejected:
             logger.error(
                 "a queued write was rejected and is kept aside",

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from remembrancer.config.settings import Settings
 from remembrancer.memory.chunks import chunks_of
 from remembrancer.memory.credentials import masked
+from remembrancer.memory.markdown_index import without_block
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
@@ -103,7 +104,7 @@ class FileReader:
         if b"\0" in data[:8192]:
             return "binary"
         try:
-            text = masked(data.decode("utf-8-sig"))
+            text = masked(without_block(data.decode("utf-8-sig")))
         except UnicodeDecodeError:
             return "not UTF-8"
         settings = self._settings

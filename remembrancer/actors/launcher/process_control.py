@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import logging
 import os
 import signal
@@ -116,6 +117,7 @@ class Supervisor:
         self._unrecorded = False
         self._health: dict[str, ProcessHealth] = {}
         self._asked: set[Answers] = set()
+        self._numbers = itertools.count(1)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
             paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
@@ -318,7 +320,8 @@ class Supervisor:
         """Ask each process that is ready (of one role, if it is named), and wait a moment for the answers."""
         ready = [process for process in self._core.processes if process.state == "ready"]
         ready = [process for process in ready if role in (None, process.role)]
-        answers = Answers(ANSWERS[type(question)], [process.name for process in ready])
+        number = question.number if isinstance(question, ChangeQueue) else 0
+        answers = Answers(ANSWERS[type(question)], [process.name for process in ready], number)
         self._asked.add(answers)
         try:
             for process in ready:
@@ -329,7 +332,8 @@ class Supervisor:
         return answers
 
     async def _change_queue(self, change: ChangeQueue) -> ToCommand:
-        return (await self._ask_the_ready(change, "gateway", QUEUE_CHANGED_S)).queue_changed()
+        numbered = msgspec.structs.replace(change, number=next(self._numbers))
+        return (await self._ask_the_ready(numbered, "gateway", QUEUE_CHANGED_S)).queue_changed()
 
     async def _gather_traces(self, trace: str) -> ToCommand:
         return (await self._ask_the_ready(TellTraces(trace))).traces()
@@ -376,17 +380,19 @@ class Supervisor:
 
 
 class Answers:
-    """The answers to one question (of these types), from the processes that were asked."""
+    """The answers to one question (of these types, with its number), from the processes that were asked."""
 
-    def __init__(self, kinds: tuple[type[Answer], ...], asked: list[str]) -> None:
+    def __init__(self, kinds: tuple[type[Answer], ...], asked: list[str], number: int = 0) -> None:
         self._kinds = kinds
+        self._number = number
         self._asked = asked
         self._given: dict[str, Answer] = {}
         self._whole = anyio.Event()
 
     def note(self, name: str, answer: Answer) -> None:
         """A process has said something."""
-        if name in self._asked and isinstance(answer, self._kinds):
+        is_to_this = isinstance(answer, self._kinds) and getattr(answer, "number", 0) == self._number
+        if name in self._asked and is_to_this:
             self._given[name] = answer
             if len(self._given) == len(self._asked):
                 self._whole.set()

@@ -65,8 +65,9 @@ class Supervision:
         self._rest = IdleWatch(settings.rest_timeout_s) if for_sessions else None
         self.is_resting = False
         """True if nobody has been there for a while: gateway and store alone stay, to serve at once who comes."""
-        self._busy: dict[Role, bool] = {}
-        """True for the store if it has texts to be embedded, for the consolidator if it has a job."""
+        self._busy: set[str] = set()
+        """The incarnations that have said last that they are at work: the store with texts to be embedded, the
+        consolidator with a job."""
         self._asked = 0
         """The questions and writes that the present store has counted."""
         self._next_beat = now + settings.heartbeat_interval_s
@@ -131,12 +132,12 @@ class Supervision:
         if isinstance(health, StoreHealth) and health.models:
             self._models = health.models
         if isinstance(health, StoreHealth):
-            self._busy["store"] = health.embedding.pending > 0 and health.embedding.workers > 0
+            self._note_work(incarnation, is_busy=health.embedding.pending > 0 and health.embedding.workers > 0)
             if health.asked != self._asked:
                 self._asked = health.asked
                 self._note_use(now)
         if isinstance(health, ConsolidatorHealth):
-            self._busy["consolidator"] = health.job is not None
+            self._note_work(incarnation, is_busy=health.job is not None)
         if isinstance(health, GatewayHealth):
             if health.sessions:
                 self._note_use(now)
@@ -161,10 +162,14 @@ class Supervision:
             self.is_resting = False
             self._consolidator_at = now + CONSOLIDATOR_WAIT_S if self._settings.consolidator else None
 
+    def _note_work(self, incarnation: str, *, is_busy: bool) -> None:
+        (self._busy.add if is_busy else self._busy.discard)(incarnation)
+
     def _may_rest(self, now: float) -> bool:
         if self._rest is None or self.is_resting or self.stopping is not None:
             return False
-        return now >= self._rest.ends_at and not any(self._busy.values())
+        self._busy &= {each.incarnation for each in self.processes if each.state == "ready"}  # the dead do nothing
+        return now >= self._rest.ends_at and not self._busy
 
     def _send_to_rest(self, now: float) -> list[Instruction]:
         self.is_resting = True

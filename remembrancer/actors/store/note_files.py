@@ -156,6 +156,9 @@ class NoteFiles:
             note = _NoteFile(directory, real.name, _temporary(operation))
 
             def edit(text: str) -> str:
+                if change.expected and hashlib.sha256(text.encode()).hexdigest() != change.expected:
+                    message = f"{change.path} was saved by somebody else meanwhile: nothing is changed"
+                    raise InvalidInput(message, field="expected")
                 done = edited(text, change.content, change.mode, change.heading)
                 made.append(NoteWritten(change.path, done.lines, done.replaced, ignored))
                 return done.text

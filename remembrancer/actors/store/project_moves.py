@@ -113,7 +113,7 @@ class ProjectMoves:
         if joined > MOST_JOINED:
             raise InvalidInput(
                 f"{new.path} has {joined:,} memories of its own, too many to be taken along: join the two with "
-                f"'remembrancer export --project {old.id} FILE' and, in the new place, 'remembrancer import FILE'"
+                f"'remembrancer backup export --project {old.id} FILE' and, in the new place, 'backup import FILE'"
             )
         if dry_run:
             return ProjectMoved(memories, joined)

@@ -37,7 +37,10 @@ class _Judged(NamedTuple):
 
 
 class ReplacedMemories:
-    """Judges pairs of memories, and keeps the probable ones until their session is told. From any thread."""
+    """Judges pairs of memories, and keeps the most probable one of each later memory until its session is told.
+
+    From any thread.
+    """
 
     def __init__(self) -> None:
         self._stored_by: OrderedDict[tuple[str, int], str] = OrderedDict()
@@ -61,16 +64,14 @@ class ReplacedMemories:
             if (at_most := probability(compared)) >= POSSIBLE:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
-        best: dict[int, _Judged] = {}
-        for compared, judged in possible:
-            chance = probability(replace(compared, having=having, memories=memories))
-            known = best.get(judged.later.number)
-            if chance >= POSSIBLE and (known is None or chance > known.probability):
-                best[judged.later.number] = judged._replace(probability=chance)
+        chances = [probability(replace(compared, having=having, memories=memories)) for compared, _ in possible]
+        judged = [each._replace(probability=chance) for (_, each), chance in zip(possible, chances, strict=True)]
+        best = {each.later.number: each for each in sorted(judged, key=lambda each: each.probability)}
         self._keep(records.name, best.values())
         return [
             NearDuplicate(each.later.number, each.earlier.number, each.probability, each.seen, relation="contradicts")
-            for each in best.values()
+            for each in judged
+            if each.probability >= (POSSIBLE if best[each.later.number] is each else PROBABLE)
         ]
 
     def untold(self, session_id: str) -> tuple[NearMemory, ...]:

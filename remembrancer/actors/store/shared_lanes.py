@@ -611,12 +611,14 @@ def _connection(paths: RuntimePaths, lane: str) -> Connection:
     try:
         from remembrancer.journal.sharing import Sharing
     except ModuleNotFoundError as error:
-        raise ConfigurationError("sharing needs two more packages: pip install 'remembrancer[sharing]'") from error
+        raise ConfigurationError(
+            "sharing needs two more packages: pipx install --force '/path/to/clone[sharing]'"
+        ) from error
     sharing = Sharing(paths.home)
     try:
         membership = sharing.membership(lane)
     except InvalidInput as error:
-        raise KeyMissing(f"{error.message}: 'remembrancer join' with an invitation, and it goes on") from error
+        raise KeyMissing(f"{error.message}: 'remembrancer share join' with an invitation, and it goes on") from error
     return Connection(sharing.open(membership), membership.member, membership.read_only, membership.is_users)
 
 

@@ -8,7 +8,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
@@ -56,12 +55,10 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
 
 async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemory], Answer]) -> Answer:
     """The memories of a list. Raises `MemoryUnavailable` when the store is away."""
-    asked = await call.service.ask(request, call.received_at)
-    if not isinstance(asked.reply, Listed):
-        raise MemoryUnavailable("the store is away: try again in a moment")
+    asked = await call.service.ask(request, Listed, call.received_at)
     answer: Answer = {"memories": [shown(memory) for memory in asked.reply.memories]}
     cut = [cut_notice(len(asked.reply.memories), request.offset)] if asked.reply.cut else []
-    return with_caveats(answer, [*asked.reply.notices, *asked.notices, *cut])
+    return with_caveats(answer, [*asked.notices, *cut], degraded=asked.is_old)
 
 
 def _listed(memory: ListedMemory) -> Answer:

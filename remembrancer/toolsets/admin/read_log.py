@@ -18,8 +18,9 @@ class ReadLogArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @tool("What was done on a day.", read_only=True)
 async def read_log(call: Call, arguments: ReadLogArguments) -> Answer:
     """The log of a day (today, if none is given). Raises `MemoryUnavailable`: the store is away."""
-    day, changes, notices = await read_day(call, given(arguments.day, "today"))
+    day, changes, asked = await read_day(call, given(arguments.day, "today"))
     entries = [
         {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins} for each in changes
     ]
-    return with_caveats({"begins": iso(day.start), "ends": iso(day.end), "changes": entries}, notices)
+    answer: Answer = {"begins": iso(day.start), "ends": iso(day.end), "changes": entries}
+    return with_caveats(answer, asked.notices, degraded=asked.is_old)

@@ -17,10 +17,9 @@ class GetIndexStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
 @tool("How far the index of a repository is.", read_only=True, marks_data=False)
 async def get_index_status(call: Call, arguments: GetIndexStatusArguments) -> Answer:
     """The state of one tree's index, and what was left out of it."""
-    asked = await call.service.ask(DescribeCode(call.caller.project, arguments.project_id), call.received_at)
-    if not isinstance(asked.reply, CodeDescription):
-        return with_caveats({}, asked.notices, degraded=True)
-    return with_caveats(described(asked.reply.trees[0]), asked.notices)
+    question = DescribeCode(call.caller.project, arguments.project_id)
+    asked = await call.service.ask(question, CodeDescription, call.received_at)
+    return with_caveats(described(asked.reply.trees[0]), asked.notices, degraded=asked.is_old)
 
 
 def described(tree: TreeDescription) -> Answer:

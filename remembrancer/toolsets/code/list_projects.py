@@ -16,7 +16,6 @@ class ListProjectsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 @tool("The repositories that are indexed.", read_only=True, marks_data=False)
 async def list_projects(call: Call, _: ListProjectsArguments) -> Answer:
     """The trees of the session's project, in the order of their paths."""
-    asked = await call.service.ask(DescribeCode(call.caller.project), call.received_at)
-    trees = asked.reply.trees if isinstance(asked.reply, CodeDescription) else ()
-    answer: Answer = {"projects": [described(tree) for tree in trees]}
-    return cut_to_size(with_caveats(answer, asked.notices, degraded=asked.away is not None))
+    asked = await call.service.ask(DescribeCode(call.caller.project), CodeDescription, call.received_at)
+    answer: Answer = {"projects": [described(tree) for tree in asked.reply.trees]}
+    return cut_to_size(with_caveats(answer, asked.notices, degraded=asked.is_old))

@@ -53,13 +53,13 @@ async def search_code(call: Call, arguments: SearchCodeArguments) -> Answer:
 async def find_code(
     call: Call, query: str, limit: int, tree_id: str | None = None, beside: Sequence[str] = ()
 ) -> tuple[list[Answer], tuple[Notice, ...], bool]:
-    """The best places in the code of the caller's project as they are shown, the notices, and whether the store is
-    away. First come those that the memories `beside` are about, whose contents are known. Raises `InvalidInput`: the
+    """The best places in the code of the caller's project as they are shown, the notices, and whether they are
+    old. First come those that the memories `beside` are about, whose contents are known. Raises `InvalidInput`: the
     query is empty or too long."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = SearchCode(call.caller.project, query, tree_id, limit, call.caller.session_id, tuple(beside))
-    asked = await call.service.ask(request, call.received_at)
-    found = asked.reply if isinstance(asked.reply, CodeFound) else CodeFound(())
+    asked = await call.service.ask(request, CodeFound, call.received_at)
+    found = asked.reply
     several = len({chunk.tree_id for chunk in found.chunks}) > 1
     terms = set(terms_in(query))
 
@@ -67,7 +67,7 @@ async def find_code(
         return [_shown(chunk, terms, beside, with_tree=several) for chunk in found.chunks]
 
     # In a thread: to look for credentials takes its time.
-    return await anyio.to_thread.run_sync(show), (*asked.notices, *found.notices), asked.away is not None
+    return await anyio.to_thread.run_sync(show), asked.notices, asked.is_old
 
 
 def within(found: list[Answer], tokens: int, least: int = 1) -> int:

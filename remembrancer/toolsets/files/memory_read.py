@@ -55,7 +55,7 @@ async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
     def read() -> Answer:
         if settings.transcripts and arguments.path.endswith(".jsonl"):
             return _shown(_turns_of(arguments.path, Path(root), settings), arguments.path, first, count)
-        text = _read(_real_note(arguments.path, root, settings), arguments.path)
+        text = masked(read_note(arguments.path, root, settings))
         starts = line_starts(text) if text else [0]
         lines = [text[start:end] for start, end in itertools.pairwise(starts)]
         return _shown(lines, arguments.path, first, count)
@@ -65,16 +65,17 @@ async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
     raise DeadlineExceeded(f"{shown(arguments.path)} could not be read in time: try again")
 
 
-def _real_note(path: str, root: str, settings: Settings) -> RealNote:
-    """The note that a path of a search's result means. Raises `InvalidInput` when it is none of the notes."""
+def read_note(path: str, root: str, settings: Settings) -> str:
+    """The text of the note that a path of a search's result means, as it is on the disk.
+
+    Raises:
+        NotFound: there is no such note.
+        InvalidInput: it is none of the notes, or cannot be read.
+    """
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
-    found = find_note(path, root, settings.notes_extra_paths)
-    if isinstance(found, RealNote):
-        return found
-    return real_note(clean_note_path(path, root, settings.notes_paths), root, settings.notes_paths)
-
-
-def _read(note: RealNote, path: str) -> str:
+    note = find_note(path, root, settings.notes_extra_paths)
+    if not isinstance(note, RealNote):
+        note = real_note(clean_note_path(path, root, settings.notes_paths), root, settings.notes_paths)
     try:
         descriptor = open_note(note)
     except FileNotFoundError:
@@ -86,7 +87,7 @@ def _read(note: RealNote, path: str) -> str:
     if len(data) > MAX_FILE_BYTES:
         raise InvalidInput(f"{shown(path)} has more than {MAX_FILE_BYTES} bytes, which no note has", field="path")
     try:
-        return masked(data.decode("utf-8-sig"))
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{shown(path)} is not UTF-8 (byte {error.start})", field="path") from error
 

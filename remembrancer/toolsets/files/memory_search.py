@@ -43,8 +43,8 @@ async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
         sources=tuple(dict.fromkeys(SOURCES[name] for name in given(arguments.sources, ()))),
         path=given(arguments.path, ""),
     )
-    asked = await call.service.ask(request, call.received_at)
-    found = asked.reply if isinstance(asked.reply, FilesFound) else FilesFound((), "keyword")
+    asked = await call.service.ask(request, FilesFound, call.received_at)
+    found = asked.reply
     answer: Answer = {
         "results": [
             {
@@ -60,8 +60,7 @@ async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
         "searchMode": found.mode,
         "indexAge": age_of(found.synced_at, time.time()),
     }
-    notices = (*asked.notices, *found.notices)
-    return with_caveats(answer, notices, degraded=asked.away is not None)
+    return with_caveats(answer, asked.notices, degraded=asked.is_old)
 
 
 def workspace_of(call: Call) -> Workspace:

@@ -17,9 +17,7 @@ class MemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 @tool("State of the index of notes.", read_only=True)
 async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
     """Say what the index has of the session's workspace, and which files were passed over, with the reason."""
-    asked = await call.service.ask(DescribeFiles(workspace_of(call)), call.received_at)
-    if not isinstance(asked.reply, FilesDescription):
-        return with_caveats({}, asked.notices, degraded=True)
+    asked = await call.service.ask(DescribeFiles(workspace_of(call)), FilesDescription, call.received_at)
     found = asked.reply
     answer: Answer = {
         "provider": found.embedding.engine,
@@ -39,4 +37,4 @@ async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
         pendingChunks=found.pending or None,
         skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in found.skipped],
     )
-    return with_caveats(answer, (*asked.notices, *found.notices))
+    return with_caveats(answer, asked.notices, degraded=asked.is_old)

@@ -26,9 +26,10 @@ class MemoryStoreArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     mode: Literal["append", "replace"] | UnsetType = UNSET
     path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] | UnsetType = UNSET
     heading: Annotated[str, Meta(description="Append under it, or replace its section")] | UnsetType = UNSET
+    expected: str | UnsetType = UNSET
 
 
-@tool("Write into the project's notes. Appends unless told to replace.", destructive=True)
+@tool("Write into the project's notes. Appends unless told to replace.", destructive=True, unlisted=("expected",))
 async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
     """Change a note as it is on the disk by then, once. What a replacement takes away is in the answer."""
     settings = call.service.settings
@@ -45,6 +46,7 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
     mode: Literal["append", "replace"] = given(arguments.mode, "append")
     ignore = directories_of(settings.notes_paths) if settings.notes_ignored_by_git else ()
     change = WriteNote(workspace.root, path, arguments.content, mode, heading, ignore, settings.notes_paths)
+    change = msgspec.structs.replace(change, expected=given(arguments.expected, ""))
     written = await call.submit(change)
     result = written.result
     if not isinstance(result, NoteWritten):

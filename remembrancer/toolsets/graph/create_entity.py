@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.ids import entity_id
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import DESCRIBED_AS, EntityRef, StoreMemory, UpdateMemory
 from remembrancer.toolsets.graph.entity_answers import look_up, title
 from remembrancer.toolsets.memory.answers import changed
@@ -35,8 +38,9 @@ async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
         check_length(arguments.description, field="description", longest=MAX_SUMMARY)
         content += f": {arguments.description.strip()}"
     memory_id = call.memory_id
-    found, _ = await look_up(call, name, kind)
-    known = found.entities[0] if found is not None and found.entities else None
+    known = None
+    with suppress(*AWAY):
+        known = next(iter((await look_up(call, name, kind)).reply.entities), None)
     answer: Answer = {"id": entity_id(name, kind) if known is None else entity_id(known.name, known.type)}
     if known is not None and (known.described_in != memory_id or known.memory_count > 1):
         answer["already_known"] = True

@@ -9,6 +9,7 @@ from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.ids import entity_id, parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import Answer, Call
 
@@ -20,8 +21,8 @@ def title(name: str, kind: str) -> str:
 
 async def look_up(
     call: Call, name: str, kind: str, *, depth: int = 1, direction: Direction = "both", limit: int = 1
-) -> tuple[GraphFound | None, Asked]:
-    """Ask for one entity, and what is around it: None if the store is away, and nothing is known of it without."""
+) -> Asked[GraphFound]:
+    """Ask for one entity, and what is around it."""
     request = SearchGraph(
         call.caller.project,
         call.caller.session_id,
@@ -32,12 +33,7 @@ async def look_up(
         limit=limit,
         entity_type=kind,
     )
-    asked = await call.service.ask(request, call.received_at)
-    found = asked.reply
-    assert isinstance(found, GraphFound | None)
-    if found is not None and asked.from_cache and not found.entities:  # it may have been made since
-        found = None
-    return found, asked
+    return await call.service.ask(request, GraphFound, call.received_at)
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
@@ -49,12 +45,15 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
     """
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
-    found, _ = await look_up(call, name, kind)
-    if found is None:
+    try:
+        asked = await look_up(call, name, kind)
+    except AWAY:
         return name, kind
-    if not found.entities:
-        raise unknown_entity(given, field)
-    return found.entities[0].name, found.entities[0].type
+    if asked.reply.entities:
+        return asked.reply.entities[0].name, asked.reply.entities[0].type
+    if asked.is_old:  # it may have been made since
+        return name, kind
+    raise unknown_entity(given, field)
 
 
 def unknown_entity(given: str, field: str) -> NotFound:

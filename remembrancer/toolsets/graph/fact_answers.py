@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.reads import ListedMemory, Ranking, Recall, RecalledMemory, Strategy
+from remembrancer.protocol.reads import ListedMemory, Ranking, Recall, Recalled, RecalledMemory, Strategy
 from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, said_by
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
@@ -56,8 +56,9 @@ async def found(call: Call, arguments: FactQuery, strategy: Strategy, ranking: R
         sources=("memory",),
         valid_only=arguments.include_invalid is not True,
     )
-    recalled, is_degraded = await call.service.recall(request, call.received_at)
-    ids = [memory.id for memory in recalled.memories]
+    asked = await call.service.ask(request, Recalled, call.received_at)
+    memories = asked.reply.memories
+    ids = [memory.id for memory in memories]
     call.service.shown(call.caller, ids, tool=call.tool, question=arguments.query)
-    answer: Answer = {"memories": [fact_of(memory) for memory in recalled.memories]}
-    return with_caveats(answer, recalled.notices, degraded=is_degraded)
+    answer: Answer = {"memories": [fact_of(memory) for memory in memories]}
+    return with_caveats(answer, asked.notices, degraded=asked.is_degraded)

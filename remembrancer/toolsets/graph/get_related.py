@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.ids import entity_id, parse_entity_id
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship, Notice
 from remembrancer.toolsets.graph.entity_answers import entity_of, look_up, unknown_entity
@@ -42,7 +41,7 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
     """
     name, kind = parse_entity_id(arguments.entity_id, field="entity_id")
     direction = given(arguments.direction, "both")
-    found, asked = await look_up(
+    asked = await look_up(
         call,
         name,
         kind,
@@ -50,8 +49,7 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
         direction=_DIRECTIONS[direction],
         limit=MOST,
     )
-    if found is None:
-        raise MemoryUnavailable("the store is away, which alone knows the relations: try again in a moment")
+    found = asked.reply
     if not found.entities:
         raise unknown_entity(arguments.entity_id, "entity_id")
     first, *others = found.entities
@@ -67,10 +65,10 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
         "related": [entity_of(other) | {"distance": other.distance} for other in others],
         "relations": list(relations.values()),
     }
-    notices = [*found.notices, *asked.notices]
+    notices = list(asked.notices)
     if found.entities_traversed > MOST:
         notices.append(Notice("more_entities", f"These are the nearest {MOST}: there are more within that depth."))
-    return with_caveats(answer, notices, degraded=asked.from_cache)
+    return with_caveats(answer, notices, degraded=asked.is_old)
 
 
 def _ends(entity: GraphEntity, edge: GraphRelationship) -> tuple[str, str]:

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.changes import INVALIDATED
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory
 from remembrancer.toolsets.memory.answers import changed, iso
@@ -38,18 +37,13 @@ async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
     change = InvalidateMemory(memory_id, clean_reason(arguments.reason), newer, at)
     written = await call.submit(change)
     result = written.result
+    answer: Answer = {"id": memory_id}
     if isinstance(result, InvalidatedResult):
-        answer: Answer = {
+        answer = {
             "id": result.memory_id,
             "valid_until": iso(result.valid_until),
             "reason": result.reason,
             "version": result.version,
         }
         answer |= saying(already_invalid=result.already)
-    else:  # queued: it is going to come to this
-        answer = {
-            "id": memory_id,
-            "valid_until": iso(call.received_at if at is None else at),
-            "reason": change.reason or INVALIDATED,
-        }
     return changed(written, answer | saying(replaced_by=newer))

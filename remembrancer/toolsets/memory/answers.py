@@ -13,7 +13,7 @@ from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import NearMemory, PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
-from remembrancer.toolsets.tools import DATA, Answer, saying, with_caveats
+from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, saying, with_caveats
 
 _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
@@ -153,8 +153,12 @@ def copies_of(found: MemoryShown) -> list[dict[str, Any]]:
 
 
 def changed(written: Written, answer: Answer) -> Answer:
-    """The answer to a change of a memory, with what is to be said of how it was written."""
+    """The answer to a change of a memory, with what is to be said of how it was written. Of one that is queued only the
+    id is known: the store has yet to make it."""
     notices = list(written.notices)
+    if written.result is None:
+        ids = {name: value for name, value in answer.items() if name in ID_ARGUMENTS}
+        return with_caveats(ids | {"status": "queued"}, notices, degraded=written.degraded)
     if answer.get("re_embedded"):
         answer["embedding"] = "pending"
     if written.embedding_error is not None:

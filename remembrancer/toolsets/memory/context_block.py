@@ -116,8 +116,7 @@ def _cut_block(
     """The beginning of one memory, as a block. What is escaped and indented has more tokens than what is cut."""
     allowed = max_tokens - count(f"{MARKED}\n\n\n\n{PART}")
     while allowed >= LEAST_CUT_TOKENS:
-        item = _item(memory, f"{truncate(memory.content.strip(), allowed)}…", ids)
-        text = f"{MARKED}\n\n{item}\n\n{PART}"
+        text = f"{MARKED}\n\n{item(memory, f'{truncate(memory.content.strip(), allowed)}…', ids)}\n\n{PART}"
         tokens = count(text)
         if tokens <= max_tokens:
             return ContextBlock(text, (memory.id,), tokens, truncated=True)
@@ -134,7 +133,7 @@ def _groups_of(memories: Sequence[RecalledMemory], ids: Mapping[str, str]) -> It
             if name == "Open ends":
                 members.sort(key=lambda each: each.place_in("due"), reverse=True)
             members.sort(key=lambda each: bool(each.possibly_superseded_by))
-            yield "\n".join([f"### {name}", *(_item(each, each.content, ids) for each in members)])
+            yield "\n".join([f"### {name}", *(item(each, each.content, ids) for each in members)])
 
 
 def group_of(memory: RecalledMemory) -> str:
@@ -150,7 +149,7 @@ def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:
     return [f"Subjects: {named}."] if named else []
 
 
-def _item(memory: RecalledMemory, content: str, ids: Mapping[str, str]) -> str:
+def item(memory: RecalledMemory, content: str, ids: Mapping[str, str]) -> str:
     """So much of a memory's content as one item of a list, with its id and what is to be said of it."""
     remarks = [DOUBTED] if memory.possibly_superseded_by or memory.superseded_by else []
     if memory.version > 1 and memory.updated_at > memory.created_at:

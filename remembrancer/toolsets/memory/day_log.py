@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
@@ -12,9 +13,10 @@ from remembrancer.memory.text import shown
 from remembrancer.memory.times.windows import TimeWindow, time_windows
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.browsing import ActivityRead, MemoryChanged, ReadActivity
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD
 from remembrancer.protocol.reads import Notice
+from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import DATA, Answer, Call, cut_notice, short_forms_of, with_caveats
 
 MOST: Final = 1000
@@ -42,8 +44,8 @@ def day_of(text: str, now: float) -> TimeWindow:
     raise InvalidInput(message, field="day")
 
 
-async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryChanged], tuple[Notice, ...]]:
-    """The day, what sessions and people changed on it, in order, and what is to be said of that. Of a memory that is
+async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryChanged], Asked[ActivityRead]]:
+    """The day, what sessions and people changed on it, in order, and the answer that this is from. Of a memory that is
     forgotten now only that is told, without its words.
 
     Raises:
@@ -52,18 +54,16 @@ async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryCh
     """
     day = day_of(text, call.received_at)
     request = ReadActivity(call.caller.project, call.caller.session_id, before=day.end, limit=MOST, after=day.start)
-    asked = await call.service.ask(request, call.received_at)
-    if not isinstance(asked.reply, ActivityRead):
-        raise MemoryUnavailable("the store is away: try again in a moment")
+    asked = await call.service.ask(request, ActivityRead, call.received_at)
     changes = [
         msgspec.structs.replace(each, begins="") if each.is_forgotten else each
         for each in reversed(asked.reply.changes)
         if each.change == FORGOTTEN or (each.session_id and not each.is_forgotten)
     ]
-    notices = (*asked.reply.notices, *asked.notices)
     if asked.reply.more:
-        notices = (*notices, Notice("answer_cut", f"These are the last of more than {MOST} changes."))
-    return day, changes, notices
+        cut = Notice("answer_cut", f"These are the last of more than {MOST} changes.")
+        asked = replace(asked, notices=(*asked.notices, cut))
+    return day, changes, asked
 
 
 def verb_of(change: MemoryChanged) -> str:
@@ -84,7 +84,8 @@ def clock_of(at: float, *, with_day: bool) -> str:
 
 async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
     """The log of a day as one block of Markdown within a budget of tokens; what does not fit is left out at its end."""
-    day, changes, notices = await read_day(call, text)
+    day, changes, asked = await read_day(call, text)
+    notices = asked.notices
     ids = await short_forms_of(call, dict.fromkeys(each.memory_id for each in changes))
     is_long = day.end - day.start > 90_000
     lines = [f"## {datetime.fromtimestamp(day.start).astimezone():%A %Y-%m-%d}", DATA, ""]
@@ -100,4 +101,4 @@ async def day_block(call: Call, text: str, max_tokens: int) -> Answer:
         lines.append(line)
     else:
         lines += [] if changes else ["Nothing was stored or changed."]
-    return with_caveats({"context_block": "\n".join(lines)}, notices)
+    return with_caveats({"context_block": "\n".join(lines)}, notices, degraded=asked.is_old)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import GetMemory, MemoryShown
+from remembrancer.protocol.reads import GetMemory, MemoryShown, Notice
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ForgetMemory, ForgottenResult
 from remembrancer.toolsets.memory.answers import changed, copies_of
 from remembrancer.toolsets.memory.fields import clean_reason
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
+
+UNKNOWN: Final = "Whether its text is in another memory too is not known now: forget it again later with copies."
 
 
 class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -26,24 +30,20 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     change = ForgetMemory(parse_memory_id(arguments.memory_id), clean_reason(arguments.reason))
     written = await call.submit(change)
     result = written.result
-    reason = result.reason if isinstance(result, ForgottenResult) else change.reason
-    answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": reason}
-    answer |= saying(already_forgotten=isinstance(result, ForgottenResult) and result.already)
-    answer = changed(written, answer)
+    if not isinstance(result, ForgottenResult):
+        notice = Notice("queued", UNKNOWN)
+        return with_caveats(changed(written, {"memory_id": change.memory_id}), [notice] * (arguments.copies is True))
+    answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": result.reason}
+    answer = changed(written, answer | saying(already_forgotten=result.already))
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
     try:
-        asked = await call.service.ask(question, call.received_at)
-    except NotFound:  # it is on its way to the store
-        return answer
-    if not isinstance(asked.reply, MemoryShown):
-        unknown = "Whether its text is in another memory too is not known now: forget it again later with copies."
-        if arguments.copies is True and asked.away is not None:
-            return with_caveats(answer, [call.service.explain(asked.away, unknown)])
-        return answer
-    if asked.reply.copies and arguments.copies is not True:
-        answer["copies"] = copies_of(asked.reply)
-    elif asked.reply.copies:
-        for copy in asked.reply.copies:
+        found = await call.service.require(question, MemoryShown, call.service.settings.read_budget_s)
+    except AWAY as error:
+        return with_caveats(answer, [Notice(error.code, UNKNOWN)])
+    if found.copies and arguments.copies is not True:
+        answer["copies"] = copies_of(found)
+    elif found.copies:
+        for copy in found.copies:
             await call.submit(ForgetMemory(copy.memory_id, change.reason), part=copy.memory_id)
-        answer["copies_forgotten"] = [copy.memory_id for copy in asked.reply.copies]
+        answer["copies_forgotten"] = [copy.memory_id for copy in found.copies]
     return answer

@@ -8,17 +8,15 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.changes import spans_of
-from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, MemoryUnavailable, NotFound
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, RecalledMemory
+from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
 from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
-from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
-KNOWN: Final = "This is what is known of it without the store."
 MAX_HISTORY: Final = 50
 """Versions that are listed, the last ones; all can be asked for by number."""
 IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
@@ -37,37 +35,19 @@ class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     unlisted=("version",),
 )
 async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
-    """Show one memory with its history. Without the store: what is known here, with a warning and `degraded`.
+    """Show one memory with its history.
 
     Raises:
         NotFound: there is no such memory that the caller may see.
         InvalidInput: it has no such version.
-        MemoryUnavailable, DeadlineExceeded: the store is away or slow, and nothing is known of the memory here.
+        MemoryUnavailable, DeadlineExceeded: the store is away or slow, and the memory was not shown before.
     """
     service, version = call.service, clean_version(arguments.version)
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(arguments.memory_id))
-    try:
-        asked = await service.ask(request, call.received_at)
-    except NotFound:  # it may be on its way to the store
-        behind = service.behind(call.caller.project.id)
-        if not behind or service.look_for(request) is None:
-            raise
-        asked = Asked(None, behind)
-    if isinstance(asked.reply, MemoryShown):
+    asked = await service.ask(request, MemoryShown, call.received_at)
+    if not asked.is_old:
         service.shown(call.caller, (), used=(asked.reply.memory.id,))
-        return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.from_cache)
-    # An earlier version is in the history alone, which only the store and its last answer have.
-    known = None if version is not None else service.look_for(request)
-    if known is None:
-        (notice,) = asked.notices
-        kind = DeadlineExceeded if notice.code == "query_timeout" else MemoryUnavailable
-        raise kind(notice.message)
-    notices = asked.notices
-    if asked.away is not None:
-        notices = (service.explain(asked.away, known.caveat or KNOWN),)
-    memory = known.memory
-    answer = _whole(memory) if isinstance(memory, PortableMemory) else _part(memory)
-    return with_caveats(answer, notices, degraded=True)
+    return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.is_old)
 
 
 def shown(found: MemoryShown, version: int | None = None) -> Answer:
@@ -144,16 +124,6 @@ def _recorded(record: PortableMemory | Snapshot, *, forgotten: bool) -> Answer:
         **said_by(record, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
         **state_of(record),
         "status": "forgotten" if forgotten else record.status,
-    }
-
-
-def _part(memory: RecalledMemory) -> Answer:
-    """The part of a memory that an answer had."""
-    return {
-        **fields_of(memory, "id", *IDENTITY, "created_at"),
-        **said_by(memory, "occurred_at", "kind", "summary"),
-        **state_of(memory),
-        "status": "forgotten" if memory.forgotten else memory.status,
     }
 
 

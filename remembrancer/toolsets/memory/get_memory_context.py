@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -10,23 +9,23 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.contexts import section_of
+from remembrancer.code.actions import Action
 from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
-from remembrancer.protocol.reads import ContextGathered, GatherContext, RecalledMemory, Section
+from remembrancer.protocol.reads import ContextGathered, GatherContext, Section
 from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.memory.action_block import action_block
 from remembrancer.toolsets.memory.context_block import Away, build_block
 from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import WHOLE, Answer, Call, answer_text, short_forms_of, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, answer_text, short_forms_of, tool, with_caveats
 
 DEFAULT_TOKENS: Final = 3000
 MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
 """Of a longer task or memory: what comes first says what it is about, and no search looks at more."""
 MAX_FILES: Final = 200
-KNOWN: Final = "Only what is known without the store was gathered: there may be more."
 
 
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +36,8 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     detail: bool | UnsetType = UNSET
     day: Annotated[str, Meta(description="Its log instead")] | UnsetType = UNSET
     unseen: bool | UnsetType = UNSET
+    action: Action | UnsetType = UNSET
+    given: list[str] | UnsetType = UNSET
 
 
 @tool(
@@ -44,27 +45,23 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     read_only=True,
     marks_data=False,
     always_loaded=True,
-    unlisted=("files_in_context", "sections", "detail", "unseen"),
+    unlisted=("files_in_context", "sections", "detail", "unseen", "action", "given"),
 )
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service
+    if arguments.action is not UNSET:
+        return await action_block(call, arguments.action, given(arguments.given, ()))
     if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, DEFAULT_TOKENS))
     request = to_gather(arguments, caller.project, caller.session_id)
-    asked = await service.ask(request, call.received_at)
-    reply, notices = asked.reply, asked.notices
-    assert isinstance(reply, ContextGathered | None)
+    asked = await service.ask(request, ContextGathered, call.received_at)
+    reply = asked.reply
     away: Away | None = None
-    memories = [] if reply is None else [memory for section in reply.sections for memory in section.memories]
-    if reply is None or asked.from_cache:
+    if asked.is_old:
         away = "starting" if service.store_health.is_starting else "unavailable"
-        memories = with_known(request, memories, service.known(caller.project, caller.session_id))
-        if reply is None and asked.away is not None and memories:
-            notices = (service.explain(asked.away, KNOWN),)
-    else:
-        notices = (*reply.notices, *notices)
-    is_all, is_new = reply is not None and reply.is_all, not memories
+    memories = [memory for section in reply.sections for memory in section.memories]
+    is_all, is_new = reply.is_all, not memories
     if arguments.unseen is True:
         seen = service.seen(caller)
         memories = [each for each in memories if each.id not in seen]
@@ -74,17 +71,24 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
     budget = given(arguments.max_tokens, DEFAULT_TOKENS)
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
-    frame = with_caveats(
-        frame, [*notices, *call.take_notices()], degraded=any(notice.code not in WHOLE for notice in notices)
-    )
+    frame = with_caveats(frame, [*asked.notices, *call.take_notices()], degraded=asked.is_degraded)
     around = estimate_tokens(answer_text(frame))
     ids = await short_forms_of(call, [each.id for each in memories], only_known=away is not None)
-    build = partial(build_block, memories, budget - around, _sent_tokens, truncate, ids=ids, is_all=is_all, away=away)
+    build = partial(
+        build_block,
+        memories,
+        budget - around,
+        _sent_tokens,
+        truncate,
+        ids=ids,
+        is_all=is_all,
+        away=away,
+        subjects=reply.subjects,
+        replaced=reply.replaced,
+    )
     # In a thread: long memories take their time to be counted.
-    if reply is not None:
-        build = partial(build, subjects=reply.subjects, replaced=reply.replaced)
     block = await anyio.to_thread.run_sync(build)
-    service.shown(caller, block.memory_ids, count=True, tool=call.tool, question=request.task)
+    service.shown(caller, block.memory_ids, count=not asked.is_old, tool=call.tool, question=request.task)
     answer = frame | {
         "context_block": "" if says_nothing else block.text,
         "memories_used": len(block.memory_ids),
@@ -122,19 +126,3 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
         return request
     wanted = tuple(name for name in request.sections if name in arguments.sections)
     return msgspec.structs.replace(request, sections=wanted)
-
-
-def with_known(
-    request: GatherContext, earlier: Sequence[RecalledMemory], known: Iterable[RecalledMemory]
-) -> list[RecalledMemory]:
-    """An earlier answer followed by all else that is known here and belongs there, the most important first."""
-    had = {memory.id for memory in earlier}
-    others = [
-        memory
-        for memory in known
-        if memory.id not in had
-        and memory.status == "active"
-        and not memory.done
-        and section_of(memory, request.sections) is not None
-    ]
-    return [*earlier, *sorted(others, key=lambda each: each.place_in("important"), reverse=True)]

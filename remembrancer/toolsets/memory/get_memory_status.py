@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from remembrancer import __version__
 from remembrancer.memory.sentences import cut_at_word
+from remembrancer.protocol.control import GatewayHealth
+from remembrancer.protocol.problems import of_queue
 from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
@@ -37,10 +41,10 @@ class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_field
 async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     """Say the state of the memory, as this session sees it. Without the store the last known figures stand, or none."""
     caller, service = call.caller, call.service
-    asked = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
-    found = asked.reply
-    assert isinstance(found, StoreDescription | None)
-    is_fresh = found is not None and not asked.from_cache
+    found, is_fresh, notices = None, False, list[Notice]()
+    with suppress(*AWAY):
+        asked = await service.ask(DescribeStore(caller.project, caller.session_id), StoreDescription, call.received_at)
+        found, is_fresh, notices = asked.reply, not asked.is_old, list(asked.reply.notices)
     health, queue = service.store_health, service.queue_health()
     answer: Answer = {
         "connection": {
@@ -87,19 +91,12 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
         ]
         answer["if_replaced"] = DECIDED
     answer["write_queue"] = {"depth": queue.depth, "rejected": queue.rejected}
-    notices = list(found.notices) if found else []
     if not is_fresh:
         last = "the figures are the last known" if found else "there are no figures yet"
         notices.append(Notice("memory_unavailable", f"{health.explain_away()}: {last}"))
-    for lane in (caller.project.id, "user"):
-        if lane in queue.stuck:
-            whose = "the user's memory" if lane == "user" else "this project"
-            notices.append(Notice("queued", f"queued writes for {whose} have to wait: {queue.stuck[lane]}"))
-    if queue.damage is not None:
-        notices.append(Notice("queue_damaged", queue.damage))
-    if queue.rejected:
-        text = f"{queue.rejected} queued writes could not be applied and are kept aside"
-        notices.append(Notice("queued_rejected", f"{text}: see `remembrancer queue`"))
+    stuck = {lane: why for lane, why in queue.stuck.items() if lane in (caller.project.id, "user")}
+    state = GatewayHealth(0, 0, queue.rejected, "connected", queue_stuck=stuck, queue_damage=queue.damage)
+    notices += [Notice(problem.code, str(problem)) for problem in of_queue(state)]
     if not is_fresh or notices:
         answer["degraded"] = not is_fresh
     return with_caveats(answer, notices)

@@ -31,8 +31,4 @@ async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answe
     if isinstance(result, PromotedResult):
         answer["previous_scope"] = result.previous_scope
         answer |= saying(merged_into=result.merged_into)
-    else:
-        known = call.service.find_before(written.operation)
-        if known is not None:
-            answer["previous_scope"] = known.scope
     return changed(written, answer | {"new_scope": change.target_scope, "reason": change.reason})

@@ -25,6 +25,7 @@ from remembrancer.toolsets.code.search_code import find_code, within
 from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of, with_lines
 from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
 from remembrancer.toolsets.memory.recall_budget import within_budget
+from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import DATA, Answer, Call, saying, tool, with_caveats
 
 MAX_QUERY_BYTES: Final = 16_384
@@ -90,26 +91,26 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     root = workspace_root(call.caller.directory, call.service.settings)
     request = to_recall(arguments, call.caller.project, call.caller.session_id, root)
     asked_for = given(arguments.sources, ())
-    found, is_away = NOTHING, False
+    asked = Asked(NOTHING)
     if not asked_for or request.sources:
-        found, is_away = await call.service.recall(request, call.received_at)
-    is_degraded = is_away
+        asked = await call.service.ask(request, Recalled, call.received_at)
+    found, is_degraded = asked.reply, asked.is_degraded
     places, code_notices = list[Answer](), tuple[Notice, ...]()
     if CODE in asked_for:
-        places, code_notices, is_degraded = await find_code(
+        places, code_notices, is_old = await find_code(
             call, arguments.query, request.limit, beside=[each.id for each in found.memories]
         )
-        is_degraded = is_degraded or is_away
+        is_degraded = is_degraded or is_old
         if arguments.max_tokens is not UNSET:
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail = arguments.detail is True
     memories, whole = list(found.memories), {each.id for each in found.memories}
-    if not (detail or is_away):
+    if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
         whole = {each.id for each in memories if is_given_whole(each)}
     answer: Answer = {
         "memories": [
-            memory_of(each, detail=detail, is_judged=not is_away) if each.id in whole else line_of(each)
+            memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in whole else line_of(each)
             for each in memories
         ],
         "total_matched": found.total_matched,
@@ -123,7 +124,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         below_threshold=found.below_threshold if detail or not found.memories else None,
         hint=None if is_degraded or places or whole else NEAREST if memories else hint_for(request, found),
     )
-    answer = with_caveats(answer, (*found.notices, *code_notices), degraded=is_degraded)
+    answer = with_caveats(answer, (*asked.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not UNSET:
         formed = with_caveats(answer, call.take_notices())
         passages = [each.passages if each.id in whole else () for each in memories]
@@ -133,9 +134,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         answer = await anyio.to_thread.run_sync(fit)
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in whole]
     used = [] if request.counts_accesses else [each for each in used_in(found.memories) if each in given_ids]
-    call.service.shown(
-        call.caller, given_ids, count=not request.counts_accesses, used=used, tool=call.tool, question=request.query
-    )
+    counts = not (request.counts_accesses or asked.is_old)
+    call.service.shown(call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query)
     return answer
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.limits import MAX_NAME
-from remembrancer.memory.text import clean_name, word_match
-from remembrancer.protocol.errors import UNREADABLE
-from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, RecalledMemory, SearchGraph
+from remembrancer.memory.text import clean_name
+from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
 from remembrancer.toolsets.memory.answers import memory_of, said_by
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
-
-KNOWN: Final = "The graph was not searched: these are the memories known without the store that name the entity."
 
 
 class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,34 +42,17 @@ async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArgu
         include_memories=arguments.include_memories is not False,
         limit=given(arguments.limit, 20),
     )
-    asked = await call.service.ask(request, call.received_at)
+    asked = await call.service.ask(request, GraphFound, call.received_at)
     found = asked.reply
-    assert isinstance(found, GraphFound | None)
-    notices, is_degraded = asked.notices, True
-    if found is None:  # nobody can walk the graph: memories that are known here and have the name in them
-        found = GraphFound((), tuple(_known(request, call.service)))
-        if found.memories and asked.away is not None:
-            notices = (call.service.explain(asked.away, KNOWN),)
-    else:
-        is_degraded = bool(notices) or any(notice.code in UNREADABLE for notice in found.notices)
-        notices = (*found.notices, *notices)
     if request.entity is not None and request.include_memories:
         ids = [memory.id for memory in found.memories]
         call.service.shown(call.caller, ids, tool=call.tool, question=request.entity)
-    return with_caveats(_answer(found), notices, degraded=is_degraded)
+    return with_caveats(_answer(found), asked.notices, degraded=asked.is_degraded)
 
 
 def _name(name: str | UnsetType, field: str) -> str | None:
     """A name; a blank one is none."""
     return None if name is UNSET or not name.strip() else clean_name(name, field=field, longest=MAX_NAME)
-
-
-def _known(request: SearchGraph, service: MemoryService) -> list[RecalledMemory]:
-    """Memories that are known without the store and have every word of the entity's name."""
-    if request.entity is None or not request.include_memories:
-        return []
-    known = service.known(request.project, request.session_id)
-    return [memory for memory in known if word_match(request.entity, memory.content) == 1.0][: request.limit]
 
 
 def _answer(found: GraphFound) -> Answer:

@@ -18,7 +18,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, GivenKind, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
-from remembrancer.toolsets.memory.answers import near_of, not_embedded
+from remembrancer.toolsets.memory.answers import changed, near_of, not_embedded
 from remembrancer.toolsets.memory.fields import (
     MEMORY_FIELDS,
     AllowSecrets,
@@ -110,7 +110,9 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         return answers[0]
     notices = [warning for answer in answers for warning in answer.get("warnings", ())]
     each_once = list({warning["message"]: warning for warning in notices}.values())
-    told = {name: value for name, value in answers[0].items() if name in ("scope", "type", "kind", "embedding")}
+    told: Answer = {
+        name: answers[0][name] for name in ("scope", "type", "kind", "embedding", "status") if name in answers[0]
+    }
     ids = [answer["memory_id"] for answer in answers]
     degraded = any(answer.get("degraded", False) for answer in answers)
     return {"memory_id": ids[0], "ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
@@ -122,17 +124,16 @@ async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemor
     change = msgspec.structs.replace(change, memory_id=memory_id)
     given_scope = given(arguments.scope, change.scope)
     written = await call.submit(change, part=part, allow_secrets=arguments.allow_secrets is True)
-    # A queued one is going to come to this.
-    queued = StoredResult(memory_id, change.type, change.scope, len(set(change.related_entities)))
-    result = written.result or queued
-    assert isinstance(result, StoredResult)
+    result = written.result
+    if not isinstance(result, StoredResult):
+        return changed(written, {"memory_id": memory_id})
     memory_id = result.memory_id
     embedding = EmbeddingState(memory_id, embedded=False)
     notices = list(written.notices)
     if change.scope != given_scope:
         text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
         notices.append(Notice("scope_changed", text))
-    if arguments.wait_for_embedding is True and written.result is not None:
+    if arguments.wait_for_embedding is True:
         embedding = await call.service.await_embedding(call.caller, memory_id, call.received_at)
         if not embedding.embedded:
             notices.append(not_embedded(embedding.error or written.embedding_error))

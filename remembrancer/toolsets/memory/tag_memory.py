@@ -27,10 +27,5 @@ async def tag_memory(call: Call, arguments: TagMemoryArguments) -> Answer:
     if not (add or remove):
         raise InvalidInput("there is nothing to change: give tags to add or to remove", field="add")
     written = await call.submit(TagMemory(memory_id, add, remove))
-    if isinstance(written.result, TaggedResult):
-        tags = written.result.tags
-    else:
-        known = call.service.find_before(written.operation)
-        kept = [tag for tag in (known.tags if known is not None else ()) if tag not in remove]
-        tags = tuple(dict.fromkeys([*kept, *add]))
+    tags = written.result.tags if isinstance(written.result, TaggedResult) else ()
     return changed(written, {"memory_id": memory_id, "tags": list(tags)})

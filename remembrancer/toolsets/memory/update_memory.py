@@ -27,11 +27,6 @@ from remembrancer.toolsets.memory.fields import (
 )
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
-FIELDS: Final = {
-    **{"add_tags": "tags", "remove_tags": "tags", "add_entities": "related_entities"},
-    **{"remove_entities": "related_entities", "add_links": "links", "remove_links": "links"},
-}
-"""The names of fields as answers have them, where a change has another."""
 UPDATED: Final = {
     name: rule for name, rule in {**MEMORY_FIELDS, "kind": clean_kind, "done": None}.items() if name != "occurred_at"
 }
@@ -106,10 +101,6 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
             "version": result.version,
             **saying(line=result.line),
         }
-    else:  # queued: versions are the store's to give
-        known = call.service.find_before(written.operation)
-        is_new = change.content is not None and (known is None or known.content != change.content)
-        answer |= {"updated_fields": asked_fields(change), "re_embedded": is_new}
     return changed(written, answer)
 
 
@@ -153,17 +144,6 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         known = ", ".join(name for name in arguments.__struct_fields__ if name not in ("memory_id", "allow_secrets"))
         raise InvalidInput(f"there is nothing to change: give at least one of {known}")
     return change
-
-
-def asked_fields(change: UpdateMemory) -> list[str]:
-    """The names of the fields that an update is about."""
-    nothing = UpdateMemory(change.memory_id)
-    names = [
-        FIELDS.get(name, name)
-        for name in change.__struct_fields__
-        if name != "cleared" and getattr(change, name) != getattr(nothing, name)
-    ]
-    return list(dict.fromkeys([*names, *change.cleared]))
 
 
 def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, field: str) -> tuple[LinkRef, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, ListedMemory, Notice
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.answers import changed, iso, source_of
 from remembrancer.toolsets.service import Asked, Written
 from remembrancer.toolsets.tools import Answer, Call, with_caveats
@@ -38,7 +40,7 @@ def node_of(memory: ListedMemory) -> Answer:
     }
 
 
-async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> Asked:
+async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> Asked[LinksFound]:
     """Ask for memories with their links, and for those up to `depth` links away."""
     asked = FollowLinks(
         call.caller.project,
@@ -49,7 +51,7 @@ async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count
         count,
         MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
     )
-    return await call.service.ask(asked, call.received_at)
+    return await call.service.ask(asked, LinksFound, call.received_at)
 
 
 def clean_links(links: Sequence[str]) -> tuple[str, ...]:
@@ -71,16 +73,13 @@ def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
     return tuple(ids), tuple(others)
 
 
-async def written_node(call: Call, written: Written, memory_id: str, missing: Sequence[str], known: Answer) -> Answer:
-    """The whole node after a write. A queued one is shown as far as it is `known`: the store has yet to make it."""
-    node: dict[str, Any] = {"id": memory_id, **known}
+async def written_node(call: Call, written: Written, memory_id: str, missing: Sequence[str]) -> Answer:
+    """The whole node after a write; of one that is queued, deleted a moment ago or not to be read now its id."""
+    node: Answer = {"id": memory_id}
     if written.result is not None:
-        try:
+        with suppress(NotFound, *AWAY):
             asked = await follow(call, [memory_id], count=False)
-        except NotFound:  # it was deleted a moment ago
-            asked = Asked(None)
-        if isinstance(asked.reply, LinksFound):
-            node = node_of(asked.reply.memories[0])
+            node = node if asked.is_old else node_of(asked.reply.memories[0])
     answer = changed(written, node)
     if missing:
         text = f"Not linked, since there is no such node: {', '.join(missing)}."

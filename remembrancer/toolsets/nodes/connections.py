@@ -7,9 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import LinksFound, Notice
+from remembrancer.protocol.reads import Notice
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.nodes.answering import follow, node_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
@@ -32,13 +31,11 @@ async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
     """
     node_id = parse_memory_id(arguments.node_id, field="node_id")
     asked = await follow(call, [node_id], depth=given(arguments.depth, 1))
-    if not isinstance(asked.reply, LinksFound):
-        raise MemoryUnavailable("the store is away, which alone knows the links: try again in a moment")
     found = asked.reply
     ids = [memory.id for memory in found.memories]
     call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)
-    notices = [*found.notices, *asked.notices]
+    notices = list(asked.notices)
     if found.more:
         notices.append(Notice("more_nodes", "These are the nearest: there are more within that depth."))
     nodes = [node_of(memory) | {"distance": memory.distance} for memory in found.memories]
-    return with_caveats({"nodes": nodes}, notices)
+    return with_caveats({"nodes": nodes}, notices, degraded=asked.is_old)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from contextlib import suppress
 from typing import Annotated, Final
 
 import msgspec
@@ -10,12 +10,12 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
-from remembrancer.protocol.reads import LinksFound, Listed, ListedMemory, ListMemories, Notice, Recall
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Notice, Recall, Recalled
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.fields import clean_tags, given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.nodes.answering import follow, node_of
-from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 NO_LINKS: Final = "Their links are not known now."
@@ -49,25 +49,20 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
             sources=("memory",),
             valid_only=True,
         )
-        recalled, degraded = await call.service.recall(recalling, call.received_at)
-        found, notices, used = recalled.memories, recalled.notices, used_in(recalled.memories)
+        recalled = await call.service.ask(recalling, Recalled, call.received_at)
+        notices, degraded = recalled.notices, recalled.is_degraded
+        found, used = recalled.reply.memories, used_in(recalled.reply.memories)
     elif tags:
-        listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=time.time())
-        listed = await call.service.ask(listing, call.received_at)
-        if not isinstance(listed.reply, Listed):
-            raise MemoryUnavailable("the store is away, and tags alone are only known there: try again in a moment")
-        found, notices, degraded = listed.reply.memories, (*listed.reply.notices, *listed.notices), False
+        listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=call.received_at)
+        listed = await call.service.ask(listing, Listed, call.received_at)
+        found, notices, degraded = listed.reply.memories, listed.notices, listed.is_old
     else:
         raise InvalidInput("give a query, tags, or both", field="query")
     ids = [memory.id for memory in found]
     linked: dict[str, ListedMemory] = {}
     if found:
-        try:
-            asked = await follow(call, ids)
-        except NotFound:  # all of them were deleted a moment ago
-            asked = Asked(None)
-        if isinstance(asked.reply, LinksFound):
-            linked = {memory.id: memory for memory in asked.reply.memories}
+        with suppress(NotFound, *AWAY):  # perhaps all were deleted a moment ago
+            linked = {memory.id: memory for memory in (await follow(call, ids)).reply.memories}
     call.service.shown(call.caller, ids, used=used, tool=call.tool, question=given(arguments.query, ""))
     if len(linked) < len(ids):
         notices = (*notices, Notice("no_links", NO_LINKS))

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory
-from remembrancer.toolsets.memory.answers import iso, near_of
+from remembrancer.toolsets.memory.answers import changed, near_of
 from remembrancer.toolsets.memory.fields import AllowSecrets, clean_tags, given
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.nodes.answering import known_links, written_node
@@ -46,10 +46,5 @@ async def remember(call: Call, arguments: RememberArguments) -> Answer:
     written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
     result = written.result
     if not isinstance(result, StoredResult):
-        result = StoredResult(change.memory_id, change.type, change.scope)
-    known: Answer = {"content": arguments.content, "tags": list(tags), "links": list(links), "source": label}
-    known |= dict.fromkeys(("created_at", "last_accessed"), iso(written.operation.requested_at))
-    known["access_count"] = 0
-    return await written_node(call, written, result.memory_id, (*result.missing, *no_ids), known) | near_of(
-        written.near
-    )
+        return changed(written, {"id": change.memory_id})
+    return await written_node(call, written, result.memory_id, (*result.missing, *no_ids)) | near_of(written.near)

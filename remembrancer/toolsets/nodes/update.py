@@ -37,10 +37,8 @@ async def update(call: Call, arguments: NodeChanges) -> Answer:
         tags=None if arguments.tags is UNSET else clean_tags(arguments.tags),
         related=None if links is None else clean_links(links),
     )
-    known = {"content": content, "tags": change.tags, "links": change.related}
-    known = {name: value for name, value in known.items() if value is not None}
-    if not known:
+    if change == UpdateMemory(node_id):
         raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
     written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
     missing = written.result.missing if isinstance(written.result, UpdatedResult) else ()
-    return await written_node(call, written, node_id, missing, known)
+    return await written_node(call, written, node_id, missing)

@@ -20,7 +20,9 @@ _COLUMNS: Final = """m.number, m.id, m.kind, m.type, m.scope, m.session_id, m.ve
     m.importance, m.confidence, m.access_count,
     (SELECT count(*) FROM memory_sessions WHERE memory = m.number), m.status, m.domain, m.tags,
     EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from'),
-    m.archived_at, m.valid_until, m.pinned OR (m.kind = 'open_end' AND NOT m.done)"""
+    m.archived_at, m.valid_until, m.pinned OR (m.kind = 'open_end' AND NOT m.done),
+    EXISTS (SELECT 1 FROM memory_links
+            WHERE target = m.number AND relation = 'contradicts' AND strength >= 0.5)"""
 _TEXTS: Final = ", m.content, m.summary"
 _NO_TEXTS: Final = ", '', NULL"
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -162,7 +164,7 @@ def _material(
     return Material(
         number=row[0],
         id=row[1],
-        content=row[22],
+        content=row[23],
         kind=row[2],
         type=row[3],
         scope=row[4],
@@ -177,7 +179,7 @@ def _material(
         access_count=row[13],
         sessions_used=row[14],
         status=row[15],
-        summary=row[23],
+        summary=row[24],
         domain=row[16],
         tags=_decode_tags(row[17]),
         entities=tuple(entities),
@@ -186,6 +188,7 @@ def _material(
         archived_at=row[19],
         valid_until=row[20],
         pinned=bool(row[21]),
+        is_replaced=bool(row[22]),
         vector=vector,
         undone=undone,
     )

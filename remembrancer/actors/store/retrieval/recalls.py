@@ -313,6 +313,7 @@ class RunningRecall:
                 importance=row.facts.importance,
                 recency=recency(row.facts.happened_at, asked_at),
                 shares={name: share for name, share in zip(NAMES, its, strict=True) if share},
+                cosine=row.cosine if request.is_task else None,
             )
             (self._cut_off if probability < least else ranked).append((key, scores))
         ranked.sort(key=lambda item: (-item[1].final, item[0]))

@@ -46,14 +46,14 @@ MOST_BYTES: Final = 512 * 1024 * 1024
 COMPARED_AT_ONCE: Final = 64
 """Passages that are compared at once, and after how many it is noted how far comparing has come: a crash has them
 compared again."""
-FEW: Final = 8
+FEW: Final = 32
 """So few memories are compared at once, whatever else there is to do: their session goes on, and may be told."""
 MANY: Final = FEW + 1
 NEWEST: Final = 1024
 """Passages that are compared beside a collection while there is something better to do than to move them into it."""
 REACH_AGAIN_S: Final = (0.0, 1.0, 2.0, 4.0, 8.0)
 """Before Chroma is tried again that was away or damaged, by how often it was; the last one stays."""
-NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install remembrancer[chroma]"
+NOT_INSTALLED: Final = "chroma_url is set, and Chroma is not installed: install the extra chroma"
 
 T = TypeVar("T")
 Judge = Callable[[Records, Sequence[NearDuplicate]], list[NearDuplicate]]

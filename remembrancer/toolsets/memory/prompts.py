@@ -12,14 +12,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from remembrancer.actors.gateway.resources import MEMORY_TEMPLATE, RecallCounts, list_item, one_line
 from remembrancer.memory.text import check_text, shown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Suggest, Suggestions
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.context_block import render
+from remembrancer.toolsets.memory.resources import MEMORY_TEMPLATE, RecallCounts, list_item, one_line
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import Answer, Call, Tool, families_of
 
@@ -506,8 +507,10 @@ class Prompts:
         if len(prefix) > MAX_PREFIX:
             return NOTHING
         question = Suggest(caller.project, caller.session_id, kind, prefix, limit=MAX_VALUES)
-        asked = await self._service.ask(question, received_at)
-        return asked.reply if isinstance(asked.reply, Suggestions) else NOTHING
+        try:
+            return (await self._service.ask(question, Suggestions, received_at)).reply
+        except AWAY:
+            return NOTHING
 
 
 def _among(known: tuple[str, ...] | list[str], value: str) -> Suggestions:

@@ -1,7 +1,6 @@
-"""Extractive summaries: the central sentences of some texts, without those that say the same again. Pure.
+"""The sentence that says most of what some texts say, and a text in one line. Pure.
 
 A sentence is central that is like many others (degree centrality: Erkan and Radev, 2004), of important texts above all.
-The choice among the central ones is by maximal marginal relevance (Carbonell and Goldstein, 1998).
 """
 
 from __future__ import annotations
@@ -30,18 +29,11 @@ from remembrancer.memory.wording import (
     words,
 )
 
-DEFAULT_BUDGET: Final = 400
 ONE_LINE: Final = 120
 MOST_SENTENCES: Final = 200
 """Sentences that are looked at: the table of their similarities grows with the square."""
-RELEVANCE_SHARE: Final = 0.7
-"""The weight of centrality in the choice; the rest is how little of it has been said."""
-SAID_ALREADY: Final = 0.9
-"""A sentence as similar as this to one that was chosen is never chosen."""
 FULL_WORDS: Final = 4
 """A sentence with fewer content words says little by itself."""
-LEAST_CENTRAL: Final = 0.5
-"""A sentence with less than this share of the mean centrality is beside the point: it does not even fill a gap."""
 _LEAST_WEIGHT: Final = 0.05
 _SETTLED: Final = 1e-9
 STOP_WORDS: Final = (
@@ -77,21 +69,6 @@ class Sentence:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The chosen sentences in the order of their sources; `text` has a line for each, as its source says it."""
-
-    sentences: tuple[Sentence, ...]
-
-    @property
-    def text(self) -> str:
-        return "\n".join(_in_a_line(sentence.text) for sentence in self.sentences)
-
-
-def _in_a_line(sentence: str) -> str:
-    return " ".join(sentence.split())
-
-
 def statements_of(sources: Sequence[Source]) -> list[Sentence]:
     """As `sentences_of`, without what says nothing by itself in a text of several lines: headings, items, labels."""
     lined = [len(source.text.strip().splitlines()) > 1 for source in sources]
@@ -110,24 +87,6 @@ def sentences_of(sources: Sequence[Source]) -> list[Sentence]:
     # As many of each as there is room for when the shorter ones leave theirs.
     first = sorted((depth, place) for place, each in enumerate(split) for depth in range(len(each)))[:MOST_SENTENCES]
     return [Sentence(place, split[place][depth]) for place, depth in sorted((place, depth) for depth, place in first)]
-
-
-def summarise(sources: Sequence[Source], budget: int = DEFAULT_BUDGET) -> Summary:
-    """The sentences that say most of what the sources say, in no more than `budget` characters.
-
-    Where not even one sentence fits, the summary is the beginning of the most central one. It is empty only when no
-    source says anything that stands alone.
-    """
-    sentences = statements_of(sources)
-    if not sentences:
-        return Summary(())
-    similarities = _similarities(sentences)
-    centrality = _merits(sentences, similarities, sources)
-    chosen = _choose(sentences, similarities, centrality, budget)
-    if not chosen:
-        first = sentences[int(centrality.argmax())]
-        return Summary((Sentence(first.source, cut_at_word(first.text, budget)),))
-    return Summary(tuple(sentences[place] for place in sorted(chosen)))
 
 
 def central_sentence(sources: Sequence[Source]) -> Sentence | None:
@@ -177,27 +136,6 @@ def _similarities(sentences: Sequence[Sentence]) -> NDArray[np.float64]:
     rows = tf_idf([sentence.text for sentence in sentences])
     cosines: NDArray[np.float64] = np.clip(rows @ rows.T, 0.0, 1.0).astype(np.float64)
     return cosines
-
-
-def _choose(
-    sentences: Sequence[Sentence], similarities: NDArray[np.float64], centrality: NDArray[np.float64], budget: int
-) -> list[int]:
-    """Positions in the order of their choice: the first is the most central that fits."""
-    relevance = centrality / centrality.max()
-    said = np.zeros(len(sentences))
-    open_ = centrality >= LEAST_CENTRAL * centrality.mean()
-    chosen: list[int] = []
-    while open_.any():
-        gains = np.where(open_, RELEVANCE_SHARE * relevance - (1 - RELEVANCE_SHARE) * said, -np.inf)
-        best = int(gains.argmax())
-        open_[best] = False
-        if said[best] >= SAID_ALREADY or (gains[best] <= 0 and chosen):
-            continue
-        if sum(len(_in_a_line(sentences[place].text)) + 1 for place in (*chosen, best)) > budget + 1:
-            continue
-        chosen.append(best)
-        said = np.maximum(said, similarities[best])
-    return chosen
 
 
 def content_words(text: str) -> list[str]:

@@ -5,15 +5,11 @@ Names and contents come from whoever stored them: none of them can begin a line 
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import msgspec
-
-from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.memory.limits import moment
 from remembrancer.memory.short_ids import id_or_part
 from remembrancer.memory.text import counted, neutralised, shown
@@ -26,17 +22,15 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GraphEntity,
     GraphFound,
-    GraphRelationship,
     RecalledMemory,
     SearchGraph,
     SessionDescription,
 )
 from remembrancer.protocol.runs import Topic
-from remembrancer.protocol.wire import GatewayRequest
-from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef, PortableMemory, SourceRef
+from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.context_block import INDENT, MARK, render
-from remembrancer.toolsets.service import Asked, Caller
-from remembrancer.toolsets.tools import DATA, Answer, Call, Tool
+from remembrancer.toolsets.service import Asked, Caller, MemoryService
+from remembrancer.toolsets.tools import DATA, Call, Tool, answer_text
 
 STATUS: Final = "memory://status"
 SUMMARY: Final = "memory://session/summary"
@@ -126,61 +120,6 @@ class RecallCounts:
         return list(reversed(found.memories)) if found is not None else []
 
 
-MAX_TOPICS: Final = 10
-
-_Node = tuple[str, str]
-"""An entity: its name and its type."""
-
-
-def known_story(made: Iterable[PortableMemory], session_id: str) -> SessionDescription:
-    """The part of a session's story that is known from its own writes."""
-    own = [memory for memory in made if memory.session_id == session_id]
-    topics = Counter(topic for memory in own for topic in _topics_of(memory))
-    return SessionDescription(
-        started_at=None,
-        stored_by_type=dict(Counter(memory.type for memory in own)),
-        changes={},
-        topics=tuple(topic for topic, _ in topics.most_common(MAX_TOPICS)),
-    )
-
-
-def known_graph(made: Iterable[PortableMemory], limit: int) -> GraphFound:
-    """The best connected entities of these memories, and how many entities and relationships there are in them."""
-    memories: Counter[_Node] = Counter()
-    edges: dict[tuple[_Node, str, _Node], None] = {}
-    for memory in made:
-        nodes = [_node_of(entity) for entity in memory.related_entities]
-        memories.update(set(nodes))
-        named = {entity.name: _node_of(entity) for entity in memory.related_entities}
-        for entity in memory.related_entities:
-            subject = named.get(entity.subject, nodes[0])
-            if _node_of(entity) != subject:
-                edge = entity.relationship if entity.subject else MENTIONED_WITH
-                edges[subject, edge, _node_of(entity)] = None
-    related: defaultdict[_Node, list[GraphRelationship]] = defaultdict(list)
-    for subject, relationship, target in edges:
-        related[subject].append(GraphRelationship(relationship, target[0], "outgoing"))
-        related[target].append(GraphRelationship(relationship, subject[0], "incoming"))
-    best = sorted(memories, key=lambda node: (-len(related[node]), -memories[node], node))[:limit]
-    return GraphFound(
-        entities=tuple(GraphEntity(*node, tuple(related[node]), memories[node]) for node in best),
-        relationship_types=dict(Counter(relationship for _, relationship, _ in edges)),
-        total_entities=len(memories),
-        total_relationships=len(edges),
-        entity_types=dict(Counter(kind for _, kind in memories)),
-    )
-
-
-def _node_of(entity: EntityRef) -> _Node:
-    return entity.name, entity.type
-
-
-def _topics_of(memory: PortableMemory) -> Sequence[str]:
-    return list(dict.fromkeys([*(entity.name for entity in memory.related_entities), *memory.tags]))
-
-
-NO_ENTITY_KNOWN: Final = "No entity is known without the store, which has the graph."
-NO_PREFERENCE_KNOWN: Final = "None are known without the store, which has them."
 RELATIONSHIPS_SHOWN: Final = 5
 """Edges that are written out for one entity of the graph."""
 LEFT_SHOWN: Final = 160
@@ -197,21 +136,17 @@ def session_summary(
     story: SessionDescription,
     served: tuple[int, int],
     counted_since: float,
-    *,
-    is_part: bool = False,
 ) -> str:
     """The memories that a session stored, changed and was shown. `served` is queries and different memories, counted
-    from `counted_since` (seconds since the epoch), which is said when the session is older. `is_part`: the story is
-    what is known without the store."""
+    from `counted_since` (seconds since the epoch), which is said when the session is older."""
     queries, memories = served
-    nothing = "not known now" if is_part else "none yet"
     ended = "" if story.status == "active" else f" | {story.status}"
     since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""
     lines = [
         "## Session Memory Summary",
         MARK,
         f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}{ended}",
-        f"**Memories stored:** {'at least ' if is_part else ''}{_counted(story.stored_by_type, TYPES)}",
+        f"**Memories stored:** {_counted(story.stored_by_type, TYPES)}",
     ]
     if story.changes:
         lines.append(f"**Changes:** {_listed(story.changes)}")
@@ -229,7 +164,7 @@ def session_summary(
         failed = f" ({story.tool_failures} failed)" if story.tool_failures else ""
         calls = counted(story.tool_calls, "tool call", "tool calls")
         lines.append(f"**Conversation:** {counted(story.turns, 'turn', 'turns')}, {calls}{failed}")
-    lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or nothing}")
+    lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or 'none yet'}")
     if story.summary:
         lines.append(f"**Summary:** {one_line(story.summary)}")
     if story.earlier:
@@ -237,15 +172,12 @@ def session_summary(
     return "\n".join(lines) + "\n"
 
 
-def knowledge_graph(found: GraphFound, *, is_part: bool = False) -> str:
-    """The overview of a project's graph. Density is edges over the n (n - 1) that a directed graph can have.
-
-    `is_part`: it is what is known without the store."""
+def knowledge_graph(found: GraphFound) -> str:
+    """The overview of a project's graph. Density is edges over the n (n - 1) that a directed graph can have."""
     entities, relationships = found.total_entities, found.total_relationships
     lines = ["## Project Knowledge Graph", MARK]
     if not entities:
-        nothing = NO_ENTITY_KNOWN if is_part else "No entities yet. Memories that name related_entities make the graph."
-        return "\n".join([*lines, nothing]) + "\n"
+        return "\n".join([*lines, "No entities yet. Memories that name related_entities make the graph."]) + "\n"
     by_type = found.entity_types or _types_of(found.entities, entities)
     lines += [
         f"**Entities:** {_counted(by_type, total=entities)}",
@@ -260,12 +192,11 @@ def knowledge_graph(found: GraphFound, *, is_part: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def preferences(memories: Sequence[RecalledMemory], *, is_part: bool = False) -> str:
-    """The user's preferences, the most important first. `is_part`: it is what is known without the store."""
+def preferences(memories: Sequence[RecalledMemory]) -> str:
+    """The user's preferences, the most important first."""
     lines = ["## User Preferences", MARK]
     if not memories:
-        nothing = "None are known yet. Memories of scope user and type semantic or procedural go here."
-        lines.append(NO_PREFERENCE_KNOWN if is_part else nothing)
+        lines.append("None are known yet. Memories of scope user and type semantic or procedural go here.")
         return "\n".join(lines) + "\n"
     for kind, heading in KINDS:
         of_kind = [memory for memory in memories if memory.type == kind]
@@ -358,20 +289,9 @@ def _minute(seconds: float) -> str:
 
 JSON: Final = "application/json"
 MARKDOWN: Final = "text/markdown"
-KNOWN: Final = "This is only what is known without the store: there may be more."
 MOST_CONNECTED: Final = 10
 PREFERENCES_TOKENS: Final = 20_000
 PREFERENCES_SHOWN: Final = 50
-STATUS_VOLATILE: Final = frozenset({"uptime_seconds", "database_size_bytes", "attempts", "next_attempt_seconds"})
-"""Fields of the status, anywhere in it, that change by themselves: no news for somebody who has subscribed."""
-MEMORY_VOLATILE: Final = frozenset(
-    {
-        *("access_count", "last_accessed", "sessions_used", "strength", "is_stale", "why"),
-        *("degraded", "warnings"),
-    }
-)
-"""The same of a memory: what is read about it, and about the answer, is not what it says."""
-
 RESOURCES: Final = (
     (STATUS, "Memory System Status", "Connection health, memory counts, and storage statistics", JSON),
     (SUMMARY, "Current Session Summary", "Memories stored, recalled, and consolidated this session", MARKDOWN),
@@ -381,143 +301,75 @@ RESOURCES: Final = (
 TEMPLATES: Final = ((MEMORY_TEMPLATE, "Memory", "One memory whole, with its history and relationships", JSON),)
 
 
-R = TypeVar("R", SessionDescription, GraphFound, ContextGathered)
-
-
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A resource as it is now. `digest` is the same for contents that say the same. `is_part`: it is what is known
-    without the store, which says nothing of whether the resource has changed."""
+    """A resource as it is now."""
 
     uri: str
     mime_type: str
     text: str
-    digest: str
-    is_part: bool = False
 
 
 class Resources:
     """Reads resources for a caller. `tools` carries out those that say what a tool says."""
 
-    def __init__(self, tools: Mapping[str, Tool[Any]], access: StoreAccess, counts: RecallCounts) -> None:
+    def __init__(self, tools: Mapping[str, Tool[Any]], service: MemoryService, counts: RecallCounts) -> None:
         self._tools = tools
-        self._access = access
+        self._service = service
         self._counts = counts
-        self._readers = {
-            STATUS: self._status,
-            SUMMARY: self._summary,
-            GRAPH: self._graph,
-            PREFERENCES: self._preferences,
-        }
+        self._readers = {SUMMARY: self._summary, GRAPH: self._graph, PREFERENCES: self._preferences}
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
-        """The content of a resource. Without the store it is the last known, or else what is known here, and says so.
+        """The content of a resource; if the store stays away, the last one that is known, which says so.
 
         Raises:
             NotFound: there is no such resource, or no such memory that the caller may see.
             RemembrancerError: it cannot be read now, and why.
         """
-        reader = self._readers.get(uri)
-        if reader is not None:
-            return await reader(caller, received_at)
+        if uri in self._readers:
+            return await self._readers[uri](caller, received_at)
+        if uri == STATUS:
+            return await self._call(uri, "get_memory_status", {}, caller, received_at)
         memory_id = memory_id_of(uri)
         if memory_id is None:
             raise NotFound(unknown_resource(uri), field="uri")
-        answer = await self._call("get_memory", {"memory_id": memory_id}, caller, received_at)
-        return _json(uri, answer, lasting_memory(answer))
+        return await self._call(uri, "get_memory", {"memory_id": memory_id}, caller, received_at)
 
-    async def _status(self, caller: Caller, received_at: float) -> Content:
-        answer = await self._call("get_memory_status", {}, caller, received_at)
-        return _json(STATUS, answer, lasting_status(answer))
-
-    async def _call(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Answer:
+    async def _call(
+        self, uri: str, name: str, arguments: dict[str, Any], caller: Caller, received_at: float
+    ) -> Content:
         """The answer of a tool; one with memories is always marked as data, since a person puts it anywhere."""
         tool = self._tools[name]
-        call = Call(name, caller, name, received_at, arguments, self._access)
+        call = Call(name, caller, name, received_at, arguments, self._service)
         answer = await tool.answer(call, tool.decoder.decode(arguments))
-        return {"note": DATA, **answer} if tool.marks_data else answer
+        return Content(uri, JSON, answer_text({"note": DATA, **answer} if tool.marks_data else answer))
 
     async def _summary(self, caller: Caller, received_at: float) -> Content:
         question = DescribeSession(caller.project, caller.session_id)
-        asked, story = await self._ask(question, received_at, SessionDescription)
-        is_part = story is None
-        if story is None:
-            story = known_story(self._access.made(caller.project, caller.session_id), caller.session_id)
+        asked = await self._service.ask(question, SessionDescription, received_at)
         text = session_summary(
             caller.session_id,
-            story.started_at or caller.started_at,
-            story,
+            asked.reply.started_at or caller.started_at,
+            asked.reply,
             self._counts.served(caller.project.id, caller.session_id),
             self._counts.since,
-            is_part=is_part,
         )
-        return self._markdown(SUMMARY, text, asked)
+        return _markdown(SUMMARY, text, asked)
 
     async def _graph(self, caller: Caller, received_at: float) -> Content:
         question = SearchGraph(caller.project, caller.session_id, include_memories=False, limit=MOST_CONNECTED)
-        asked, found = await self._ask(question, received_at, GraphFound)
-        is_part = found is None
-        if found is None:
-            found = known_graph(self._access.made(caller.project, caller.session_id), MOST_CONNECTED)
-        return self._markdown(GRAPH, knowledge_graph(found, is_part=is_part), asked)
+        asked = await self._service.ask(question, GraphFound, received_at)
+        return _markdown(GRAPH, knowledge_graph(asked.reply), asked)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
         question = GatherContext(
             caller.project, caller.session_id, sections=("preferences",), tokens=PREFERENCES_TOKENS
         )
-        asked, gathered = await self._ask(question, received_at, ContextGathered)
-        is_part = gathered is None
-        if gathered is None:
-            known = self._access.known(caller.project, caller.session_id)
-            memories = [memory for memory in known if memory.scope == "user"][:PREFERENCES_SHOWN]
-        else:
-            memories = [memory for section in gathered.sections for memory in section.memories][:PREFERENCES_SHOWN]
-        return self._markdown(PREFERENCES, preferences(memories, is_part=is_part), asked)
-
-    async def _ask(self, question: GatewayRequest, received_at: float, kind: type[R]) -> tuple[Asked, R | None]:
-        """The answer; None: there is none, and the page is made of what is known here."""
-        asked = await self._access.ask(question, received_at)
-        assert isinstance(asked.reply, kind | None)
-        return asked, asked.reply
-
-    def _markdown(self, uri: str, text: str, asked: Asked) -> Content:
-        """The digest leaves out what is said of the content's state: that it is older would be no news of it."""
-        is_part = asked.reply is None
-        reply = asked.reply
-        its_own = reply.notices if isinstance(reply, SessionDescription | GraphFound | ContextGathered) else ()
-        notices = (*its_own, *asked.notices)
-        if is_part and asked.away is not None:
-            notices = (self._access.explain(asked.away, KNOWN),)
-        said = " ".join(notice.message for notice in notices)
-        shown = neutralised(noted(text, said, degraded=asked.from_cache or is_part))
-        return Content(uri, MARKDOWN, shown, digest_of(text), is_part)
+        asked = await self._service.ask(question, ContextGathered, received_at)
+        memories = [memory for section in asked.reply.sections for memory in section.memories]
+        return _markdown(PREFERENCES, preferences(memories[:PREFERENCES_SHOWN]), asked)
 
 
-def _json(uri: str, answer: Answer, lasting: Answer) -> Content:
-    return Content(uri, JSON, msgspec.json.encode(answer).decode(), digest_of(lasting))
-
-
-def lasting_memory(answer: Answer) -> Answer:
-    """A memory's answer without the fields that depend on the reader. Its metadata may have fields of any name: they
-    all count."""
-    return {name: value for name, value in answer.items() if name not in MEMORY_VOLATILE}
-
-
-def lasting_status(answer: Answer) -> Answer:
-    """A status without the figures that change by themselves. Of warnings the codes count: their text may name a
-    time."""
-    lasting: Answer = _without(answer, STATUS_VOLATILE)
-    if "warnings" in answer:
-        lasting["warnings"] = [warning["code"] for warning in answer["warnings"]]
-    return lasting
-
-
-def _without(value: Any, names: frozenset[str]) -> Any:
-    if isinstance(value, dict):
-        return {name: _without(each, names) for name, each in value.items() if name not in names}
-    return value
-
-
-def digest_of(value: Any) -> str:
-    """The same for values that are the same."""
-    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()
+def _markdown(uri: str, text: str, asked: Asked[Any]) -> Content:
+    said = " ".join(notice.message for notice in asked.notices)
+    return Content(uri, MARKDOWN, neutralised(noted(text, said, degraded=asked.is_old)))

@@ -1,0 +1,69 @@
+"""`python -m examples.first`: two sessions, one memory, in a minute. It is stored, killed, found, replaced and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+import anyio
+from mcp import Client
+from rich.console import Console
+from rich.markup import escape
+
+from examples.sessions import Promises, call, command, in_a_home_of_its_own, server, until
+
+FACTS: Final = (
+    ("The shop's cache is Redis 7, without persistence", "fact"),
+    ("We deploy on Tuesdays and Thursdays, with two approvals", "convention"),
+    ("Anna Lindqvist owns the payment gateway: ask her before you touch retries", "fact"),
+)
+QUESTIONS: Final = {
+    "when may I release?": "Tuesdays",
+    "who knows about payments?": "Anna",
+    "what do we cache with?": "Redis",
+}
+"""Each with a word of its answer."""
+NEWS: Final = "The shop's cache is Valkey 8 since Monday, because of the licence"
+
+
+async def show_first(home: Path, console: Console) -> bool:
+    """Show what a first day is like; whether every promise was kept."""
+    promise, project = Promises(console), home / "shop"
+    project.mkdir()
+    console.rule("[bold]Monday: an assistant stores what it learns")
+    async with Client(server(home, project)) as monday:
+        stored = [(await call(monday, "store_memory", content=text, kind=kind))["memory_id"] for text, kind in FACTS]
+        console.print(*(f"  stored: {escape(text)}" for text, _ in FACTS), sep="\n")
+        status = json.loads((await command(home, "status", "--json")).stdout)
+        for process in status["processes"]:
+            os.kill(process["pid"], signal.SIGKILL)
+        console.print(f"  … and all {len(status['processes'])} processes are killed with -9")
+    console.rule("[bold]Thursday: another assistant, another editor")
+    async with Client(server(home, project)) as thursday:
+
+        async def answer_to(question: str) -> str:
+            memories = (await call(thursday, "recall_memories", query=question, limit=1)).get("memories", ())
+            return "".join(each["content"] for each in memories)
+
+        async def finds_by_meaning() -> bool:
+            return "Tuesdays" in await answer_to("when may I release?")  # which has no word of it
+
+        with console.status("the model is being loaded, once"):
+            await until(finds_by_meaning, what="an answer by meaning")
+        for question, word in QUESTIONS.items():
+            answer = await answer_to(question)
+            promise(f"[bold]{escape(question)}[/]  {escape(answer)}", word in answer)
+        await call(thursday, "store_memory", content=NEWS, kind="decision", supersedes=stored[0])
+        promise(f"[bold]replaced:[/] {escape(NEWS)}", "Valkey" in await answer_to("what do we cache with?"))
+        kept = await call(thursday, "get_memory", memory_id=stored[0])
+        promise(f"[bold]and nothing is lost:[/] {escape(kept['content'])}", kept["content"] == FACTS[0][0])
+    then = "Yours: remembrancer add …, remembrancer search …, remembrancer setup CLIENT. A whole week: make demo-week."
+    return promise.all_kept(then)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if anyio.run(in_a_home_of_its_own, show_first, Console()) else 1)

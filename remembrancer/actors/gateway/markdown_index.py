@@ -1,0 +1,159 @@
+"""The setting `markdown_index`: one block in a Markdown file of each session's working tree is kept as the memories of
+its project are, beside all other work, and takes a person's changes in."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from remembrancer.actors.gateway.store_access import StoreAccess
+from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.markdown_index import (
+    MOST_BYTES,
+    changed_words,
+    items_in,
+    kept_in,
+    size_of,
+    with_block,
+)
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.ids import derive_operation_id
+from remembrancer.protocol.reads import ContextGathered, FindIds, GatherContext, IdsFound, RecalledMemory
+from remembrancer.protocol.writes import Operation, UpdateMemory
+from remembrancer.toolsets.memory.context_block import build_block, item
+from remembrancer.toolsets.service import Caller
+
+logger = logging.getLogger(__name__)
+COALESCE_S: Final = 1.0
+TOKENS: Final = 8000
+MOST_TREES: Final = 50
+LARGEST: Final = 1024 * 1024
+"""Bytes of a file that is kept."""
+USED_S: Final = 7 * DAY_S
+MOST_USED: Final = 8
+"""A memory that was used so often counts as so much newer for each time."""
+
+
+class MarkdownIndex:
+    """The files of the working trees in which sessions have been. Run `run` as a task."""
+
+    def __init__(self, access: StoreAccess) -> None:
+        self._access = access
+        self._callers: dict[str, Caller] = {}
+
+    async def attend(self, caller: Caller) -> None:
+        """A session works in its tree from now on."""
+        if self._access.settings.markdown_index is None or not caller.directory:
+            return
+        self._callers.pop(caller.directory, None)
+        self._callers[caller.directory] = caller
+        while len(self._callers) > MOST_TREES:
+            del self._callers[next(iter(self._callers))]
+        await self._keep(caller)
+
+    async def run(self) -> None:
+        """Write what has changed, some time after each write."""
+        happened = self._access.writes.happened
+        while self._access.settings.markdown_index is not None:
+            await happened.wait()
+            await anyio.sleep(COALESCE_S)
+            happened = self._access.writes.happened
+            for caller in list(self._callers.values()):
+                await self._keep(caller)
+
+    async def _keep(self, caller: Caller) -> None:
+        try:
+            await self._write(caller)
+        except (RemembrancerError, OSError) as error:
+            logger.warning("the file of memories is not written", extra={"tree": caller.directory, "why": str(error)})
+
+    async def _write(self, caller: Caller) -> None:
+        path = Path(caller.directory) / str(self._access.settings.markdown_index)
+        content = await anyio.to_thread.run_sync(_read, path, Path(caller.directory))
+        question = GatherContext(caller.project, caller.session_id, tokens=TOKENS)
+        asked = await self._access.ask(question, ContextGathered, time.time())
+        if content is None or asked.is_old:
+            return
+        gathered = [each for section in asked.reply.sections for each in section.memories]
+        memories = sorted((each for each in gathered if each.scope == "project"), key=_weight, reverse=True)
+        named = FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories))
+        ids = (await self._access.ask(named, IdsFound, time.time())).reply.short
+        if await self._take_in(caller, content, memories, ids):
+            return  # the writes bring it here again
+        if not memories and kept_in(content) is None:
+            return
+        is_all = asked.reply.is_all and len(memories) == len(gathered)
+        block = build_block(memories, MOST_BYTES, size_of, _cut, ids=ids, is_all=is_all, replaced=asked.reply.replaced)
+        fresh = with_block(content, block.text, time.time())
+        if fresh != content:
+            await anyio.to_thread.run_sync(_replace, path, content, fresh)
+
+    async def _take_in(self, caller: Caller, content: str, memories: list[RecalledMemory], ids: dict[str, str]) -> bool:
+        """Change the memories whose items a person has changed, if they have not changed since; true if there are any.
+        Other changes in the block are undone by the next one that is written."""
+        kept = kept_in(content)
+        if kept is None or not kept.is_edited:
+            return False
+        shown = {ids[each.id]: each for each in memories if each.id in ids and each.updated_at <= kept.at + 1.0}
+        taken = False
+        for short, words in items_in(kept.text):
+            memory = shown.get(short)
+            if memory is None:
+                continue
+            rendered = item(memory, memory.content, ids).removeprefix(f"- {short} ")
+            new = changed_words(words, rendered, memory.content)
+            if new is None:
+                continue
+            change = UpdateMemory(memory.id, content=new)
+            operation_id = derive_operation_id(caller.directory, int(kept.at), "markdown_index", [memory.id, new])
+            operation = Operation(operation_id, caller.project, caller.session_id, time.time(), change)
+            await self._access.apply(operation, time.time())
+            taken = True
+        return taken
+
+
+def _weight(memory: RecalledMemory) -> float:
+    return (memory.updated_at or memory.created_at) + USED_S * min(MOST_USED, memory.access_count)
+
+
+def _cut(text: str, size: int) -> str:
+    return text.encode()[:size].decode("utf-8", "ignore")
+
+
+def _read(path: Path, tree: Path) -> str | None:
+    """The file's text, empty where there is none; None for what is not to be written: it lies outside of the tree, by a
+    link too, is no text or too large."""
+    if not path.resolve().is_relative_to(tree.resolve()) or not path.parent.is_dir():
+        return None
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return ""
+    with suppress(UnicodeDecodeError):
+        return data.decode() if len(data) <= LARGEST and b"\r" not in data else None
+    return None
+
+
+def _replace(path: Path, before: str, content: str) -> None:
+    """Write a file whole, or not at all, as where somebody has changed it meanwhile."""
+    if (path.read_text("utf-8") if path.exists() else "") != before:
+        return
+    target = path.resolve()
+    mode = target.stat().st_mode & 0o777 if target.exists() else 0o644
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+        Path(name).replace(target)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise

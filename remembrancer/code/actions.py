@@ -1,0 +1,255 @@
+"""The memories that bear on a command or an edit that an assistant is about to make. Pure.
+
+A recall finds them; but a command is no question, and the probability that a memory answers it says little. So they
+are weighed by a logistic regression of its own on four features, fitted on commands and edits of five projects
+(docs/benchmarks.md). A rule about the form of names or of code bears on each edit that makes such a name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+from remembrancer.code.words import terms_in, words_in
+from remembrancer.memory.decay import has_ended
+from remembrancer.memory.sentences import cut_at_word, split_sentences
+from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.reads import RecalledMemory
+
+BEARING: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preference", "procedure"})
+"""The kinds of what can bear on an action."""
+READ: Final = 600
+"""Characters of a command or an edit that are searched for: what comes first says what it is about."""
+MOST: Final = 2
+LEAST_PROBABILITY: Final = 0.42
+"""Below that nothing is said: of the actions on which nothing bore one in eighty came above."""
+WEIGHTS: Final = {"words": 0.452, "cosine": 9.433, "denied": 0.514, "length": -1.571}
+INTERCEPT: Final = 0.565
+MOST_OF_WORDS, MOST_OF_DENIED = 12.0, 8.0
+OF_FORM: Final = 0.6
+"""The probability of a rule about the form of names that the edit makes."""
+LONGEST_OF_FORM: Final = 300
+"""Characters of such a rule."""
+TOKENS_OF_FACT: Final = 46
+MOST_PAST: Final = 500
+"""Actions by which it is known what is common here; then the counts are halved."""
+
+_COMMON: Final = frozenset(
+    terms_in("""
+        a and api app apps async await class components const crates def else err export false fn for from func get go
+        id if impl import in index int internal is json js key let lib main md mod models mut name new nil none not null
+        of or package packages pub py return rs self set sql src str string struct test tests the this to toml true ts
+        tsx type use value var yaml yml 10
+    """)
+)
+"""Words that most code has, and the parts of most paths."""
+_CLAUSE: Final = re.compile(r"[.;:!?()\n]+\s|[,;]\s|\s[-–—]\s|\n")
+_DENIES: Final = re.compile(
+    r"\b(?:never|not|no|nobody|neither|nor|without|instead of|rather than|avoid|forbid\w*|refus\w*|nothing|none of"
+    r"|don't|nie|nicht|kein\w*|jamais|pas de|nunca|sin)\b",
+    re.IGNORECASE,
+)
+_GONE: Final = re.compile(
+    r"\b(?:removed?|gone|dropped|cancell?ed|retired|taken out|(?:not|n't) "
+    r"(?:used|introduced|added|committed|edited|packaged|copied|run))\b",
+    re.IGNORECASE,
+)
+AFTER_DENIAL, BEFORE_GONE = 5, 6
+"""Words of a clause that a denial is about."""
+_CONSTRUCTS: Final = {
+    "function": re.compile(r"\b(?:def|fn|func|function)\b|=>"),
+    "argument": re.compile(r"\b(?:def|fn|func|function)\s+\w+\(\s*\w"),
+    "class": re.compile(r"\b(?:class|struct)\b"),
+    "method": re.compile(r"\bdef\s+\w+\(self\b|\bfunc\s*\(\w"),
+    "attribute": re.compile(r"\b(?:self|this)\.\w+\s*="),
+    "variable": re.compile(r"^\s*(?:let|const|var|val)?\s*\w+\s*:?=[^=]", re.MULTILINE),
+    "import": re.compile(r"^\s*(?:import|from|use|#include)\b", re.MULTILINE),
+    "comment": re.compile(r"\n.*\S.*\n.*\S"),
+}
+"""The parts of code that have rules of form, and an edit that makes one."""
+_PARTS: Final = "argument|function|class|method|attribute|variable"
+_NAMES: Final = re.compile(
+    rf"\b(?P<of>{_PARTS})(?:e?s)?(?:'s?)? names?\b"
+    rf"|\bnam(?:e[sd]?|ing) (?:of |for |your |the |all )*(?:function )?(?P<named>{_PARTS})"
+    rf"|\b(?P<declared>{_PARTS})e?s\b[^.;]{{1,40}}\bnames?\b",
+    re.IGNORECASE,
+)
+_HOW: Final = re.compile(r"\b(start|begin|prefix|end|suffix|digit|string|\w*case)", re.IGNORECASE)
+_SAME: Final = {"begin": "start", "prefix": "start", "suffix": "end"}
+_FORMS: Final = re.compile(
+    r"\b(?:(?P<form>decorator|docstring|annotation)s?|(?P<more>comment)s|(?P<statement>assert|try) statements?"
+    r"|(?P<what>import)s? (?:the )?['`\"])",
+    re.IGNORECASE,
+)
+_QUOTED: Final = re.compile(r"['`\"]([^'`\"]{2,40})['`\"]")
+_ANY_PART: Final = re.compile(rf"\b({'|'.join(_CONSTRUCTS)})(?:e?s)?\b", re.IGNORECASE)
+
+
+@dataclass
+class PastActions:
+    """The words of a project's earlier actions: a word that most of them have says nothing of one."""
+
+    number: int = 0
+    having: Counter[str] = field(default_factory=Counter)
+
+    def novelty(self, term: str) -> float:
+        """1 for a word that no action had, near 0 for one that all had."""
+        whole = self.number + 2
+        return math.log(whole / (self.having[term] + 1)) / math.log(whole)
+
+    def add(self, terms: Iterable[str]) -> None:
+        """Count one more action."""
+        self.number += 1
+        self.having.update(terms)
+        if self.number >= MOST_PAST:
+            self.number //= 2
+            self.having = Counter({term: number // 2 for term, number in self.having.items() if number > 1})
+
+
+class Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """A command, or an edit: of the file at `path` it replaces `old` (empty: nothing) by `new`."""
+
+    command: str = ""
+    path: str = ""
+    old: str = ""
+    new: str = ""
+
+    @property
+    def query(self) -> str:
+        """The words to search for."""
+        return (self.command or f"{self.path}\n{self.new}")[:READ]
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        """The stems of the words that it adds, with those of the path."""
+        if self.command:
+            return _terms(self.command[:READ])
+        had = set(words_in(self.old))
+        return _terms(f"{self.path} {' '.join(each for each in words_in(self.new[: 4 * READ]) if each not in had)}")
+
+    @cached_property
+    def constructs(self) -> frozenset[str]:
+        """The parts of code that it makes."""
+        return frozenset(name for name, makes in _CONSTRUCTS.items() if not self.command and makes.search(self.new))
+
+
+def _terms(text: str) -> frozenset[str]:
+    return frozenset(each for each in terms_in(text) if len(each) > 1 and each not in _COMMON)
+
+
+def bearing_on(
+    action: Action, found: Sequence[RecalledMemory], past: PastActions, given: Iterable[str], now: float
+) -> list[RecalledMemory]:
+    """The memories to name before an action, the surest first, among those that a search for it found.
+
+    Memories in `given` (whole ids or their ends) are not named again, and those that others replace, or probably do,
+    not at all; of two rules about the form of the same names the later one holds.
+    """
+    terms = {each.id: _terms(each.content) for each in found}
+    having = Counter(term for each in terms.values() for term in each)
+    rarity = {term: math.log(1 + (len(found) + 1) / having[term]) for term in action.terms if having[term]}
+    had = tuple(given)
+    latest: dict[tuple[str, str], RecalledMemory] = {}
+    chances: dict[str, float] = {}
+    may_bear = [each for each in found if _may_bear(each, now)]
+    forms = {each.id: forms_of(each.content) for each in found if each.kind in BEARING}
+    for each in sorted(found, key=lambda each: each.happened_at):
+        latest |= dict.fromkeys(forms.get(each.id, ()), each)
+    for each in may_bear:
+        is_of_form = any(part in action.constructs for part, _ in forms[each.id])
+        chances[each.id] = OF_FORM if is_of_form else _probability(each, terms[each.id], rarity, past)
+    sure = [
+        each
+        for each in may_bear
+        if chances[each.id] >= LEAST_PROBABILITY
+        and not each.id.endswith(had)
+        and all(latest[form] is each for form in forms[each.id])
+    ]
+    return sorted(sure, key=lambda each: (-chances[each.id], -each.happened_at))[:MOST]
+
+
+def _may_bear(memory: RecalledMemory, now: float) -> bool:
+    is_past = memory.status == "archived" or memory.forgotten or memory.expired or has_ended(memory.valid_until, now)
+    return memory.kind in BEARING and not (is_past or memory.superseded_by or memory.possibly_superseded_by)
+
+
+def _probability(
+    memory: RecalledMemory, terms: frozenset[str], rarity: Mapping[str, float], past: PastActions
+) -> float:
+    shared = terms.intersection(rarity)
+    of_words = min(MOST_OF_WORDS, sum(rarity[term] * past.novelty(term) for term in shared))
+    of_denied = min(MOST_OF_DENIED, sum(rarity[term] for term in shared & denied_in(memory.content)))
+    logit = (
+        INTERCEPT
+        + WEIGHTS["words"] * of_words
+        + WEIGHTS["cosine"] * (memory.scores.cosine or 0.0)
+        + WEIGHTS["denied"] * of_denied
+        + WEIGHTS["length"] * math.log(max(1, len(memory.content)))
+    )
+    return 1.0 / (1.0 + math.exp(-logit))
+
+
+def denied_in(content: str) -> frozenset[str]:
+    """The stems of the words that a memory denies: of "pnpm, never npm; jest was removed" npm and jest."""
+    denied: list[str] = []
+    for clause in _CLAUSE.split(content):
+        denied += (word for at in _DENIES.finditer(clause) for word in clause[at.end() :].split()[:AFTER_DENIAL])
+        denied += (word for at in _GONE.finditer(clause) for word in clause[: at.start()].split()[-BEFORE_GONE:])
+    return _terms(" ".join(denied))
+
+
+def says_never(content: str) -> bool:
+    """True if a memory forbids something."""
+    return re.search(r"\b(?:never|must not|do not|don't|nobody|nie(?:mals)?|jamais|nunca)\b", content, re.I) is not None
+
+
+def forms_of(content: str) -> list[tuple[str, str]]:
+    """The parts of code whose names or form a rule is about, each with what it says of that: of two rules that say
+    something of the same, one replaces the other."""
+    if len(content) > LONGEST_OF_FORM:
+        return []
+    names = [(at.start(), at[at.lastgroup or 0].lower()) for at in _NAMES.finditer(content)]
+    if names:
+        return _rules_in(names, [(at.start(), at[1].lower()) for at in _HOW.finditer(content)])
+    form = _FORMS.search(content)
+    if form is None or form.lastgroup is None:
+        return []
+    quoted = _QUOTED.search(content)
+    about = f"{form[form.lastgroup].lower()} {quoted[1] if quoted else ''}"
+    return [(part, about) for part in dict.fromkeys(each.lower() for each in _ANY_PART.findall(content))]
+
+
+def _rules_in(names: Sequence[tuple[int, str]], ways: Sequence[tuple[int, str]]) -> list[tuple[str, str]]:
+    """The names of a rule, each with the ways that it says something of them, by their places in its text: "start
+    method names with o_ and end them with _b" says two things of one, "start a names with q_ and b names with r_" one
+    of two."""
+    rules: dict[tuple[str, str], None] = {}
+    for number, (place, way) in enumerate(ways):
+        following = ways[number + 1][0] if number + 1 < len(ways) else math.inf
+        after = [part for at, part in names if place < at < following]
+        before = [part for at, part in names if at < place]
+        kind = "case" if way.endswith("case") else _SAME.get(way, way)
+        rules |= dict.fromkeys((part, kind) for part in after or before[-1:])
+    told = {part for part, _ in rules}
+    return [*rules, *((part, "name") for _, part in names if part not in told)]
+
+
+def fact_of(memory: RecalledMemory, action: Action) -> str:
+    """So much of a memory as says what bears on the action: all of it, or the sentences from the first best one on."""
+    text = " ".join(memory.content.split())
+    if estimate_tokens(text) <= TOKENS_OF_FACT:
+        return text
+    sentences = split_sentences(memory.content)
+    shared = [len(_terms(each) & action.terms) for each in sentences]
+    rest = " ".join(" ".join(sentences[shared.index(max(shared)) :]).split())
+    begins = "" if rest[:40] == text[:40] else "… "
+    cut = truncate(rest, TOKENS_OF_FACT)
+    return f"{begins}{rest if cut == rest else f'{cut_at_word(cut, len(cut))}…'}"

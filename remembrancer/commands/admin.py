@@ -1,0 +1,36 @@
+"""`remembrancer admin`: the commands that are rarely wanted by hand, and the completion of all."""
+
+from __future__ import annotations
+
+import click
+
+from remembrancer.commands.report import LazyGroup, Report, argument, command
+
+
+@command(argument("shell", type=click.Choice(("bash", "zsh", "fish"))))
+def completion(shell: str) -> Report:
+    """Print what completes these commands. bash: eval "$(remembrancer admin completion bash)" in ~/.bashrc; zsh: the
+    same in ~/.zshrc, after compinit; fish: remembrancer admin completion fish | source, in config.fish."""
+    from click.shell_completion import get_completion_class
+
+    made = get_completion_class(shell)
+    assert made is not None
+    script = made(
+        click.get_current_context().find_root().command, {}, "remembrancer", "_REMEMBRANCER_COMPLETE"
+    ).source()
+    return Report({"script": script}, script, piped=[script])
+
+
+TABLE = {
+    "queue": ("commands", "queue", "the writes that wait or were refused: list, retry, export, drop"),
+    "maintain": ("commands", "maintain", "archive, merge and sweep out now, and undo that"),
+    "scale": ("commands", "runtime_commands", "run another number of embedders: scale embedder=2"),
+    "embedder": ("commands", "embedder", "make vectors for another host's memory, or invite one"),
+    "projects": ("commands", "projects", "which projects are remembered; move OLD NEW"),
+    "hook": ("commands", "", "record an event of an assistant's session: what its client's hooks run"),
+    "completion": ("commands", "admin", "print what completes these commands in bash, zsh or fish"),
+}
+COMMANDS = {
+    "admin": LazyGroup("admin", TABLE, help="What is rarely wanted by hand."),
+    "completion": completion,
+}

@@ -1,0 +1,193 @@
+"""The declaration of commands, and the one place where their reports are printed: for a person, or with `--json` for
+a program. `click` parses, groups and completes."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.shell_completion import CompletionItem
+
+from remembrancer.commands import exit_codes
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    Line = str | RenderableType
+    """A line of plain text, or a table or a styled text of Rich's."""
+
+Facts = Mapping[str, Any] | Sequence[Any]
+Table = Mapping[str, tuple[str, str, str]]
+
+
+class Report(NamedTuple):
+    """The outcome of a command: facts for a program, lines for a person."""
+
+    facts: Facts
+    lines: Line | Sequence[Line] = ()
+    status: int = exit_codes.OK
+    notes: Sequence[str] = ()
+    """Lines for standard error, for a person and a program alike."""
+    piped: Sequence[str] | None = None
+    """The lines where standard output is no terminal, if they differ."""
+
+
+def option(*names: str, **settings: Any) -> click.Option:
+    """An option of a command."""
+    return click.Option(names, **settings)
+
+
+def flag(*names: str, help: str, **settings: Any) -> click.Option:  # noqa: A002 - as click calls it
+    """An option without a value."""
+    return click.Option(names, is_flag=True, help=help, **settings)
+
+
+def argument(name: str, **settings: Any) -> click.Argument:
+    """An argument of a command; with `nargs=-1` any number of them."""
+    return click.Argument([name], **settings)
+
+
+JSON = flag("--json", "as_json", help="Print one JSON object, for a program.")
+
+
+def command(*params: click.Parameter, name: str | None = None) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command: its function gets the parameters by name and returns a `Report`, or an exit status if it has
+    printed by itself. Its docstring is the help."""
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        def callback(*, as_json: bool = False, **given: Any) -> int:
+            try:
+                outcome = function(**given)
+                return _show(outcome, as_json=as_json) if isinstance(outcome, Report) else int(outcome)
+            except BrokenPipeError:  # `| head`
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                return exit_codes.OK
+
+        named = name or function.__name__.rstrip("_").replace("_", "-")
+        return click.Command(named, callback=callback, params=[*params, JSON], help=function.__doc__)
+
+    return declare
+
+
+class Group(click.Group):
+    """Commands under one name, of which one may be meant where none is named."""
+
+    def __init__(self, name: str, *commands: click.Command, help: str, default: str | None = None) -> None:  # noqa: A002
+        super().__init__(name, commands, help=help, no_args_is_help=default is None)
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments, with the name of the default command in front where no command is named."""
+        if (
+            self.default is not None
+            and not ctx.resilient_parsing
+            and args[:1] != ["--help"]
+            and not (args and args[0] in self.commands)
+        ):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+
+class LazyGroup(click.Group):
+    """Commands of which each is imported when it is run or asked for its help.
+
+    `table` has for each name the section of the help, the module of `remembrancer.commands` whose `COMMANDS` has it (or
+    none, where it is run without `click`), and a line of help; `hidden`: the modules of those that no help names.
+    """
+
+    def __init__(
+        self, name: str, table: Table, *, hidden: Mapping[str, str] = MappingProxyType({}), **settings: Any
+    ) -> None:
+        super().__init__(name, **settings)
+        self.table, self.modules = table, {**hidden, **{name: module for name, (_, module, _) in table.items()}}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the help."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name."""
+        if cmd_name not in self.modules:
+            return None
+        if not (module := self.modules[cmd_name]):
+            return click.Command(cmd_name, help=self.table[cmd_name][2])
+        commands: Mapping[str, click.Command]
+        commands = importlib.import_module(f"remembrancer.commands.{module}").COMMANDS
+        return commands[cmd_name]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names that begin so, of which none is imported."""
+        return [CompletionItem(name, help=row[2]) for name, row in self.table.items() if name.startswith(incomplete)]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The names in their sections."""
+        for section in dict.fromkeys(section for section, *_ in self.table.values()):
+            with formatter.section(section.capitalize()):
+                rows = [(name, text) for name, (of, _, text) in self.table.items() if of == section]
+                formatter.write_dl(rows, col_max=10)
+
+
+def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
+    """Carry out the command that the arguments name; returns its exit status. Errors become a line on stderr."""
+    label = " ".join([name, *arguments[: 2 if arguments[:1] == ["admin"] else 1]])
+    try:
+        return int(group.main(arguments, prog_name=name, standalone_mode=False) or exit_codes.OK)
+    except click.UsageError as error:
+        error.show()
+        return exit_codes.USAGE
+    except click.Abort as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            print(f"{label}: interrupted", file=sys.stderr)
+            return exit_codes.INTERRUPTED
+        print("Nothing was changed.", file=sys.stderr)
+        return exit_codes.FAILED
+    except Exception as error:
+        from remembrancer.protocol.errors import RemembrancerError  # costs 20 ms, which a client would wait for
+
+        if not isinstance(error, RemembrancerError) or error.code not in exit_codes.OF_ERRORS:
+            raise  # a fault of ours: its traceback is what helps
+        from remembrancer.commands.terminal import clean_output
+
+        clean_output()
+        print(f"{label}: {error.message}", file=sys.stderr)
+        return exit_codes.OF_ERRORS[error.code]
+
+
+def nearest(name: str, known: Sequence[str]) -> str | None:
+    """The known name that was probably meant."""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask a person. Raises `Abort` if he does not agree, and `InvalidInput` where there is nobody to ask."""
+    from remembrancer.protocol.errors import InvalidInput
+
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"{question} There is no terminal to ask on: say --yes.")
+    click.confirm(question, err=True, abort=True)
+
+
+def _show(report: Report, *, as_json: bool) -> int:
+    for note in report.notes:
+        print(note, file=sys.stderr)
+    if as_json:
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(report.facts), ensure_ascii=False))
+    elif report.piped is not None and not sys.stdout.isatty():
+        print(*report.piped, sep="\n")
+    else:
+        from remembrancer.commands.terminal import print_lines
+
+        lines: Any = report.lines
+        print_lines(lines if isinstance(lines, list | tuple) else [lines])
+    return report.status

@@ -1,0 +1,47 @@
+"""`remembrancer ui`: open the memory browser."""
+
+from __future__ import annotations
+
+import html
+import time
+import webbrowser
+from pathlib import Path
+
+import click
+
+from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.config.tokens import Tokens
+from remembrancer.protocol.paths import write_whole
+
+
+@command(
+    option("--project", metavar="DIR", help="The project where it begins (default: of this directory)."),
+    flag("--print", "prints", help="Print the link instead of opening it."),
+)
+def ui(project: str | None, prints: bool) -> Report:
+    """Open the memory browser: see, correct and undo what is remembered. It is served to this machine alone, and signs
+    you in by a link that works once, within 10 minutes."""
+    from remembrancer.commands.runtime_client import directory_here, paths_here
+    from remembrancer.commands.shell import Place, Where
+
+    place = Place(str(directory_here(project).absolute()))
+    with Where().connected(place) as session:
+        url = session.call("open_browser")["url"]
+    home = paths_here().home
+    link = f"{url}/enter?link={Tokens(home).link(place.directory, time.time())}"
+    prints |= click.get_current_context().params["as_json"]
+    is_open = not prints and webbrowser.open(_page_to(link, home).as_uri())
+    return Report({"link": link}, f"The memory browser is at {url}/" if is_open else link)
+
+
+def _page_to(link: str, home: Path) -> Path:
+    """A page of the user's alone that leads on to a link: what a browser is started with all users of a machine see."""
+    page = home / "browse.html"
+    address = html.escape(link)
+    lead = f'<meta http-equiv="refresh" content="0; url={address}">'
+    text = f'<!doctype html><title>Remembrancer</title>{lead}<a href="{address}">Go on to your memories</a>\n'
+    write_whole(page, text.encode())
+    return page
+
+
+COMMANDS = {"ui": ui}

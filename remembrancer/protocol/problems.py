@@ -1,0 +1,157 @@
+"""The problems of a runtime: what is wrong and what a person does about it, in the one wording that `status`, `doctor`,
+the tool `get_memory_status` and the page *Health* show."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from remembrancer.protocol.control import GatewayHealth, ProcessState, RemoteEmbedders, RuntimeStatus, StoreHealth
+
+MIB: Final = 1024 * 1024
+NEARLY_FULL_BYTES: Final = 32 * MIB
+"""Below this the next writes fail: SQLite's log and the index want some of it each."""
+Severity = Literal["warning", "problem"]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is not as it should be. A `warning` may pass by itself; a `problem` wants somebody to act."""
+
+    code: str
+    severity: Severity
+    what: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.advice})"
+
+
+ADVICE: Final[Mapping[ProcessState, str]] = {
+    "starting": "it starts; ask again in a moment",
+    "degraded": "mend what it says; it tries again by itself",
+    "unresponsive": "it hangs and is being replaced",
+    "restarting": "it is being started again",
+    "stopping": "it is being stopped",
+    "stopped": "start the runtime again",
+    "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
+}
+"""By the state of a process."""
+SEVERE: Final = frozenset({"failed", "degraded", "unresponsive"})
+"""States of a process that do not pass by themselves."""
+
+
+def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
+    """Everything that makes the runtime degraded, the most important first; empty when all is well."""
+    away = {process.role for process in status.processes if process.state != "ready"}
+    return (*_of_disk(Path(status.home)), *_of_processes(status), *_of_gateway(status, away), *_of_store(status, away))
+
+
+def _of_disk(home: Path) -> Iterator[Problem]:
+    free_bytes = shutil.disk_usage(home).free if home.exists() else 0
+    if free_bytes < NEARLY_FULL_BYTES:
+        what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or will"
+        advice = "make room; what is remembered is whole, and nothing has to be restored"
+        yield Problem("disk_full", "problem", what, advice)
+
+
+def _of_processes(status: RuntimeStatus) -> Iterator[Problem]:
+    for process in status.processes:
+        if process.state != "ready":
+            severity: Severity = "problem" if process.state in SEVERE else "warning"
+            what = f"{process.name or process.role} is {process.state}" + (
+                f": {process.error}" if process.error else ""
+            )
+            yield Problem(f"process_{process.state}", severity, what, ADVICE[process.state])
+
+
+def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
+    gateway = status.gateway
+    if gateway is None:
+        if "gateway" not in away:
+            yield Problem("not_reported", "warning", "the gateway has not reported", "ask again")
+        return
+    if gateway.store != "connected":
+        what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
+        advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
+        yield Problem("store_away", "warning", what + "writes are queued, reads come from the cache", advice)
+    yield from of_queue(gateway)
+
+
+def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
+    """The problems of the write queue and of HTTP, which the gateway has."""
+    for lane, why in gateway.queue_stuck.items():
+        what = f"queued writes for {_whose(lane)} have to wait: {why}"
+        yield Problem("queued", "warning", what, "they are tried again by themselves")
+    if gateway.http_error is not None:
+        advice = "mend that, and start the runtime anew; sessions are served meanwhile"
+        yield Problem("http_unusable", "warning", gateway.http_error, advice)
+    for lane, why in gateway.full.items():
+        what = f"nothing more is stored of {_whose(lane)}: {why}"
+        yield Problem("storage_full", "warning", what, "make room, or raise database_limit_bytes")
+    if gateway.queue_problem is not None:
+        advice = "mend that; until then a write that the store does not take at once is refused"
+        yield Problem("queue_unusable", "warning", gateway.queue_problem, advice)
+    if gateway.queue_damage is not None:
+        advice = "delete the file set aside when it is not needed"
+        yield Problem("queue_damaged", "warning", gateway.queue_damage, advice)
+    if gateway.queue_rejected:
+        what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
+        advice = "`remembrancer admin queue` lists, retries, exports and drops them"
+        yield Problem("queued_rejected", "warning", what, advice)
+    if gateway.queue_depth:
+        what = f"{gateway.queue_depth} writes are queued"
+        yield Problem("queued", "warning", what, "they are applied by themselves, in order")
+
+
+def _whose(lane: str) -> str:
+    return "the user's memory" if lane == "user" else f"the project {lane}"
+
+
+def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
+    store = status.store
+    if store is None:
+        if "store" not in away:
+            yield Problem("not_reported", "warning", "the store has not reported", "ask again")
+        return
+    for reason in store.unusable:
+        advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
+        yield Problem("file_unusable", "warning", reason, advice)
+    if store.embedding.error and not status.is_resting:
+        what, advice = (
+            f"no vectors are made: {store.embedding.error}",
+            "mend that; until then search is by keyword only",
+        )
+        yield Problem("embedding_failed", "problem", what, advice)
+    elif not store.embedding.workers and any(process.role == "embedder" for process in status.processes):
+        what = "no embedder works for the store"
+        yield Problem(
+            "embedding_starting", "warning", what, "ask again in a moment; until then search is by keyword only"
+        )
+    yield from _of_models(store)
+    if store.remote is not None:
+        yield from _of_other_hosts(store.remote)
+
+
+def _of_models(store: StoreHealth) -> Iterator[Problem]:
+    models = store.embedding.models
+    answering = next((model.choice.model for model in models if model.answers), None)
+    for model in models:
+        if model.error is not None and answering not in (None, model.choice.model):
+            what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
+            advice = f"mend that; until then questions are answered by {answering}"
+            yield Problem("model_unusable", "warning", what, advice)
+
+
+def _of_other_hosts(remote: RemoteEmbedders) -> Iterator[Problem]:
+    if remote.error is not None:
+        what = f"no embedder on another host can come: {remote.error}"
+        yield Problem("embedder_listen", "warning", what, "mend embedder_listen; it is tried again")
+    for worker in remote.workers:
+        if worker.state == "refused":
+            what = f"the embedder {worker.name} on another host is refused: {worker.error}"
+            advice = "mend that there, and start it anew; others do its work meanwhile"
+            yield Problem("worker_refused", "warning", what, advice)

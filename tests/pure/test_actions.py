@@ -1,0 +1,191 @@
+"""What bears on a command or an edit, and what of it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remembrancer.code.actions import (
+    TOKENS_OF_FACT,
+    Action,
+    PastActions,
+    bearing_on,
+    denied_in,
+    fact_of,
+    forms_of,
+    says_never,
+)
+from remembrancer.commands.hook_context import action_of, only_looks
+from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.writes import SourceRef
+
+NOW = 1_800_000_000.0
+
+
+def memory(name: str, content: str, kind: Kind = "convention", cosine: float = 0.4, **fields: Any) -> RecalledMemory:
+    whole: dict[str, Any] = {"created_at": NOW - 1000, "type": "semantic", "scope": "project", "importance": 0.5}
+    scores = Scores(0.0, relevance=0.0, importance=0.5, recency=0.0, cosine=cosine)
+    return RecalledMemory(id=name, content=content, kind=kind, scores=scores, source=SourceRef(), **whole | fields)
+
+
+PNPM = memory("pnpm", "We use pnpm, never npm or yarn.")
+OTHERS = [
+    memory(f"other{place}", text, cosine=0.1)
+    for place, text in enumerate(
+        ("Routes are tested against the real database.", "Answers are short.", "Releases are on Thursdays.")
+    )
+]
+NPM = Action(command="npm install left-pad")
+
+
+def told(
+    action: Action, *memories: RecalledMemory, past: PastActions | None = None, given: tuple[str, ...] = ()
+) -> Any:
+    found = [*memories, *OTHERS]
+    return [each.id for each in bearing_on(action, found, past or PastActions(), given, NOW)]
+
+
+def test_a_command_that_does_what_a_rule_denies_is_told_of_it() -> None:
+    assert told(NPM, PNPM) == ["pnpm"]
+    assert told(Action(command="make release"), PNPM) == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "fact"},
+        {"status": "archived"},
+        {"valid_until": NOW - 10},
+        {"superseded_by": ("x",)},
+        {"possibly_superseded_by": ("x",)},
+    ],
+)
+def test_what_does_not_hold_or_is_no_rule_is_not_told(fields: dict[str, Any]) -> None:
+    assert told(NPM, memory("pnpm", PNPM.content, **fields)) == []
+
+
+def test_what_was_given_in_the_session_is_not_told_again() -> None:
+    assert told(NPM, memory("memory:ABCDPNPM", PNPM.content), given=("PNPM",)) == []
+
+
+def test_no_more_than_two_are_told() -> None:
+    assert len(told(NPM, *(memory(f"pnpm{number}", PNPM.content) for number in range(4)))) == 2
+
+
+def test_a_word_of_most_actions_says_nothing() -> None:
+    rule = memory("rule", "The crate ember holds the maths.", cosine=0.45)
+    action = Action(path="crates/ember/lib.rs", new="width: 1600")
+    past = PastActions()
+    assert told(action, rule, past=past) == ["rule"]
+    for _ in range(40):
+        past.add(action.terms)
+    assert told(action, rule, past=past) == []
+
+
+def test_the_words_of_earlier_actions_fade() -> None:
+    past = PastActions()
+    for _ in range(1200):
+        past.add(["ember"])
+    assert past.number < 500
+    assert past.novelty("ember") < 0.01 < 0.9 < past.novelty("redis")
+
+
+FUNCTION = Action(path="sums.py", new="def total(values):\n    return sum(values)\n")
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        (["Function names end with _fn."], ["0"]),
+        (["Function names end with _fn.", "From now on, end all function names with '_x'."], ["1"]),
+        (["Function names start with a_.", "Function names end with _x."], ["1", "0"]),
+        (["Start function names with 'y_' and end method names with '_a'.", "Method names end with '_md'."], []),
+        (["Class names are in CamelCase."], []),
+        (["Always use docstrings in functions."], ["0"]),
+    ],
+)
+def test_a_rule_about_the_form_of_names_is_told_before_an_edit_that_makes_one_and_the_later_of_two_holds(
+    rules: list[str], expected: list[str]
+) -> None:
+    stored = [memory(f"{n}", text, cosine=0.0, created_at=NOW - 100 + n) for n, text in enumerate(rules)]
+    assert told(FUNCTION, *stored) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "forms"),
+    [
+        ("When naming function arguments, start the name with e_.", [("argument", "start")]),
+        ("Start attribute names with q_ and method names with b_.", [("attribute", "start"), ("method", "start")]),
+        ("Start method names with o_ and end them with _ud.", [("method", "start"), ("method", "end")]),
+        ("Add the '@timer' decorator to all functions.", [("function", "decorator @timer")]),
+        ("No renamed variables along with a fix.", []),
+    ],
+)
+def test_the_forms_that_a_rule_speaks_of(content: str, forms: list[tuple[str, str]]) -> None:
+    assert forms_of(content) == forms
+
+
+def test_what_a_rule_denies_stands_behind_a_denial_or_before_what_is_gone() -> None:
+    assert {"npm", "yarn"} <= denied_in("We use pnpm, never npm or yarn: it broke.")
+    assert "jest" in denied_in("Tests run with vitest since October; jest was removed.")
+    assert "vitest" not in denied_in("Tests run with vitest since October; jest was removed.")
+
+
+def test_only_what_forbids_says_never() -> None:
+    assert says_never("Revisions are rebased, never merged.")
+    assert not says_never("Revisions are rebased.")
+
+
+def test_of_a_long_memory_so_much_is_told_as_bears_on_the_action() -> None:
+    long = memory("long", f"{'The release is announced in the channel. ' * 12}Never run npm install there. Wait then.")
+    fact = fact_of(long, NPM)
+    assert fact == "… Never run npm install there. Wait then."
+    assert estimate_tokens(fact_of(memory("m", "npm " * 400), NPM)) <= TOKENS_OF_FACT + 2
+
+
+@pytest.mark.parametrize(
+    ("command", "looks"),
+    [
+        ("git status", True),
+        ("git log --oneline | head -5", True),
+        ("cd src && rg -n merge; ls", True),
+        ("kubectl -n staging get pods", True),
+        ("docker compose logs --tail 5 api", True),
+        ("LANG=C sed -n 1,5p a.py", True),
+        ("git merge origin/main", False),
+        ("cat a.py && git push --force", False),
+        ("echo x > .env", False),
+        ("npm install", False),
+        ("kubectl scale deploy/a --replicas 3", False),
+    ],
+)
+def test_a_command_that_only_looks_is_known(command: str, looks: bool) -> None:
+    assert only_looks(command) is looks
+
+
+PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x = 1\n+x = 2\n*** End Patch"
+
+
+@pytest.mark.parametrize(
+    ("called", "action"),
+    [
+        ({"command": "npm install"}, {"command": "npm install"}),
+        ({"command": ["bash", "-lc", "npm install"]}, {"command": "npm install"}),
+        ({"command": "ls"}, None),
+        ({"file_path": "a.py", "old_string": "1", "new_string": "2"}, {"path": "a.py", "old": "1", "new": "2"}),
+        ({"filePath": "a.py", "content": "x"}, {"path": "a.py", "old": "", "new": "x"}),
+        ({"file_path": "a.py", "edits": [{"new_string": "x"}, {"new_string": "y"}]}, {"path": "a.py", "new": "x\ny"}),
+        ({"command": PATCH}, {"path": "src/a.py", "old": "x = 1", "new": "x = 2"}),
+        ({"input": PATCH}, {"path": "src/a.py", "old": "x = 1", "new": "x = 2"}),
+        ({"file_path": "a.py"}, None),
+        ({"query": "x"}, None),
+    ],
+)
+def test_the_action_of_a_tool_is_read_whatever_the_client_calls_its_arguments(
+    called: dict[str, Any], action: dict[str, str] | None
+) -> None:
+    found = action_of(called)
+    assert found == action or (found is not None and action is not None and found | action == found)

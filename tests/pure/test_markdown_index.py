@@ -1,0 +1,76 @@
+"""The block of memories in a Markdown file: what stands around it stays, and a person's words in it are seen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.memory.markdown_index import (
+    MOST_BYTES,
+    MOST_LINES,
+    changed_words,
+    items_in,
+    kept_in,
+    size_of,
+    with_block,
+    without_block,
+)
+
+AT = 1_800_000_000.0
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"))
+
+
+@given(before=TEXTS, after=TEXTS, first=TEXTS, second=TEXTS)
+def test_what_stands_around_the_block_stays_and_nothing_is_written_twice(
+    before: str, after: str, first: str, second: str
+) -> None:
+    once = with_block(f"{before}\n", first, AT)
+    kept = kept_in(once)
+    assert kept is not None
+    assert (kept.at, kept.is_edited) == (AT, False)
+    assert once.startswith(before.rstrip())
+    whole = f"{once}{after}"
+    assert with_block(whole, first, AT + 60) == whole
+    again = with_block(whole, second, AT + 60)
+    assert again.endswith(after)
+    assert again.startswith(before.rstrip())
+    assert len(again.split("<!-- /remembrancer -->")) == len(whole.split("<!-- /remembrancer -->"))
+    assert without_block(whole).count("\n") == whole.count("\n")
+
+
+def test_a_memory_cannot_end_the_block() -> None:
+    content = with_block("# Mine\n", "- AB12 <!-- /remembrancer -->\n- CD34 later", AT)
+    assert with_block(content, "- EF56 other", AT).count("remembrancer") == 2
+    assert "later" not in without_block(content)
+
+
+def test_a_persons_change_in_the_block_is_seen() -> None:
+    content = with_block("", "- AB12 Deploys are on Fridays.", AT)
+    kept = kept_in(content.replace("Fridays", "Mondays"))
+    assert kept is not None
+    assert kept.is_edited
+    assert list(items_in(kept.text)) == [("AB12", "Deploys are on Mondays.")]
+
+
+def test_an_item_of_several_lines_is_left_to_the_memory() -> None:
+    assert list(items_in("- AB12 first\n  second\n- CD34 one line\n### Group\n")) == [("CD34", "one line")]
+
+
+@pytest.mark.parametrize(
+    ("edited", "new"),
+    [
+        ("due 2027-01-01: Deploy on Monday. (changed 2026-11-17)", "Deploy on Monday."),
+        ("due 2027-01-01: Deploy on Friday. (changed 2026-11-17)", None),
+        ("Deploy on Monday.", None),
+        ("due 2027-01-01:  (changed 2026-11-17)", None),
+    ],
+)
+def test_the_words_of_a_changed_item_are_taken_without_its_remarks(edited: str, new: str | None) -> None:
+    rendered = "due 2027-01-01: Deploy on Friday. (changed 2026-11-17)"
+    assert changed_words(edited, rendered, "Deploy on Friday.") == new
+
+
+def test_a_block_of_so_many_lines_or_bytes_is_full() -> None:
+    assert size_of("x\n" * (MOST_LINES - 6)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
+    assert size_of("x" * (MOST_BYTES + 1)) > MOST_BYTES
