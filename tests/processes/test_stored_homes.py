@@ -263,6 +263,7 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
     }
     done = command("search", "Kestrel", home=home)
     assert "newer release (99.0.0" in done.stderr + done.stdout
+    await Runtime(home).down()
     for copy in copies:
         copy.replace(copy.with_name(copy.name.partition(".release-")[0]))
     assert "The Kestrel tows at night." in command("search", "Kestrel", home=home).stdout
