@@ -247,6 +247,11 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
         await asking
         await second.store("A later release can write.")
         await until(is_there)
+
+        async def is_drained() -> bool:
+            return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
+
+        await until(is_drained)
         found = await second.call("recall_memories", query="Kestrel tows later release", strategy="keyword")
         contents = {memory["content"] for memory in found["memories"]}
         assert {"The Kestrel tows at night.", "A later release can write."} <= contents
@@ -258,6 +263,7 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
     }
     done = command("search", "Kestrel", home=home)
     assert "newer release (99.0.0" in done.stderr + done.stdout
+    await Runtime(home).down()
     for copy in copies:
         copy.replace(copy.with_name(copy.name.partition(".release-")[0]))
     assert "The Kestrel tows at night." in command("search", "Kestrel", home=home).stdout
@@ -270,8 +276,12 @@ async def test_a_file_of_before_the_first_release_is_left_and_named_and_the_othe
         connection.execute("PRAGMA user_version = 57")
     async with Session(home) as client:
         assert "error" not in await client.store("the project goes on")
-        found = await client.call("recall_memories", query="Kestrel", strategy="keyword")
-        assert "The Kestrel tows at night." in [memory["content"] for memory in found["memories"]]
+
+        async def is_taken_over() -> bool:
+            found = await client.call_or_error("recall_memories", query="Kestrel tows", strategy="keyword")
+            return "The Kestrel tows at night." in str(found)
+
+        await until(is_taken_over)
         assert "older than release 0.2.0" in command("status", home=home).stdout
     assert "older than release 0.2.0" in command("doctor", home=home).stdout
     assert version_of(home / "user/memory.db") == 57
