@@ -9,7 +9,7 @@ Thresholds may be chosen on the half `tuned`; `held out` is only reported, as ar
 - each topic is asked for before and after: the statements of the topic in an answer, and the sources beside a summary
   that has them;
 - with `--weeks FILE …`, weeks of memories as `bench.weeks` takes them: the summaries and patterns that are planned for
-  their projects (`--show` prints them), and what these say that no source says word for word;
+  their projects (`--show` prints them);
 - small projects: the purity over projects of 20 of these memories, half of which have no topic that could be summed up
   (at most two memories of each), and half of which have three.
 """
@@ -173,18 +173,13 @@ def week_figures(path: Path, engine: Engine, *, show: bool) -> list[Figure]:
                 memories.append(_material(number, each["text"], mean, kind, each["session"]))
         summaries = plan_summaries(memories, float(len(week["memories"])))
         patterns = plan_patterns(memories, float(len(week["memories"])), project)
-        told = [line for one in summaries for line in one.memory.content.splitlines()]
-        told += [one.pattern.pattern for one in patterns]
-        told += [line for one in patterns if one.derived for line in one.derived.memory.content.splitlines()]
-        sources = [" ".join(each.content.split()) for each in memories]
-        unsaid = [line for line in told if not any(" ".join(line.split()) in source for source in sources)]
-        made += Counter(summaries=len(summaries), patterns=len(patterns), unsaid=len(unsaid))
+        made += Counter(summaries=len(summaries), patterns=len(patterns))
         if show:
-            print(f"{path.stem}, {project}:", *told, *(f"UNSAID {line}" for line in unsaid), sep="\n  ")
+            contents = [one.memory.content for one in summaries] + [one.pattern.pattern for one in patterns]
+            print(f"{path.stem}, {project}:", *contents, sep="\n  ")
     return [
         Figure(f"{path.stem}: summaries", made["summaries"], "", 0),
         Figure(f"{path.stem}: patterns", made["patterns"], "", 0),
-        Figure(f"{path.stem}: sentences that no source says", made["unsaid"], "", 0.5),
     ]
 
 

@@ -176,8 +176,8 @@ async def remember(view: View) -> Response:
     """Store a passage of a note as a memory."""
     path = view.said("path")
     answer = await view.call("store_memory", content=view.exactly("passage"), source={"file": path})
-    memory = await view.call("get_memory", memory_id=answer["memory_id"])  # whose id is whole
-    return view.go("/notes/file", path=path, done="remembered", undo=f"{memory['id']}~forget")
+    memory_id = await view.whole_id(str(answer["memory_id"]))
+    return view.go("/notes/file", path=path, done="remembered", undo=f"{memory_id}~forget")
 
 
 async def code(view: View) -> Response:

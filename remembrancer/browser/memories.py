@@ -89,7 +89,7 @@ async def _found(view: View) -> Response:
     values |= {"narrowed": _narrowed(view), "best": BEST}
     if question:
         source, is_typed = view.asked("source"), bool(view.asked("typed"))
-        about = _whole_id(view.asked("not"))
+        about = await view.whole_id(view.asked("not"))
         request = Recall(
             project=view.project,
             query=question,
@@ -170,7 +170,8 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 
 async def memory(view: View) -> Response:
     """One memory whole."""
-    shown = await view.ask(GetMemory(view.project, view.session, _id_of(view)), MemoryShown)
+    memory_id = await view.whole_id(_id_of(view))
+    shown = await view.ask(GetMemory(view.project, view.session, memory_id), MemoryShown)
     versions: list[Version] = []
     given = await view.shown(memory_id=shown.memory.id)
     links = [each.target for each in (*shown.memory.links, *shown.incoming)]
@@ -351,12 +352,6 @@ def _back(view: View, memory_id: str, done: str, undo: int | str | None) -> Resp
 
 def _id_of(view: View) -> str:
     return str(view.request.path_params["memory"])
-
-
-def _whole_id(text: str) -> str:
-    """An id, also from the address of its page or without its prefix."""
-    name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
-    return f"memory:{name}" if name and ":" not in name else name
 
 
 def _happened(memory: PortableMemory) -> float:

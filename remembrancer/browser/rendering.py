@@ -21,7 +21,6 @@ from markupsafe import Markup, escape
 
 from remembrancer.memory.features import FEATURES
 from remembrancer.memory.text import harmless
-from remembrancer.protocol.ids import MEMORY_PREFIX
 
 HERE: Final = Path(__file__).parent
 MAX_DIFF_PARTS: Final = 2000
@@ -255,7 +254,6 @@ def environment() -> Environment:
         **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars, "size": size},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
-        "short": lambda memory_id: memory_id.removeprefix(MEMORY_PREFIX),
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }
     return made

@@ -21,10 +21,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from remembrancer.browser.door import PREFIX, Form
 from remembrancer.config.tokens import Grant
+from remembrancer.memory.short_ids import part_of_id
 from remembrancer.protocol.browsing import ListedSession, ListSessions, SessionsListed
 from remembrancer.protocol.errors import NotFound, RemembrancerError
-from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, Notice
+from remembrancer.protocol.ids import MEMORY_PREFIX, new_ulid
+from remembrancer.protocol.reads import FindIds, FollowLinks, IdsFound, LinkedMemory, LinksFound, Notice
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
 from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import ProjectRef
@@ -136,6 +137,14 @@ class View:
         """The project's last sessions by their ids."""
         listed = await self.ask(ListSessions(self.project, self.session, None, MOST), SessionsListed)
         return {each.session_id: each for each in listed.sessions}
+
+    async def whole_id(self, text: str) -> str:
+        """The id that a text names: whole or a part of it, also as the address of its page or without its prefix."""
+        name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
+        if (part := part_of_id(name)) is None:
+            return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
+        found = (await self.ask(FindIds(self.project, self.session, (part,)), IdsFound)).candidates.get(part, [])
+        return found[0][0] if len(found) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
         """These memories by their ids; those that are gone or forgotten are left out."""

@@ -160,11 +160,15 @@ const walks = {
       const page = await opened(browser, { colorScheme, viewport: { width: 360, height: 740 } });
       const base = page.url().replace(/\/$/, "");
       page.on("pageerror", (error) => said.push(`${page.url()}: ${error.message}`));
-      for (const path of [...PAGES, `/memory/${id}`]) {
+      await page.goto(base + "/today");
+      const session = (await page.locator(".part h2 a").first().getAttribute("href")).replace(/.*\/p\/p_\w+/, "");
+      for (const path of [...PAGES, `/memory/${id}`, session]) {
         await page.goto(base + path);
         await page.evaluate(() => new Promise(requestAnimationFrame));
         const wide = await page.evaluate(() => document.documentElement.scrollWidth);
         if (wide > 360) said.push(`${path}: ${wide} pixels wide`);
+        const ids = await page.evaluate(() => document.body.innerText.match(/\b[0-9A-HJKMNP-TV-Z]{26}\b|(session|memory):\w{8,}/g));
+        if (ids) said.push(`${path}: ${ids}`); // texts stand where ids could
         await page.evaluate(axe.length > 0 ? `${axe};0` : "0");
         const found = await page.evaluate(() => axe.run({ resultTypes: ["violations"] }));
         for (const each of found.violations.filter((one) => ["serious", "critical"].includes(one.impact)))

@@ -7,7 +7,8 @@ import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import nats
 import pytest
@@ -15,10 +16,13 @@ import pytest
 from remembrancer.journal.contract import START, Entry, Mark, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
 from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
+from remembrancer.journal.server_config import Address
+from remembrancer.journal.sharing import Sharing
 from remembrancer.protocol.errors import EntryDamaged, JournalAway, JournalChanged, StorageFull
 from tests.links import Link
-from tests.nats_servers import NatsServers
+from tests.nats_servers import NatsServers, Started
 from tests.patience import PATIENCE_S
+from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 LANE = "shop"
@@ -55,11 +59,11 @@ def numbered(first: int, last: int) -> list[NewEntry]:
     return [NewEntry(f"op-{number}", b"%d" % number) for number in range(first, last + 1)]
 
 
-async def ids(journal: Sealed) -> list[str]:
+async def ids(journal: Sealed, lane: str = LANE) -> list[str]:
     entries: list[Entry] = []
     mark = START
     while True:
-        page = await journal.read(LANE, after=mark)
+        page = await journal.read(lane, after=mark)
         entries += page.entries
         mark = page.mark
         if page.is_last:
@@ -173,6 +177,44 @@ async def test_a_killed_leader_is_replaced_and_nothing_acknowledged_is_lost() ->
             mark = await patiently(lambda: journal.append(LANE, numbered(5, 5), behind=behind))
             assert mark.position == 5
             assert await patiently(lambda: ids(other)) == [f"op-{number}" for number in range(1, 6)]
+
+
+async def until_current(journal: JetStreamJournal, lane: str) -> None:
+    """Return when each of the servers has all of a lane."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            cluster = (await patiently(lambda: journal._info(lane)))["cluster"]
+            if all(each["current"] for each in cluster["replicas"]):
+                return
+            await asyncio.sleep(0.05)
+
+
+async def test_a_lost_server_of_three_is_made_anew_from_its_configuration_and_takes_what_it_lacks(
+    home: Path, tmp_path: Path
+) -> None:
+    desk, servers = Sharing(home), list[Started]()
+    addresses = [Address("127.0.0.1", free_port()) for _ in range(3)]
+    for (name, files), address in zip(desk.configure(addresses).items(), addresses, strict=True):
+        (tmp_path / name).mkdir()
+        for file, text in files.items():
+            (tmp_path / name / file).write_text(text)
+        servers.append(Started(tmp_path / name, f"127.0.0.1:{address.port}"))
+    lost, other, _ = servers
+    with servers[0], servers[1], servers[2]:
+        await patiently(lambda: desk.start([]))
+        lane = await patiently(lambda: desk.new_lane("shop", "desk"))
+        journal = desk.open(lane)
+        mark = await patiently(lambda: journal.append(lane.lane, numbered(1, 10), behind=START))
+        lost.kill()
+        for left in ("data", "accounts"):
+            shutil.rmtree(lost.directory / left)
+        mark = await patiently(lambda: journal.append(lane.lane, numbered(11, 20), behind=mark))
+        lost.start()
+        await until_current(cast("JetStreamJournal", journal._journal), lane.lane)
+        other.kill()
+        await patiently(lambda: journal.append(lane.lane, numbered(21, 30), behind=mark))
+        assert await patiently(lambda: ids(journal, lane.lane)) == [f"op-{number}" for number in range(1, 31)]
+        await journal.aclose()
 
 
 async def test_a_full_server_refuses_and_keeps_what_it_has() -> None:

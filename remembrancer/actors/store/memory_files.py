@@ -29,6 +29,7 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.edits import Move as MoveRow
+from remembrancer.memory.edits import NoteWrite
 from remembrancer.protocol.errors import (
     UNREADABLE,
     FileLocked,
@@ -502,7 +503,8 @@ class MemoryFiles:
         await self._committer.run(CATALOG, lambda: self.catalog.register(project))
         await self._committer.run(CATALOG, partial(self.catalog.note_file, project.id))
         finished = await self._finish(records)
-        self.notes_of(records).settle_soon()
+        if records.unfinished(NoteWrite):
+            self.notes_of(records).settle_soon()
         while starts := self.pending_sessions.take(project.id):  # others may come until it is known to be there
             for directory in await self._committer.run(project.id, partial(self._register, records, starts)):
                 await self._committer.run(CATALOG, partial(self.catalog.note_session, project, directory))

@@ -94,7 +94,7 @@ async function draw(at) {
     .onNodeClick((node) => choose(node)).onBackgroundClick(() => choose(null))
     .onEngineStop(() => { if (!settled) { settled = true; drawn.zoomToFit(0, 60); } });
   drawn.d3Force("charge").strength(-160).distanceMax(400);
-  drawn.d3Force("together", (alpha) => { for (const node of data.nodes) { node.vx -= node.x * 0.06 * alpha; node.vy -= node.y * 0.14 * alpha; } });
+  drawn.d3Force("together", (alpha) => { const tall = at.clientHeight / at.clientWidth; for (const node of data.nodes) { node.vx -= node.x * 0.1 * Math.min(2, tall) * alpha; node.vy -= node.y * 0.1 / Math.max(0.5, tall) * alpha; } });
   const told = document.getElementById("neighbours"), element = (name, text, more = {}) => Object.assign(document.createElement(name), { textContent: text, ...more });
   const address = (name) => at.dataset.entity + (at.dataset.entity.includes("?") ? "&" : "?") + "entity=" + encodeURIComponent(name);
   function choose(node) {
