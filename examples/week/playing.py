@@ -129,7 +129,7 @@ class Week:
         try:
             done = await command(self._home, "maintain", "--all", "--json")
             if done.returncode != 0:
-                self.journal.trouble.append(f"remembrancer maintain failed: {done.stderr.decode().strip()}")
+                self.journal.trouble.append(f"remembrancer admin maintain failed: {done.stderr.decode().strip()}")
                 return
             self.journal.maintained = json.loads(done.stdout)
             examined = sum(place["examined"] for place in self.journal.maintained["places"])

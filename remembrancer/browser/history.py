@@ -154,12 +154,10 @@ async def today(view: View) -> Response:
     wanted = view.asked("day")
     now = datetime.now().astimezone()
     day = now.date() if not wanted else datetime.fromtimestamp(day_of(wanted) or 0.0).astimezone().date()
-    found = await _done_on(view, day)
-    before = await view.ask(ReadActivity(view.project, view.session, before=_start(day), limit=1), ActivityRead)
-    earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
-    shown = await view.shown(since=_start(day), until=_start(day + timedelta(1)))
+    found, shown, earlier = await _done_on(view, day)
     if not wanted and earlier and not (found.changes or found.runs or shown):
-        return await today(view.with_query(day=earlier.isoformat()))
+        day = earlier
+        found, shown, earlier = await _done_on(view, day)
     ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE), Listed)
     asked = asked_of(shown)
     return view.page(
@@ -184,9 +182,13 @@ def _start(day: date) -> float:
     return datetime(day.year, day.month, day.day).astimezone().timestamp()
 
 
-async def _done_on(view: View, day: date) -> ActivityRead:
-    request = ReadActivity(view.project, view.session, _start(day + timedelta(1)), MOST, _start(day))
-    return await view.ask(request, ActivityRead)
+async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
+    """The changes of a day, what was shown on it, and the day before on which something was changed."""
+    begins, ends = _start(day), _start(day + timedelta(1))
+    found = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins), ActivityRead)
+    before = await view.ask(ReadActivity(view.project, view.session, begins, 1), ActivityRead)
+    earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
+    return found, await view.shown(since=begins, until=ends), earlier
 
 
 def _totals(changes: Iterable[MemoryChanged]) -> dict[str, int]:

@@ -373,7 +373,10 @@ def _number(text: str) -> int:
 def day_of(text: str) -> float | None:
     """The beginning of a day, in this machine's zone. Raises `InvalidInput`."""
     try:
-        return datetime.fromisoformat(text).astimezone().timestamp() if text else None
+        at = datetime.fromisoformat(text) if text else None
+        if at is not None and not 1970 < at.year < 9000:  # what the clocks of all systems have
+            raise ValueError
+        return None if at is None else at.astimezone().timestamp()
     except ValueError:
         raise InvalidInput("A day is written like 2026-11-22.") from None
 

@@ -6,7 +6,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
 from typing import Any, Final, Protocol, TypeVar
@@ -35,7 +35,9 @@ from remembrancer.toolsets.tools import Answer, Call, Tool
 MOST_SHOWN: Final = 2000
 """Rows of the record of showings that a page reads."""
 MOST: Final = 1000
-"""Changes of a day, or since a session began, that are read; sessions whose clients are known."""
+"""Changes of a day, or since a session began, that are read."""
+NAMED: Final = 200
+"""Sessions that pages name by their clients, the last ones: each is counted through."""
 PASSING: Final = frozenset({"done", "undo", "failed", "session"})
 """Fields of an address that are not kept when a form leads back to it."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
@@ -135,7 +137,7 @@ class View:
 
     async def sessions(self) -> dict[str, ListedSession]:
         """The project's last sessions by their ids."""
-        listed = await self.ask(ListSessions(self.project, self.session, None, MOST), SessionsListed)
+        listed = await self.ask(ListSessions(self.project, self.session, None, NAMED), SessionsListed)
         return {each.session_id: each for each in listed.sessions}
 
     async def whole_id(self, text: str) -> str:
@@ -156,11 +158,6 @@ class View:
             return {each.id: each for each in (await self.ask(request, LinksFound)).memories}
         except NotFound:
             return {}
-
-    def with_query(self, **query: str) -> View:
-        """The same visit with other fields in its address."""
-        scope = {**self.request.scope, "query_string": urlencode({**self.request.query_params, **query}).encode()}
-        return replace(self, request=Request(scope, self.request.receive))
 
     async def logged(self, read: Callable[[], T], otherwise: T) -> T:
         """The finding of `read` in the record of what was shown. If that cannot be read, the page says so."""

@@ -53,7 +53,7 @@ from remembrancer.commands.output_files import (
     stamp,
     target_of,
 )
-from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
+from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag, option
 from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
@@ -257,11 +257,11 @@ def create(file: str | None, force: bool) -> Report:
     ]
     facts = {"file": str(target), "size_bytes": size, "made_at": manifest.made_at, "memories": memories}
     facts |= {"queued": queued, "files": files, "left_out": ["keys", "logs", "sharing", "vectors"]}
-    waiting = f" and {queued:,} queued writes" if queued else ""
+    waiting = f" and {count(queued, 'queued write')}" if queued else ""
     projects, lanes = manifest.total("project_spaces"), manifest.total("lane_spaces")
     shared = f" (what {lanes} share with other machines among them)" if lanes else ""
     lines = [
-        f"{target}: {memories:,} memories of {projects} projects{shared} and the user{waiting}, "
+        f"{target}: {count(memories, 'memory')} of {count(projects, 'project')}{shared} and the user{waiting}, "
         f"{size / 2**20:.1f} MiB, read back and checked.",
         f"Not in it: {'keys/, sharing/' if lanes else 'keys/'} and logs.",
         "It is readable by you alone, and not encrypted: keep it as private as the memories.",
@@ -315,7 +315,7 @@ def put_back(file: str, home: str | None, yes: bool) -> Report:
     if not is_up(paths):
         there = _files_in(paths)
         kept = f" The {len(there)} files that are there now are kept beside them." if there else ""
-        number = f"{manifest.total('memories'):,} memories"
+        number = count(manifest.total("memories"), "memory")
         what = f"The backup of {manifest.made_at} has {number}. They take the place of what {paths.home} has.{kept}"
         confirm(f"{what}\nRestore it?", yes=yes)
     with locked(paths):
@@ -323,7 +323,7 @@ def put_back(file: str, home: str | None, yes: bool) -> Report:
     memories = manifest.total("memories")
     facts = {"home": str(paths.home), "archive": str(archive), "made_at": manifest.made_at, "memories": memories}
     facts |= {"queued": manifest.total("queued"), "files": [each.name for each in manifest.files]}
-    lines = [f"{paths.home} has the {memories:,} memories of the backup of {manifest.made_at}."]
+    lines = [f"{paths.home} has the {count(memories, 'memory')} of the backup of {manifest.made_at}."]
     if aside is not None:
         lines.append(f"What was there before is in {aside}: delete it when you do not need it.")
     return Report(facts | {"set_aside": aside and str(aside)}, lines)

@@ -18,7 +18,7 @@ import msgspec
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot, new_file, stamp, target_of
-from remembrancer.commands.report import Report, argument, command, flag, option
+from remembrancer.commands.report import Report, argument, command, count, flag, option
 from remembrancer.commands.runtime_client import ask_home, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.memory.export_format import PROJECT_ID, MemoryLine, ProjectLine, decode_line, encode_line
@@ -133,8 +133,8 @@ def _summary(target: Path | None, written: ExportWritten, queued: int) -> dict[s
 def _in_words(said: dict[str, Any]) -> str:
     where = "standard output" if said["file"] == "-" else said["file"]
     words = (
-        f"{where}: {said['memories']:,} memories ({said['forgotten']:,} of them forgotten) "
-        f"of {said['projects']} projects and the user, {said['sessions']:,} sessions."
+        f"{where}: {count(said['memories'], 'memory')} ({said['forgotten']:,} of them forgotten) "
+        f"of {count(said['projects'], 'project')} and the user, {count(said['sessions'], 'session')}."
     )
     if said["queued"]:
         words += (

@@ -187,12 +187,13 @@ def ask_about_action(
 ) -> dict[str, Any] | None:
     """The memories that bear on an action and were not given; None when they do not come until `until`. It starts no
     runtime."""
-    link = Starter(places, environ).dial()
+    left_s = until - time.monotonic()  # none, where the machine was too busy to start this process
+    link = Starter(places, environ).dial() if left_s > 0 else None
     if link is None:
         return None
     with link:
         try:
-            link.settimeout(max(0.001, until - time.monotonic()))
+            link.settimeout(left_s)
             gateway = GatewayClient(link, places, session, directory, {}, CLIENT)
             return gateway.call("get_memory_context", {"action": action, "given": given}, until)
         except OSError:

@@ -30,7 +30,7 @@ import msgspec
 from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
-from remembrancer.commands.report import Report, argument, command, flag, option
+from remembrancer.commands.report import Report, argument, command, count, flag, option
 from remembrancer.commands.runtime_client import AskStore, connected_store, directory_here, paths_here
 from remembrancer.commands.terminal import said_when_slow
 from remembrancer.config.project import project_of, working_tree_of
@@ -608,9 +608,11 @@ def _refusals(checked: Checked, tally: Tally) -> list[str]:
 
 def _told(checked: Checked, tally: Tally, *, dry_run: bool, undo: bool) -> list[str]:
     if undo:
-        return [f"{tally.imported:,} memories {'would be forgotten' if dry_run else 'are forgotten again'}."]
+        return [
+            f"{count(tally.imported, 'memory')} forgotten again{': that is what would be done' if dry_run else ''}."
+        ]
     verb = "would be imported" if dry_run else "imported"
-    line = f"{tally.imported:,} memories {verb}, {tally.present:,} were there already"
+    line = f"{count(tally.imported, 'memory')} {verb}, {tally.present:,} were there already"
     if tally.rejected:
         line += f", {tally.rejected:,} were refused"
     if checked.bad:

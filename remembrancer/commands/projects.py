@@ -14,7 +14,7 @@ from rich.table import Table
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Group, Report, argument, command, flag
+from remembrancer.commands.report import Group, Report, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask_home, ask_store, paths_here
 from remembrancer.commands.terminal import table
 from remembrancer.config.project import project_of, working_tree_of
@@ -55,7 +55,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
     joined = f", and join the {moved.joined:,} that are there" if moved.joined else ""
     would = "would move" if dry_run else "moved"
-    line = f"{moved.memories:,} memories {would} from {source.path} to {target.path}{joined}."
+    line = f"{count(moved.memories, 'memory')} {would} from {source.path} to {target.path}{joined}."
     return Report({"dry_run": dry_run, **facts, **msgspec.structs.asdict(moved)}, line)
 
 

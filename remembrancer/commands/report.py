@@ -165,6 +165,12 @@ def nearest(name: str, known: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.6)), None)
 
 
+def count(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: 1 memory, 1,200 memories."""
+    several = plural or (f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s")
+    return f"{number:,} {noun if number == 1 else several}"
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask a person. Raises `Abort` if he does not agree, and `InvalidInput` where there is nobody to ask."""
     from remembrancer.protocol.errors import InvalidInput

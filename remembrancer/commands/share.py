@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import cannot, new_file
-from remembrancer.commands.report import Group, Report, argument, command, confirm, flag, option
+from remembrancer.commands.report import Group, Report, argument, command, confirm, count, flag, option
 from remembrancer.commands.runtime_client import ask_store, connected_store, directory_here, is_up, paths_here
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
@@ -445,8 +445,8 @@ def _member_told(about: dict[str, int]) -> str:
     return f"{about['behind']} behind when seen {about['seen_s']} s ago{erased}"
 
 
-def _memories(count: int) -> str:
-    return "1 memory" if count == 1 else f"{count:,} memories" if count else "no memories"
+def _memories(number: int) -> str:
+    return count(number, "memory") if number else "no memories"
 
 
 def this_machine() -> str:

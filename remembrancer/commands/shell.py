@@ -678,8 +678,8 @@ def edit(
             return Report({"memory_id": memory, "updated_fields": []}, notes=("Nothing was changed.",))
         changes["content"] = after
     answer = where.ask("update_memory", memory_id=memory, allow_secrets=allow_secrets or None, **changes)
-    fields = ", ".join(answer["updated_fields"]) or "nothing"
-    before = answer.get("version", 1) - 1 if answer["updated_fields"] else 0  # one that is queued has no version yet
+    changed = answer.get("updated_fields", ())
+    fields, before = ", ".join(changed) or "nothing", answer.get("version", 1) - 1 if changed else 0
     return _done(answer, f"Changed: {fields}" + (f"; 'remembrancer undo {_bare(memory)}' undoes it" if before else ""))
 
 
@@ -754,7 +754,9 @@ def _forget(where: Where, memories: Sequence[str], reason: str | None = None, *,
     for memory, answer in zip(memories, answers, strict=True):
         also = ", ".join(_bare(each["id"]) for each in answer.get("copies", ()))
         lines.append(
-            f"Forgotten: 'remembrancer undo {_bare(memory)}' brings it back, 'forget --for-good' deletes it"
+            QUEUED
+            if answer.get("status") == "queued"
+            else f"Forgotten: 'remembrancer undo {_bare(memory)}' brings it back, 'forget --for-good' deletes it"
             + (f". Its text is also in {also} (--copies takes these too)" if also else "")
         )
     facts = answers[0] if len(answers) == 1 else {"forgotten": answers}
@@ -849,8 +851,12 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
 # --- the words for a person ---
 
 
+QUEUED: Final = "Queued: it is done as soon as the store takes it."
+
+
 def _done(answer: Answer, line: str) -> Report:
-    return Report(answer, line, notes=_noted(_warnings(answer)))
+    """The report of a change; one that is queued has not been made yet."""
+    return Report(answer, QUEUED if answer.get("status") == "queued" else line, notes=_noted(_warnings(answer)))
 
 
 def _warnings(answer: Answer) -> dict[str, str]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from remembrancer.actors.gateway import shown_log
+from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import Operation, memory_id_of
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
@@ -126,3 +130,29 @@ async def test_a_memory_that_is_erased_by_another_of_its_ids_is_in_no_answer_and
         found = await client.call("recall_memories", query="vault", strategy="keyword")
         assert found["degraded"]
         assert found["memories"] == []
+
+
+def test_what_is_on_its_way_to_the_record_of_what_was_shown_is_erased_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, opened = ShownLog(tmp_path, 3600.0), shown_log._opened
+    log.note("p_0", "s", ["memory:marigold"], "recall", "a marigold in the cellar")
+    writes, goes_on = threading.Event(), threading.Event()
+
+    def held_up(path: Path) -> AbstractContextManager[sqlite3.Connection]:
+        if not writes.is_set():
+            writes.set()
+            goes_on.wait(PATIENCE_S)
+        return opened(path)
+
+    monkeypatch.setattr(shown_log, "_opened", held_up)
+    with ThreadPoolExecutor(2) as threads:
+        written = threads.submit(log.flush)
+        assert writes.wait(PATIENCE_S)
+        erased = threads.submit(log.erase, ["memory:marigold"], ["a marigold in the cellar"], "p_0")
+        with suppress(TimeoutError):
+            erased.result(0.2)  # one that does not wait for the batch is over by then
+        goes_on.set()
+        written.result(PATIENCE_S)
+        erased.result(PATIENCE_S)
+    assert b"marigold" not in (tmp_path / shown_log.FILE).read_bytes()

@@ -21,7 +21,15 @@ from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
 from remembrancer.protocol.session_life import StartSession
-from remembrancer.protocol.writes import EntityRef, NearMemory, ProjectRef, StoreMemory, memory_id_of
+from remembrancer.protocol.writes import (
+    EntityRef,
+    NearMemory,
+    ProjectRef,
+    StoreMemory,
+    Submit,
+    UpdateMemory,
+    memory_id_of,
+)
 from remembrancer.toolsets.tools import answer_text, load_tools
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig, content_of
 from tests.actors.store_process import store_rig
@@ -186,6 +194,58 @@ async def test_what_is_probably_replaced_is_named_whole_with_the_call_that_settl
     ]
     assert "supersedes" in plain["if_replaced"]
     assert [each["id"] for each in waited["near"]] == ["memory:2", "memory:1"]
+
+
+POOL = NearMemory("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", "the pool has two threads", "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW")
+
+
+@pytest.mark.parametrize(
+    ("result", "relation", "asks_again"),
+    [
+        ({"action": "accept", "content": {"decision": "yes"}}, "supersedes", True),
+        ({"action": "accept", "content": {"decision": "both hold"}}, "related_to", True),
+        ({"action": "accept", "content": {"decision": "no"}}, None, True),
+        ({"action": "cancel"}, None, False),
+    ],
+)
+async def test_a_person_is_asked_once_in_ten_stores_what_replaces_what_after_the_store_is_acknowledged(
+    rig: Rig, result: dict[str, Any], relation: str | None, asks_again: bool
+) -> None:
+    old = POOL
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
+        await client.initialize(elicitation={})
+        store.near_so_far = (old,)
+        for number in range(9):
+            assert (await client.store(f"text {number}"))["near"]
+        assert (await client.store("the pool has four threads"))["near"], "the answer waits for nobody"
+        asked = await client.hear()
+        assert asked["method"] == "elicitation/create"
+        assert "two threads" in asked["params"]["message"]
+        await client.send(id=asked["id"], result=result)
+        for number in range(9):
+            await client.store(f"more {number}")
+        await client.send(id=99, method="tools/call", params={"name": "store_memory", "arguments": {"content": "last"}})
+        assert (await client.hear())["id"] == 99
+        if asks_again:
+            assert (await client.hear())["method"] == "elicitation/create"
+        links = [
+            (each.relation, each.target)
+            for sent in store.requests
+            if isinstance(sent, Submit) and isinstance(sent.operation.change, UpdateMemory)
+            for each in sent.operation.change.add_links
+        ]
+        assert links == ([(relation, old.memory_id)] if relation else [])
+        heard = len(client.heard)
+        assert (await client.call("get_memory_status"))["connection"]
+        assert len(client.heard) == heard + 1
+
+
+async def test_a_client_that_cannot_ask_is_not_asked_to(rig: Rig) -> None:
+    old = POOL
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        store.near_so_far = (old,)
+        for number in range(25):
+            assert (await client.store(f"text {number}"))["near"]
 
 
 async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(rig: Rig) -> None:

@@ -625,7 +625,8 @@ def test_long_texts_of_any_kind_are_shown_at_once(come: Come) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["%00", "%ff", "..%2f..%2fetc%2fpasswd", "%0d%0aX: 1", "nan", "1e999", "9" * 400, "a" * 5000, "<b>"]
+    "wrong",
+    ["%00", "%ff", "..%2f..%2fetc%2fpasswd", "%0d%0aX: 1", "nan", "1e999", "9" * 400, "a" * 5000, "<b>", "9999-12-31"],
 )
 def test_an_address_that_is_wrong_is_said_to_be(come: Come, wrong: str) -> None:
     visit = come()

@@ -22,6 +22,7 @@ import pytest
 
 from remembrancer.actors.embedder import workers
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
+from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.repair import repair_home
@@ -235,7 +236,7 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         await client.store(SECRET)
 
         async def is_copied() -> bool:
-            return any(home.glob("backups/memory.db.*Z"))
+            return bool(daily_copies(paths.database))
 
         await until(is_copied)
         later = await client.call("store_memory", content="The heron has moved.", memory_type="semantic")
@@ -259,7 +260,7 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     (file,) = json.loads(repaired.whole)["repaired"]
     assert (file["incomplete"], file["path"]) == ([], str(paths.database))
     assert any(lost.endswith(later["memory_id"]) for lost in file["lost"]), "both pages were written since the copy"
-    assert file["damaged"] in map(str, home.iterdir())
+    assert file["damaged"] in everything(home)
     assert repaired.checks["records"]["status"] == "ok"
     async with Session(home, cwd=home) as client:
         await until(Runtime(home).is_drained)

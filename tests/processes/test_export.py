@@ -118,7 +118,7 @@ def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_impor
     assert b"line 3: occurred_at must be a time of the years 1 to 9999" in partly.stderr
     assert b"line 4: " in partly.stderr
     assert b"\x1b" not in partly.stderr + partly.stdout
-    assert b"1 memories imported" in partly.stdout
+    assert b"1 memory imported" in partly.stdout
 
     nothing = write_lines(home / "bad", "four")
     nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
@@ -295,7 +295,7 @@ def test_what_an_assistant_remembers_by_itself_is_taken_over_once_and_forgotten_
     texts = {line["memory"]["content"]: line["memory"] for line in exported(home) if line["line"] == "memory"}
     assert set(texts) == {"Deploy: Never on Fridays.", "Tests: They need a database."}
     assert texts["Deploy: Never on Fridays."]["kind"] == "convention"
-    assert b"2 memories are forgotten again" in done(
+    assert b"2 memories forgotten again" in done(
         "backup", "import", "--from", "claude-code", "--undo", home=home, HOME=str(tmp_path)
     )
     assert all("forgotten_at" in line["memory"] for line in exported(home) if line["line"] == "memory")

@@ -243,7 +243,7 @@ def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
     with closing(connect_space(RuntimePaths(shell.home), project_of(shell.directory).id)) as other:
         other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
         done = command("edit", memory_id, "--kind", "decision", home=shell.home, directory=shell.directory)
-    assert (done.returncode, done.stdout) == (0, "Changed: kind\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "Queued: it is done as soon as the store takes it.\n"), done.stderr
     assert "queued" in done.stderr
 
 

@@ -12,7 +12,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from remembrancer.command_line import COMMANDS, main
+from remembrancer.command_line import COMMANDS, FORMER, main
 from remembrancer.commands.config import written
 from remembrancer.config.home import CONFIG_FILES, read_settings_file
 from remembrancer.config.reading import (
@@ -79,6 +79,15 @@ def test_the_page_of_the_shell_lists_every_command() -> None:
 
 def test_the_readme_is_read_in_five_minutes() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+def test_nothing_names_a_command_by_its_former_name() -> None:
+    sources = [path for kind in ("py", "md", "html") for path in (ROOT / "remembrancer").rglob(f"*.{kind}")]
+    for path in [*pages(), *sources]:
+        text = path.read_text().replace("`remembrancer export` that belongs", "").replace("export' of the release", "")
+        named = set(re.findall(r"[`'\"> ]remembrancer ([a-z-]+)", text))
+        named -= {"import"} if path.suffix == ".py" else set()  # from remembrancer import …
+        assert named & FORMER.keys() == set(), path
 
 
 def test_every_warning_of_an_answer_is_documented() -> None:

@@ -15,6 +15,7 @@ from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import ConsolidatorUnavailable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import ProjectRef
 
 LANE = "l_0123456789ab"
 SHOP, YARD = "p_0123456789ab", "p_ba9876543210"
@@ -78,3 +79,11 @@ def test_an_error_with_an_exit_status_of_its_own_is_said_behind_what_was_done(
     refused[LANE] = InvalidInput("nobody shares that")
     assert main(["admin", "maintain", "--all"]) == exit_codes.USAGE
     assert "/work/b: 12 examined" in capsys.readouterr().out
+
+
+def test_the_run_of_a_submodule_is_undone_by_the_id_of_its_project(refused: dict[str, RemembrancerError]) -> None:
+    submodule = ProjectRef(SHOP, "/work/shop/.git/modules/cart")  # in which no session works
+    visit = maintain.Visit(submodule, False, Maintained("project", 12, run_ids=("run:1",)))
+    lines = maintain._lines([visit], dry_run=False, is_whole=True)
+    assert f"  to undo: remembrancer undo run:1 --project {SHOP}" in lines
+    assert maintain.places_of(SHOP, user=False, everywhere=False) == [ProjectRef(SHOP, "/work/a")]

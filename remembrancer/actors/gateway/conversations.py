@@ -30,6 +30,7 @@ from pydantic import ValidationError
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.attendance import Conversation, SessionRegistry
+from remembrancer.actors.gateway.elicitation import Asking, Questions
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, directory_of, read_hello, setting_warnings
 from remembrancer.actors.gateway.recognition import Recognition
 from remembrancer.config.project import project_of, working_tree_of
@@ -115,6 +116,7 @@ class Session:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         traces: Traces,
+        questions: Questions,
     ) -> None:
         self.hello = hello
         self.key = key
@@ -137,6 +139,7 @@ class Session:
         self._tasks: anyio.abc.TaskGroup
         self._at_end: list[Callable[[], None]] = []
         self._when_known: list[Callable[[Caller], None]] = []
+        self._asking = Asking(key, questions, writer.write)
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
@@ -322,6 +325,10 @@ class Session:
             ) if asked in self._calls:
                 self._calls[asked].cancel()
                 return None
+            case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
+                given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
+                self._tasks.start_soon(self._settle_replacement, str(answered), self._asking.decided(given))
+                return None
             case mcp.JSONRPCResponse(id=self._roots_request, result=result):
                 self._take_roots(result)
                 return None
@@ -347,6 +354,7 @@ class Session:
         if request.method == "initialize":
             self._handshake = request.id
             capabilities = (request.params or {}).get("capabilities")
+            self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
     async def _call(self, request: mcp.JSONRPCRequest, context: RequestContext) -> None:
@@ -359,10 +367,15 @@ class Session:
             self._answered(request.id)
             self._writer.write(line + b"\n")
             self._traced.pop(request.id, NO_TRACE).end("answer written")
+            self._asking.heard(params["name"], params.get("arguments") or {}, result.answer)
             with suppress(ConnectionError):
                 await self._drain()
         if self._calls.pop(request.id).cancelled_caught:
             await self._forget(request.id)()
+
+    async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
+        if arguments is not None and "update_memory" in self.tools:
+            await self._call_tool(RequestContext(self, time.time()), request_id, "update_memory", arguments)
 
     def _take_roots(self, result: dict[str, Any]) -> None:
         if not self._awaits_roots:
@@ -491,6 +504,7 @@ class Listener:
         self._tasks = tasks
         self._traces = traces
         self._notices = notices
+        self._questions = Questions()
         self._numbers = itertools.count(1)
         self._socket: asyncio.Server | None = None
         self._sessions: set[Session] = set()
@@ -576,7 +590,7 @@ class Listener:
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._incarnation}-{next(self._numbers)}"
-        session = Session(hello, key, tools, notices, reader, writer, self._traces)
+        session = Session(hello, key, tools, notices, reader, writer, self._traces, self._questions)
         self._sessions.add(session)
         if not hello.passing:
             self._registry.attend(session)

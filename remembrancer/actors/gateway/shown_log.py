@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -123,6 +124,8 @@ class ShownLog:
         self._pending: deque[Shown] = deque()
         self._answers: deque[_Answer] = deque()
         self._pruned_at = 0.0
+        self._writing = threading.Lock()
+        """Held by one writer at a time: a batch on its way must not bring back words that were erased."""
 
     def note(self, project: str, session_id: str, memory_ids: Sequence[str], tool: str, question: str) -> None:
         """These were shown, in that order. To be called in the middle of a request: it only remembers."""
@@ -150,6 +153,10 @@ class ShownLog:
 
     def flush(self) -> None:
         """Write what was noted so far. What cannot be written is logged, and lost."""
+        with self._writing:
+            self._flush()
+
+    def _flush(self) -> None:
         batch, answers = list(_taken(self._pending)), list(_taken(self._answers))
         now = self._clock()
         try:
@@ -171,8 +178,12 @@ class ShownLog:
         Raises:
             sqlite3.Error, RemembrancerError: it cannot be done, or not all of it.
         """
-        if self._pending:
-            self.flush()
+        with self._writing:
+            if self._pending:
+                self._flush()
+            self._erase(memory_ids, quotes, project)
+
+    def _erase(self, memory_ids: Sequence[str], quotes: Sequence[str], project: str) -> None:
         if self._path.exists():
             with _opened(self._path) as connection:
                 connection.executemany("DELETE FROM shown WHERE memory_id = ?", [(each,) for each in memory_ids])

@@ -1,0 +1,98 @@
+"""The question to a person whether a store replaces what was known: once, after the store is acknowledged, where the
+client can ask (elicitation). Nobody waits for the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from remembrancer.memory.sentences import cut_at_word
+from remembrancer.memory.text import neutralised
+
+STORES: Final = ("store_memory", "memory_store")
+STORES_A_QUESTION: Final = 10
+QUOTED: Final = 300
+"""Characters of a memory in a question."""
+MOST_STORED: Final = 50
+YES = "yes"
+NO = "no"
+BOTH = "both hold"
+_RELATIONS: Final = {YES: "supersedes", BOTH: "related_to"}
+_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"decision": {"type": "string", "title": "Replace it?", "enum": [YES, NO, BOTH]}},
+    "required": ["decision"],
+}
+_json: Final = msgspec.json.Encoder()
+
+
+@dataclass
+class Questions:
+    """The numbers of stores and of questions of all sessions."""
+
+    stores: int = 0
+    asked: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        """True if one more question is not more than one in `STORES_A_QUESTION` stores."""
+        return (self.asked + 1) * STORES_A_QUESTION <= self.stores
+
+
+class Asking:
+    """The questions of one session. `write` sends a line to its client."""
+
+    def __init__(self, key: str, questions: Questions, write: Callable[[bytes], None]) -> None:
+        self._key = key
+        self._questions = questions
+        self._write = write
+        self._can_ask = False
+        self._pending: tuple[str, str, str] | None = None
+        """The request's id, and those of the old memory and of the new one."""
+        self._stored: dict[str, str] = {}
+        """The last texts that the session stored, by their ids."""
+
+    def note_capabilities(self, capabilities: object) -> None:
+        """The client says what it can."""
+        self._can_ask = isinstance(capabilities, dict) and isinstance(capabilities.get("elicitation"), dict)
+
+    def heard(self, tool: str, arguments: Mapping[str, Any], answer: Mapping[str, Any] | None) -> None:
+        """A tool was called, and has its answer: ask, if it stored what probably replaces something."""
+        if tool not in STORES or answer is None:
+            return
+        self._questions.stores += 1
+        self._stored[str(answer.get("memory_id"))] = neutralised(str(arguments.get("content", "")))
+        if len(self._stored) > MOST_STORED:
+            del self._stored[next(iter(self._stored))]
+        near = answer.get("near") or ()
+        if not near or not self._can_ask or self._pending is not None or not self._questions.is_due:
+            return
+        old = near[0]
+        self._questions.asked += 1
+        request_id = f"remembrancer-replace-{self._key}-{self._questions.asked}"
+        self._pending = request_id, old["id"], old["replaced_by"]
+        new = cut_at_word(self._stored.get(old["replaced_by"], "what was stored since"), QUOTED)
+        text = f"Replace in memory:\n\n{cut_at_word(old['content'], QUOTED)}\n\nby:\n\n{new}"
+        params = {"message": text, "requestedSchema": _SCHEMA}
+        request = {"jsonrpc": "2.0", "id": request_id, "method": "elicitation/create", "params": params}
+        self._write(_json.encode(request) + b"\n")
+
+    def is_asked(self, request_id: object) -> bool:
+        """True if this is the id of the question that has no answer yet."""
+        return self._pending is not None and self._pending[0] == request_id
+
+    def decided(self, result: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The arguments of `update_memory` that do what the person said; None: nothing is to be done. Whoever gives no
+        decision is not asked again."""
+        assert self._pending is not None
+        (_, old, new), self._pending = self._pending, None
+        content = result.get("content")
+        decision = content.get("decision") if isinstance(content, dict) else None
+        if result.get("action") != "accept" or decision not in (YES, NO, BOTH):
+            self._can_ask = False
+            return None
+        relation = _RELATIONS.get(decision)
+        return None if relation is None else {"memory_id": new, "add_links": [{"relation": relation, "target": old}]}
