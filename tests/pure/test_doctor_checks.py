@@ -470,10 +470,3 @@ def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examina
     shared(at).leave("l_0123456789ab")
     finding = doctor.check_sharing(at)
     assert (finding.status, "join" in finding.advice) == ("problem", True)
-
-
-def test_the_damaged_file_of_a_lane_is_read_from_the_journal_again(at: Examination) -> None:
-    at.paths.lanes.mkdir()
-    at.paths.database.write_bytes(b"no database" * 500)
-    finding = doctor.check_records(at)
-    assert (finding.status, "journal" in finding.advice) == ("problem", True)
