@@ -57,7 +57,7 @@ def is_old(paths: RuntimePaths) -> bool:
 
 
 def problems(paths: RuntimePaths) -> dict[str, str]:
-    """What could not be taken over of the old files, by the names of their spaces."""
+    """Why old files were not taken over whole, by the names of their spaces."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((paths.home / REPORT).read_bytes(), type=dict[str, str])
     return {}
