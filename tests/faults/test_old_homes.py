@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import resource
@@ -16,11 +17,13 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.migrations import drop_old_files
+from remembrancer.actors.migrations import drop_old_files, version_of, write_checked_copy
 from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
 from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
 from remembrancer.memory.moves import encode_operation
 from remembrancer.protocol.errors import StorageFull
+from remembrancer.protocol.home import CopiedFile
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory
 from tests.operations import PROJECT, change_operation
@@ -159,6 +162,36 @@ def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(ar
         check(copied, before)
         assert portraits(copied, tmp_path) == before, "the old files are as they were"
         shutil.rmtree(home)
+
+
+def test_what_an_attempt_had_taken_in_of_files_that_have_changed_since_is_taken_in_anew(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0-shared.tar.gz")
+    while not (paths.home / "memory.db.new").exists() or paths.database.exists():
+        paths.database.unlink(missing_ok=True)
+        killed(paths, 0.05)
+    with closing(sqlite3.connect(paths.user_database)) as file, file:  # by release 0.2.0, to which somebody went back
+        file.execute("UPDATE memories SET content = 'told to the former release'")
+    before = portraits(paths, tmp_path)
+    bring_forward(paths)
+    check(paths, before)
+
+
+def test_a_backup_of_release_0_2_0_takes_the_place_of_a_database(tmp_path: Path) -> None:
+    old, paths = (old_home(tmp_path / name, f"{name}.tar.gz") for name in ("0.2.0", "0.2.0-shared"))
+    bring_forward(paths)
+    before, copied = portraits(old, tmp_path), []
+    for path in old_files(old).values():
+        name, copy = str(path.relative_to(old.home)), tmp_path / "staged" / path.relative_to(old.home)
+        copy.parent.mkdir(parents=True)
+        write_checked_copy(path, copy, "no room")
+        digest = hashlib.sha256(copy.read_bytes()).hexdigest()
+        copied.append(CopiedFile(name, digest, copy.stat().st_size, version_of(copy), {"memories": 1}))
+    with (tmp_path / "archive.tar").open("wb") as archive:
+        write_archive(archive, tmp_path / "staged", make_manifest(old.home, tuple(copied), 0.0), compress=False)
+    with locked(paths):
+        restore(paths, tmp_path / "archive.tar", 0.0)
+    bring_forward(paths)
+    check(paths, before)
 
 
 def test_a_full_disk_leaves_an_old_home_which_is_brought_forward_when_there_is_room(tmp_path: Path) -> None:

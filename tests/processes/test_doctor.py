@@ -22,6 +22,7 @@ import pytest
 
 from remembrancer.actors.embedder import workers
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
+from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.repair import repair_home
@@ -230,15 +231,14 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         await client.store(SECRET)
 
         async def is_copied() -> bool:
-            return any((home / "backups").glob("memory.db.*Z"))
+            return bool(daily_copies(paths.database))
 
         await until(is_copied)
         later = await client.call("store_memory", content="The heron has moved.", memory_type="semantic")
     await Runtime(home).down()
-    project = paths.database
-    with closing(sqlite3.connect(project)) as connection:
+    with closing(sqlite3.connect(paths.database)) as connection:
         ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchall()
-    with project.open("r+b") as file:
+    with paths.database.open("r+b") as file:
         for page in (1, root):
             file.seek((page - 1) * 4096)
             file.write(bytes(4096))
@@ -253,9 +253,9 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     await Runtime(home).down()
     repaired = Findings(home, "--repair")
     (file,) = json.loads(repaired.whole)["repaired"]
-    assert (file["incomplete"], file["path"]) == ([], str(project))
+    assert (file["incomplete"], file["path"]) == ([], str(paths.database))
     assert any(lost.endswith(later["memory_id"]) for lost in file["lost"]), "both pages were written since the copy"
-    assert file["damaged"] in map(str, project.parent.iterdir())
+    assert file["damaged"] in everything(home)
     assert repaired.checks["records"]["status"] == "ok"
     async with Session(home, cwd=home) as client:
         await until(Runtime(home).is_drained)

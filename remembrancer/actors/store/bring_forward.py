@@ -10,7 +10,6 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
@@ -41,7 +40,6 @@ from remembrancer.protocol.writes import PromoteMemory
 REPORT: Final = "old-files.json"
 """The file in a home that says what could not be taken over of its old files; it is there as long as there is something
 to say."""
-DONE: Final = "CREATE TABLE IF NOT EXISTS taken_in (name TEXT PRIMARY KEY, problem TEXT NOT NULL) WITHOUT ROWID"
 logger = logging.getLogger(__name__)
 
 
@@ -59,7 +57,7 @@ def is_old(paths: RuntimePaths) -> bool:
 
 
 def problems(paths: RuntimePaths) -> dict[str, str]:
-    """What could not be taken over of the old files, by the names of their spaces."""
+    """Why old files were not taken over whole, by the names of their spaces."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode((paths.home / REPORT).read_bytes(), type=dict[str, str])
     return {}
@@ -86,14 +84,16 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
         there = fresh.stat().st_size if fresh.exists() else 0
         if shutil.disk_usage(database.parent).free + there < sum(sizes) + 2 * max(sizes) + SPARE_BYTES:
             raise disk_full(no_room, database)
-        with closing(_opened(fresh)) as connection:
-            for name, path in _left(connection, files):
+        with closing(_opened(fresh, files)) as connection:
+            done = {name for (name,) in connection.execute("SELECT name FROM taken_in")}
+            for name, path in [item for item in files.items() if item[0] not in done]:
+                stamp = _stamp(path)
                 problem = _prepare(path, copy, no_room)
                 with connection:
                     connection.execute("BEGIN")
                     if copy.exists():
                         take_in(connection, copy, name)
-                    connection.execute("INSERT INTO taken_in VALUES (?, ?)", (name, problem))
+                    connection.execute("INSERT INTO taken_in VALUES (?, ?, ?)", (name, stamp, problem))
                 delete_database(copy)
             _finish(paths, connection, report=place is None)
         with fresh.open("rb") as written:
@@ -113,31 +113,30 @@ def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
         delete_database(copy)
 
 
-def _opened(fresh: Path) -> sqlite3.Connection:
-    """The database that is being made: as the last attempt left it, or anew."""
+def _opened(fresh: Path, files: dict[str, Path]) -> sqlite3.Connection:
+    """The database that is being made: as the last attempt left it, or anew if a file has changed since it was taken
+    in."""
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(fresh, isolation_level=None)
-    try:
-        connection.execute("PRAGMA foreign_keys = ON")
+    with suppress(sqlite3.DatabaseError, RemembrancerError):  # what lies there is no such database
+        done = connection.execute("SELECT name, stamp FROM taken_in").fetchall()
         MEMORY.migrate(connection, None)
-        return connection
-    except (sqlite3.DatabaseError, RemembrancerError):  # what lay there was no such database
-        connection.close()
-        delete_database(fresh)
-        connection = sqlite3.connect(fresh, isolation_level=None)
-        connection.execute("PRAGMA foreign_keys = ON")
-        MEMORY.migrate(connection, None)
-        return connection
+        if all(name in files and stamp == _stamp(files[name]) for name, stamp in done):
+            connection.execute("PRAGMA foreign_keys = ON")
+            return connection
+    connection.close()
+    delete_database(fresh)
+    connection = sqlite3.connect(fresh, isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+    MEMORY.migrate(connection, None)
+    connection.execute("CREATE TABLE taken_in (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, problem TEXT NOT NULL)")
+    return connection
 
 
-def _left(connection: sqlite3.Connection, files: dict[str, Path]) -> Iterator[tuple[str, Path]]:
-    """The files that are not taken in yet; none if the last attempt was killed behind the last one."""
-    is_begun = connection.execute("SELECT 1 FROM spaces LIMIT 1").fetchone() is not None
-    if is_begun and connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'taken_in'").fetchone() is None:
-        return
-    connection.execute(DONE)
-    done = {name for (name,) in connection.execute("SELECT name FROM taken_in")}
-    yield from ((name, path) for name, path in files.items() if name not in done)
+def _stamp(path: Path) -> str:
+    """Tells if an old file has changed."""
+    abouts = [each.stat() for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+    return str([(about.st_mtime_ns, about.st_size) for about in abouts if about.st_size])
 
 
 def _prepare(path: Path, copy: Path, no_room: str) -> str:
@@ -178,8 +177,6 @@ def _rebuilt(path: Path, copy: Path) -> str:
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:
     """End the moves between a project and the user that were under way, and forget what was done."""
-    if connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'taken_in'").fetchone() is None:
-        return
     reasons = dict(connection.execute("SELECT name, problem FROM taken_in WHERE problem != ''").fetchall())
     if reasons and report:
         write_whole(paths.home / REPORT, msgspec.json.encode(reasons))

@@ -250,7 +250,7 @@ class HomeReader:
             file.connection.close()
 
     def _known(self) -> list[Any]:
-        """What the catalogue knows of the projects."""
+        """The projects as the catalogue knows them."""
         if not os.path.lexists(self._paths.catalog):
             return []
         with self._snapshot(self._paths.catalog) as file:

@@ -193,7 +193,7 @@ class MemoryFiles:
         return iter([*([] if self._user is None else [self._user]), *self._open.values(), *shared])
 
     def _thread_of(self, name: str) -> str:
-        """What is shared has a thread of its own, which may wait for a journal; all other records have one together."""
+        """Shared lanes have threads of their own, which may wait for a journal; all other records have one together."""
         is_record = name == USER or PROJECT_ID.fullmatch(name) is not None
         return RECORDS if is_record and not self.shares(name) else name
 
