@@ -14,6 +14,7 @@ import pytest
 from remembrancer.actors.gateway import write_queue
 from remembrancer.config.project import project_of
 from remembrancer.protocol.control import PeerFailed
+from remembrancer.protocol.paths import database_files
 from remembrancer.protocol.reads import Notice, Refused
 from remembrancer.protocol.store_client import PAUSES_S
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
@@ -202,13 +203,16 @@ async def test_what_is_written_while_the_database_is_damaged_waits_and_is_there_
             await rig.until_store_answers()
             await client.store("One is written")
             await until(lambda: gateway.health().queue_depth == 0)  # a busy machine may have had it queued
-        whole = rig.paths.database.read_bytes()
+        whole = {each: each.read_bytes() for each in database_files(rig.paths.database) if each.exists()}
+        for each in whole:
+            each.unlink()  # the log too, which has all of a new database
         rig.paths.database.write_bytes(b"damaged" * 1000)
         assert warned(await client.store("Two waits")) == ["queued"]
         async with store_rig(home):
             await until(lambda: bool(gateway.health().queue_stuck))
             assert gateway.health().queue_rejected == 0
-        rig.paths.database.write_bytes(whole)
+        for each, content in whole.items():
+            each.write_bytes(content)
         async with store_rig(home):
             await until(lambda: gateway.health().queue_depth == 0)
             found = await client.call("recall_memories", query="one two")
