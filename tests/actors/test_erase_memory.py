@@ -49,6 +49,34 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def read(path: Path) -> Iterator[None]:
+    """Another program reads a database, as of now."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM memories").fetchone()
+        yield
+
+
+async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_has_ended(rig: Rig) -> None:
+    def having_it() -> set[str]:
+        """The names of the database's files that have the secret in them."""
+        files = rig.paths.home.glob("memory.db*")
+        return {each.name for each in files if b"marigold" in each.read_bytes()}
+
+    async with store_rig(rig.paths.home), rig.running() as gateway, rig.session(**ADMIN) as client:
+        memory_id = (await client.store(SECRET, scope="user"))["memory_id"]
+        await until(lambda: gateway.health().queue_depth == 0)
+        with read(rig.paths.database):
+            refused = await client.call("erase_memory", memory_id=memory_id)
+            assert (refused["error"], refused["retry_possible"]) == ("file_locked", True)
+            assert "still in the log" in refused["message"]
+            assert (await client.call("get_memory", memory_id=memory_id))["error"] == "not_found"
+            assert having_it(), "the reader sees it still"
+        await until(lambda: not rig.paths.erasing.exists())
+        assert not having_it()
+
+
 async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
     rig: Rig, places: tuple[Path, Path]
 ) -> None:

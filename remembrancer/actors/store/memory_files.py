@@ -303,20 +303,24 @@ class MemoryFiles:
             connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new, old))
         self._spaces = (self._spaces - {old}) | {new}
 
-    def scrub(self, memory_id: str) -> None:
-        """Take what is left of an erased memory out of every space, in one transaction, out of the index of words and
-        out of the database's log. A memory of that id that a space has stays as it is: another one has erased its own.
-        On the thread of the records."""
-        database, now, found = self.database, self._clock(), False
+    def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
+        """Take what is left of erased memories out of every space, and what the project's sessions quoted of them, in
+        one transaction; then out of the database's log. A memory of that id that a space has stays as it is: another
+        one has erased its own. On the thread of the records.
+
+        Raises:
+            FileLocked: what was deleted is still in the log, which a reader holds. It can be done again.
+        """
+        database, now = self.database, self._clock()
         with database.transaction() as connection:
             for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
                 edits = SqliteEdits(SpaceConnection(connection, number), now)
                 is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # in which entries alone change anything
-                if edits.is_erased(memory_id) if is_lane else edits.scrub(memory_id, now):
+                if any([edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]):
                     edits.drop_deleted_words()
-                    found = True
-        if found:
-            database.leave_nothing(memory_id)
+                if name == project_id:
+                    edits.drop_quotes(quotes)
+        database.leave_nothing(*memory_ids, *quotes)
 
     def let_go(self, name: str) -> None:
         """Know nothing of a space any more: the next use opens it."""

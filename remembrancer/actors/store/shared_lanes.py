@@ -380,10 +380,14 @@ class SharedLanes:
         scrubbing.add_done_callback(self._tasks.discard)
 
     async def _scrub(self, memory_id: str) -> None:
-        try:
-            await self._follow_up.scrub(memory_id)
-        except RemembrancerError as error:  # of the journal, say, from which another host takes it
-            logger.warning("a file was not scrubbed", extra={"code": error.code, "reason": error.message})
+        while True:
+            try:
+                return await self._follow_up.scrub(memory_id)
+            except RemembrancerError as error:
+                logger.warning("a memory is not scrubbed yet", extra={"code": error.code, "reason": error.message})
+                if not error.retry_possible:
+                    return
+            await asyncio.sleep(AGAIN_S)
 
     async def aclose(self) -> None:
         """Let go of the journals. What is open is closed with the other files."""

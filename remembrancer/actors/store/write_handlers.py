@@ -127,16 +127,13 @@ class WriteHandlers:
         if isinstance(reply, RemembrancerError):
             raise reply
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
-            own = self._files.open_project(operation.project)
-            if quotes and own is not None:
-                await self._committer.run(own.name, partial(own.drop_quotes, quotes))
-            for memory_id in dict.fromkeys((operation.change.memory_id, *reply.result.gone)):
-                await self.scrub(memory_id)
+            gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
+            await self._committer.run(USER, partial(self._files.scrub, gone, quotes, operation.project.id))
         return reply
 
     async def scrub(self, memory_id: str) -> None:
         """Take out of every space what an erased memory has left."""
-        await self._committer.run(USER, partial(self._files.scrub, memory_id))
+        await self._committer.run(USER, partial(self._files.scrub, (memory_id,)))
 
     async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
         records = self._files.user_file if request.project is None else await self._files.project(request.project)

@@ -166,19 +166,26 @@ class SqliteFile:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""
         self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def empty_log(self) -> None:
-        """Move all of the write-ahead log into the database and cut it to nothing, if no reader is in the way."""
+    def empty_log(self) -> bool:
+        """Move all of the write-ahead log into the database and cut it to nothing. False: a reader that began before
+        the last commit is in the way, also after `BUSY_TIMEOUT_S`, and the log is as it was, or partly moved."""
         with self._writing:
-            self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return not is_busy
 
     def leave_nothing(self, *words: str) -> None:
         """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole, and of
         the files of release 0.2.0 those that have one of these words in them.
 
         Raises:
+            FileLocked: the log cannot be emptied now. It can be done again.
             FileUnusable: a copy cannot be deleted.
         """
-        self.empty_log()
+        if not self.empty_log():
+            raise FileLocked(
+                f"words of what was deleted are still in the log of {self.path}, because it is being read or written "
+                "(a copy or an export takes a while): they are deleted as soon as that has ended"
+            )
         if words:
             drop_old_files(self.path.parent, *words)
         drop_copies(self.path)
