@@ -248,6 +248,9 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     async with Session(home, cwd=home) as client:
         told = await client.call("store_memory", content="The kingfisher waits.", memory_type="semantic")
         assert [warning["code"] for warning in told["warnings"]] == ["queued"], told
+        status = command("status", "--json", home=home)
+        assert status.returncode == exit_codes.DEGRADED, status.stderr
+        assert any(str(paths.database) in reason for reason in json.loads(status.stdout)["unusable"])
         with pytest.raises(AlreadyRunning):
             repair_home(paths)
     await Runtime(home).down()

@@ -316,7 +316,8 @@ class MemoryFiles:
             for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
                 edits = SqliteEdits(SpaceConnection(connection, number), now)
                 is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # in which entries alone change anything
-                if any([edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]):
+                was_erased = [edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]
+                if any(was_erased):
                     edits.drop_deleted_words()
                 if name == project_id:
                     edits.drop_quotes(quotes)

@@ -382,12 +382,14 @@ class SharedLanes:
     async def _scrub(self, memory_id: str) -> None:
         while True:
             try:
-                return await self._follow_up.scrub(memory_id)
+                await self._follow_up.scrub(memory_id)
             except RemembrancerError as error:
                 logger.warning("a memory is not scrubbed yet", extra={"code": error.code, "reason": error.message})
                 if not error.retry_possible:
                     return
-            await asyncio.sleep(AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
 
     async def aclose(self) -> None:
         """Let go of the journals. What is open is closed with the other files."""
