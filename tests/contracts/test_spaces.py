@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from remembrancer.protocol.browsing import (
     ReadUsage,
 )
 from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
+from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
@@ -52,6 +54,7 @@ from remembrancer.protocol.writes import (
     UpdateMemory,
 )
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.patience import PATIENCE_S
 
 MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
@@ -236,6 +239,19 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
     assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
     assert theirs.belongings().sessions
     assert theirs.passage_numbers(MODEL)
+
+
+def test_a_space_that_is_held_refuses_what_others_write_at_once_and_holds_up_no_other_space(
+    spaces: tuple[SqliteRecords, SqliteRecords],
+) -> None:
+    ours, theirs = spaces
+    with ThreadPoolExecutor(1) as thread, ours.held():
+        (refused,) = thread.submit(ours.apply, [store_operation("refused", "the ferry is late")]).result(PATIENCE_S)
+        (taken,) = thread.submit(theirs.apply, [store_operation("taken", "the ferry is late")]).result(PATIENCE_S)
+        assert isinstance(refused.reply, FileLocked)
+        assert isinstance(taken.reply, Applied)
+        assert isinstance(ours.apply([store_operation("own", "the ferry is early")])[0].reply, Applied)
+    assert isinstance(ours.apply([store_operation("refused", "the ferry is late")])[0].reply, Applied)
 
 
 @pytest.mark.anyio

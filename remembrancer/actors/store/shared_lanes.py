@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
-from contextlib import aclosing, nullcontext, suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, cast
 
@@ -452,8 +452,7 @@ class SharedLanes:
         moved, reasons = 0, list[str]()
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
-            # On the thread that writes the project's file: nobody changes them there meanwhile.
-            taken, left = await self._committer.run(own.name, partial(self._move_some, lane, own, project, some))
+            taken, left = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
             for outcome in left:
                 if isinstance(outcome.reply, (JournalAway, JournalRefused)):
                     raise outcome.reply
@@ -465,21 +464,17 @@ class SharedLanes:
     def _move_some(
         self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
     ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
-        """Move memories: what came of those that were, in the lane and in the project's file, and of the others."""
-        with own.held() if own.is_users else nullcontext():  # other threads than his write to the user's file, too
+        """Move memories: what came of those that were, in the lane and in the project's file, and of the others. On the
+        lane's thread."""
+        with own.held():
             return self._move_held(lane, own, project, ids)
 
     def _move_held(
         self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
     ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
         memories = _portables(own, ids)
-
-        def move_in() -> list[Outcome]:
-            outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
-            self._committer.note_commit(lane.name)
-            return outcomes
-
-        outcomes = self._committer.run_from_thread(lane.name, move_in)
+        outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
+        self._committer.note_commit(lane.name)
         taken, left = list[tuple[Outcome, Outcome]](), list[Outcome]()
         for memory, outcome in zip(memories, outcomes, strict=True):
             if isinstance(outcome.reply, RemembrancerError):

@@ -590,7 +590,8 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         """All that has to come along when this file is joined with another: a few memories, that is to say."""
 
     def held(self) -> AbstractContextManager[object]:
-        """Inside it no other thread writes here: what a move has read is what it takes away."""
+        """Inside it no other thread writes here: what a move has read is what it takes away. Nobody
+        waits for the journal, which may be slow: what others want to write is refused with `FileLocked`."""
 
     def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
         """Carry out a step of an operation that others follow, in one durable transaction; its result.

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from remembrancer.actors.store.records.schema import OWNED, make_space
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
+from remembrancer.protocol.errors import FileLocked
 
 T = TypeVar("T")
 Arguments = Sequence[object] | Mapping[str, object]
@@ -49,7 +50,10 @@ class Space:
         self.file = file
         self.name = name
         self.commits = 0
-        self._writing = threading.RLock()
+        self._writing = threading.Lock()
+        self._holding = threading.Lock()
+        self._holder: int | None = None
+        """The thread that holds the space."""
         known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
         if known:
             self.number = int(known[0][0])
@@ -75,8 +79,12 @@ class Space:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[SpaceConnection]:
-        """As `SqliteFile.transaction`."""
-        with self._writing:
+        """As `SqliteFile.transaction`.
+
+        Raises:
+            FileLocked: another thread holds this space, too.
+        """
+        with self._alone():
             with self.file.transaction() as connection:
                 yield SpaceConnection(connection, self.number)
             self.commits += 1
@@ -85,7 +93,7 @@ class Space:
     def transaction_with(self, other: Space) -> Iterator[tuple[SpaceConnection, SpaceConnection]]:
         """One transaction of this space and another one of the database."""
         first, second = sorted((self, other), key=lambda space: space.number)
-        with first.held(), second.held():
+        with first._alone(), second._alone():
             with self.file.transaction() as connection:
                 yield SpaceConnection(connection, self.number), SpaceConnection(connection, other.number)
             self.commits += 1
@@ -114,9 +122,24 @@ class Space:
         """As `SqliteFile.checkpoint`."""
         self.file.checkpoint()
 
-    def held(self) -> contextlib.AbstractContextManager[object]:
-        """Inside it no other thread writes this space; what is written to others need not wait."""
-        return self._writing
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside it no other thread writes this space: what it wants to write is refused, and never waits. What is
+        written to other spaces goes on."""
+        with self._holding:
+            with self._writing:
+                self._holder = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._holder = None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._writing:
+            if self._holder not in (None, threading.get_ident()):
+                raise FileLocked("memories are being moved to what is shared: this is written when that has ended")
+            yield
 
     def empty_log(self) -> None:
         """As `SqliteFile.empty_log`."""
