@@ -114,6 +114,16 @@ class Model:
             self.answers[operation.operation_id] = answer
         return answer
 
+    def merges(self, operation: Operation) -> bool:
+        """True for a promotion of a memory whose text the broader scope has, of which the model knows nothing."""
+        change = operation.change
+        if not isinstance(change, PromoteMemory) or operation.operation_id in self.answers:
+            return False
+        seen = self.visible(operation.session_id)
+        memory = seen.get(self.aliases.get(change.memory_id, change.memory_id))
+        others = [each.now for each in seen.values() if each is not memory and each.now.scope == change.target_scope]
+        return memory is not None and memory.now.content in [each.content for each in others]
+
     def visible(self, session_id: str | None) -> dict[str, Remembered]:
         return {
             memory_id: memory
