@@ -90,8 +90,17 @@ def rebuild(
 
     Raises:
         RecordsUnusable: it would not be sound.
-        OSError, sqlite3.Error: it cannot be written.
+        OSError: it cannot be written.
     """
+    try:
+        return _rebuild(damaged, copy, target, schema, recount)
+    except sqlite3.Error as error:
+        raise OSError(str(error)) from error
+
+
+def _rebuild(
+    damaged: Path, copy: Path | None, target: Path, schema: Schema, recount: Callable[[sqlite3.Connection], None]
+) -> Repaired:
     fresh = target.with_name(f"{target.name}.new")
     delete_database(fresh)
     pages = Pages(damaged)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -85,7 +84,7 @@ def repair(path: Path, now: float) -> RepairedFile:
     try:
         done = Repaired() if _was_made(fresh, path) else rebuild(path, copy, fresh, MEMORY, recount)
         aside = _put_in_place(path, fresh, now)
-    except (OSError, sqlite3.Error) as error:
+    except OSError as error:
         raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is as it was") from error
     others = Counter(row.table for row in (*done.lost, *done.from_copy) if row.table != NAMED)
     return RepairedFile(

@@ -136,7 +136,8 @@ class LazyGroup(click.Group):
 
 def run(group: click.Command, arguments: list[str], name: str = "remembrancer") -> int:
     """Carry out the command that the arguments name; returns its exit status. Errors become a line on stderr."""
-    label = " ".join([name, *arguments[: 2 if arguments[:1] == ["admin"] else 1]])
+    named = 0 if not isinstance(group, click.Group) else 2 if arguments[:1] == ["admin"] else 1
+    label = " ".join([name, *arguments[:named]])
     try:
         return int(group.main(arguments, prog_name=name, standalone_mode=False) or exit_codes.OK)
     except click.UsageError as error:

