@@ -380,8 +380,8 @@ def _said_of(answer: Json) -> list[Json]:
 
 
 def _is_of_the_user(warning: Json) -> bool:
-    """True if a warning says what the user's memories lack, which every project is told."""
-    return "user's" in warning["message"]
+    """True if a warning says what the user's memories lack, which every project is told: a write to them waits, too."""
+    return warning["code"] == "partial_results" or "user's" in warning["message"]
 
 
 def word_of(answer: Json) -> str:

@@ -389,7 +389,7 @@ def check_home(at: Examination) -> Finding:
         return Finding("problem", f"{home} cannot be written", f"mend its owner and mode (0700), or {MOVE}")
     if at.paths.restore_mark.exists():
         found = f"a restore of {home} was interrupted while it replaced files"
-        return Finding("problem", found, "run 'remembrancer restore' with the same backup again")
+        return Finding("problem", found, "run 'remembrancer backup restore' with the same backup again")
     system = file_system(nearest)
     if system in REMOTE_FILE_SYSTEMS:
         found = f"{home} is on a file system of a network or another machine ({system})"
@@ -499,7 +499,7 @@ def check_files(at: Examination) -> Finding:
     )
     details = few([*bad, *(f"set aside: {path}" for path in aside)])
     if bad:
-        advice = "what does not need it goes on; mend it, or put back a backup with 'remembrancer restore'"
+        advice = "what does not need it goes on; mend it, or put back a backup with 'remembrancer backup restore'"
         return Finding("problem", f"{len(bad)} cannot be used", advice, details)
     if aside:
         advice = "look what became of them, put back a backup of what is lost, and delete them"

@@ -275,10 +275,10 @@ def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path
                 command("backup", str(home / "new"), home=home),
             ):
                 assert refused.returncode == exit_codes.FILE_UNUSABLE
-                assert b"remembrancer restore" in refused.stderr
+                assert b"remembrancer backup restore" in refused.stderr
             started = command("up", home=home)
             assert started.returncode == exit_codes.HOME_UNUSABLE
-            assert b"remembrancer restore" in started.stderr
+            assert b"remembrancer backup restore" in started.stderr
         assert everywhere(home) >= {id_of("late"), id_of("late user"), id_of("old"), id_of("user")}
     else:
         pytest.fail("the restore never ended")

@@ -58,9 +58,7 @@ def refuse_half_restored(paths: RuntimePaths) -> None:
     if paths.restore_mark.exists():
         from remembrancer.protocol.errors import HomeUnusable
 
-        raise HomeUnusable(
-            f"a restore of {paths.home} was interrupted while it replaced files: run 'remembrancer restore' again"
-        )
+        raise HomeUnusable(f"a restore of {paths.home} was interrupted: run 'remembrancer backup restore' again")
 
 
 def _make_private(directory: Path) -> None:

@@ -165,7 +165,7 @@ def refuse_unfinished(paths: RuntimePaths) -> None:
     if paths.restore_mark.exists():
         raise FileUnusable(
             f"a restore of {paths.home} was interrupted while it replaced files ({paths.restore_mark} says which): "
-            "run 'remembrancer restore' again"
+            "run 'remembrancer backup restore' again"
         )
 
 

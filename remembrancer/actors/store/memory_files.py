@@ -263,7 +263,7 @@ class MemoryFiles:
             return None
         return (
             f"{path} was missing or empty, though it had been there, and was begun anew: put back a backup of it with "
-            f"'remembrancer restore', and delete {path.with_name(self._loss)} when you know of it"
+            f"'remembrancer backup restore', and delete {path.with_name(self._loss)} when you know of it"
         )
 
     @property

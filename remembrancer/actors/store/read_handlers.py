@@ -100,7 +100,7 @@ RECALLED_BYTES: Final = 4 * MAX_ANSWER_BYTES
 
 CANDIDATE_WORDS: Final = 8
 """Words of a memory by which it is told from others whose ids are alike."""
-WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' puts a backup in its place"
+WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer backup restore' puts a backup in its place"
 
 T = TypeVar("T")
 R = TypeVar("R", Listed, LinksFound, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
