@@ -59,8 +59,8 @@ TOOLSETS: Final = "memory,files"
 OVER_HTTP: Final = 3
 """Each so manieth session comes over HTTP."""
 HOME: Final = {
-    *("projects", "user", "catalog.db", "queue.db", "hooks", "vectors", "logs", "run", "keys", "tokens.json"),
-    "shown.db",
+    *("memory.db", "catalog.db", "queue.db", "shown.db", "backups", "projects", "hooks", "vectors", "logs", "run"),
+    *("keys", "tokens.json"),
 }
 """The files that a home holds besides locks, and those that SQLite keeps beside a database."""
 

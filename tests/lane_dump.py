@@ -23,11 +23,13 @@ _OF_MEMORIES: Final = {
 }
 
 
-def dump_of(database: Path) -> list[str]:
-    """The rows of the one lane in a database, in the order of its tables; numbers count from its first row."""
+def dump_of(database: Path, lane: str = "") -> list[str]:
+    """The rows of a lane in a database, in the order of its tables; numbers count from its first row. Where it is not
+    named there is one."""
     with closing(sqlite3.connect(database)) as connection:
         connection.row_factory = sqlite3.Row
-        ((space,),) = connection.execute("SELECT space FROM lane").fetchall()
+        which = "SELECT space FROM lane JOIN spaces ON number = space WHERE ? IN ('', name)"
+        ((space,),) = connection.execute(which, (lane,)).fetchall()
         ranks: dict[str, dict[Any, int]] = {
             table: {
                 number: rank

@@ -41,6 +41,7 @@ REPORT: Final = "old-files.json"
 """The file in a home that says what could not be taken over of its old files; it is there as long as there is something
 to say."""
 logger = logging.getLogger(__name__)
+_NAMES: Final = msgspec.json.Decoder(dict[str, str])
 
 
 def old_files(paths: RuntimePaths) -> dict[str, Path]:
@@ -59,7 +60,7 @@ def is_old(paths: RuntimePaths) -> bool:
 def problems(paths: RuntimePaths) -> dict[str, str]:
     """Why old files were not taken over whole, by the names of their spaces."""
     with suppress(OSError, msgspec.DecodeError):
-        return msgspec.json.decode((paths.home / REPORT).read_bytes(), type=dict[str, str])
+        return _NAMES.decode((paths.home / REPORT).read_bytes())
     return {}
 
 
@@ -220,5 +221,5 @@ def _sharers(paths: RuntimePaths) -> set[str]:
     """The projects that share a lane, and `user` if he does. Of a file that cannot be read nothing is known, and the
     store refuses it."""
     with suppress(OSError, msgspec.DecodeError):
-        return set(msgspec.json.decode((paths.lanes / "projects.json").read_bytes(), type=dict[str, str]))
+        return set(_NAMES.decode((paths.lanes / "projects.json").read_bytes()))
     return set()
