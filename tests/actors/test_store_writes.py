@@ -25,15 +25,11 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.reads import (
-    ContextGathered,
     DescribeSession,
     GatherContext,
     GetMemory,
-    GraphFound,
     MemoryCopy,
-    MemoryShown,
     SearchGraph,
-    SessionDescription,
 )
 from remembrancer.protocol.writes import Applied, ProjectRef, Submit, TaggedResult, TagMemory
 from tests.actors.store_process import StoreRig, store_rig
@@ -83,9 +79,9 @@ async def test_copies_of_a_text_in_other_scopes_are_known(rig: StoreRig) -> None
     own = store_operation("own", "a lantern", scope="session", session_id=OTHER_SESSION)
     for each in (first, second, own):
         await rig.gateway.submit(each)
-    shown = await rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(first)), MemoryShown)
+    shown = await rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(first)))
     assert shown.copies == (MemoryCopy(memory_id_of(second), "user"),)
-    theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)), MemoryShown)
+    theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)))
     assert {copy.memory_id for copy in theirs.copies} == {memory_id_of(first), memory_id_of(own)}
 
 
@@ -267,7 +263,7 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
             with pytest.raises(kind):  # nothing that was asked for can be read
                 await gateway.recall("x", project=OTHER_PROJECT, scopes=("project",))
             with pytest.raises(kind):  # it may be in there
-                await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, "unknown"), MemoryShown)
+                await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, "unknown"))
         done = await gateway.submit_batch(
             store_operation("a", "lantern"), store_operation("b", "x", project=OTHER_PROJECT)
         )
@@ -285,16 +281,16 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
         answers = (
             recalled,
             described,
-            await gateway.ask(GatherContext(OTHER_PROJECT, SESSION), ContextGathered),
-            await gateway.ask(DescribeSession(OTHER_PROJECT, SESSION), SessionDescription),
-            await gateway.ask(SearchGraph(OTHER_PROJECT, SESSION), GraphFound),
+            await gateway.ask(GatherContext(OTHER_PROJECT, SESSION)),
+            await gateway.ask(DescribeSession(OTHER_PROJECT, SESSION)),
+            await gateway.ask(SearchGraph(OTHER_PROJECT, SESSION)),
         )
         for answer in answers:
             (missing,) = answer.notices
             assert missing.code == kind.code
             assert str(bad) in missing.message
             assert ("remembrancer backup restore" in missing.message) == (how == "damaged")
-        assert (await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, user), MemoryShown)).memory.id == user
+        assert (await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, user))).memory.id == user
         assert bad.read_bytes() == before
         await rig.launcher.tell(rig.store, Ping())
         health = (await rig.launcher.expect(Pong)).health

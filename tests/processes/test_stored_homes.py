@@ -42,7 +42,7 @@ from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
-from remembrancer.protocol.code import ListStale, StaleListed
+from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
 from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.runtime import Runtime, Session, command, patiently, until
@@ -191,7 +191,7 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
 
         async def is_stale() -> bool:
             async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home)}) as ask:
-                found = await ask(ListStale(project_of(Path(PROJECT))), StaleListed)
+                found = await ask(ListStale(project_of(Path(PROJECT))))
             return [(each.content, each.verdict) for each in found.memories] == [(ABOUT_CODE, "changed")]
 
         async def knows_notes() -> bool:

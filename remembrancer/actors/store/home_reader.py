@@ -22,7 +22,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -73,7 +73,6 @@ from remembrancer.protocol.home import (
     FilesExamined,
     FileState,
     FindMemories,
-    HomeReply,
     HomeRequest,
     KnownProject,
     MemoriesFound,
@@ -84,6 +83,7 @@ from remembrancer.protocol.home import (
 )
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.wire import Request
 
 CATALOG: Final = "catalog.db"
 USER_RECORDS: Final = "user/memory.db"
@@ -92,6 +92,7 @@ LANE_RECORDS: Final = re.compile(r"lanes/(l_[0-9a-f]{12})\.db")
 SHARED: Final = "lanes/projects.json"
 """The file that says which project shares which lane, and under `user` which one the user does."""
 TRIES: Final = 5
+T = TypeVar("T")
 OPEN_FILES: Final = 65_536
 CHECK_LIMIT_S: Final = 30.0
 """For one file: quick_check reads all of it."""
@@ -173,7 +174,7 @@ class HomeReader:
         requests = DescribeProjects, FindMemories, ExamineFiles, DescribeReleases, CopyRecords, WriteExport
         return dict.fromkeys(requests, self._handle)
 
-    async def _handle(self, request: HomeRequest, _context: RequestContext) -> HomeReply:
+    async def _handle(self, request: HomeRequest, _context: RequestContext) -> msgspec.Struct:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.answer, request)
 
     def close(self) -> None:
@@ -190,7 +191,7 @@ class HomeReader:
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 
-    def answer(self, request: HomeRequest) -> HomeReply:
+    def answer(self, request: Request[T]) -> T:
         """The answer to a request.
 
         Raises:
@@ -198,6 +199,9 @@ class HomeReader:
             InvalidInput: a project that is wanted is not there.
             SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
         """
+        return cast(T, self._answer(request))
+
+    def _answer(self, request: Request[Any]) -> object:
         match request:
             case ExamineFiles():
                 return self._examine()
@@ -212,6 +216,7 @@ class HomeReader:
                 return self._copy(Path(request.directory))
             case WriteExport():
                 return self._export(request)
+        raise TypeError(f"{type(request).__name__} is no question about a home")
 
     @contextmanager
     def _moment(self, wanted: Callable[[str], bool] = bool) -> Iterator[dict[str, Snapshot]]:

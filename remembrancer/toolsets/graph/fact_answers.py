@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.reads import ListedMemory, Ranking, Recall, Recalled, RecalledMemory, Strategy
+from remembrancer.protocol.reads import ListedMemory, Ranking, Recall, RecalledMemory, Strategy
 from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, said_by
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
@@ -56,7 +56,7 @@ async def found(call: Call, arguments: FactQuery, strategy: Strategy, ranking: R
         sources=("memory",),
         valid_only=arguments.include_invalid is not True,
     )
-    asked = await call.service.ask(request, Recalled, call.received_at)
+    asked = await call.service.ask(request, call.received_at)
     memories = asked.reply.memories
     ids = [memory.id for memory in memories]
     call.service.shown(call.caller, ids, tool=call.tool, question=arguments.query)
