@@ -106,10 +106,11 @@ class StdioClient(Client):
     ) -> None:
         await self.aclose()
 
-    async def start(self) -> None:
+    async def start(self, *arguments: str) -> None:
         """Start the bridge."""
         self.process = await asyncio.create_subprocess_exec(
             *command_line(),
+            *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=self._environ,

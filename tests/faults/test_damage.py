@@ -29,7 +29,7 @@ WORST = (
     "projects/P/memory.db: empty",
     "projects/P/memory.db: missing",
     "projects/P/index.db: directory",
-    "keys/http.key: directory",
+    "tokens.json: directory",
     "config.toml: pipe",
     "logs/gateway.log: pipe",
     "logs: file",
