@@ -25,8 +25,8 @@ STARTS: Final = 15
 
 async def opened(running: Runtime, *arguments: str) -> tuple[StdioClient, float]:
     """A session, and the milliseconds until it was one."""
-    client, began = running.client(), time.perf_counter()
-    await client.start(*arguments)
+    client, began = StdioClient(running.home, environ=running.environ, arguments=arguments), time.perf_counter()
+    await client.start()
     await client.initialize()
     return client, (time.perf_counter() - began) * 1000
 
