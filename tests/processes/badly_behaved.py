@@ -40,7 +40,7 @@ from tests.forked import forking, redirect
 from tests.operations import to_store
 
 BEHAVIOUR = "behaviour"
-RELEASES = {"user/memory.db": "7.7.7"}
+RELEASES = {"memory.db": "7.7.7"}
 """The releases of files by the word of a store, which has none."""
 
 
