@@ -478,7 +478,6 @@ def check_files(at: Examination) -> Finding:
     ]
     directories += [paths.run, *sorted(paths.projects.glob("p_*"))]
     files = [paths.catalog, paths.write_queue, paths.erasing, paths.database, paths.runtime_record]
-    files += [paths.keys / "http.key"]
     files += [home / name for name in ("tokens.json", "tokens.json.lock", *CONFIG_FILES)]
     files += [
         *home.glob("*.lock"),
