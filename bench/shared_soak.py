@@ -94,6 +94,7 @@ from tests.links import Link
 from tests.nats_servers import Started
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
+from tests.spaces import connect_space
 
 SERVERS: Final = 3
 HOSTS: Final = 4
@@ -272,11 +273,19 @@ class Host:
         """The time by this host's clock."""
         return time.time() + self.ahead_s
 
-    def databases(self, lane: str) -> list[Path]:
-        """The files that have memories, the lane's first, then those of other lanes."""
-        first = RuntimePaths(self.home).lane_database(lane)
-        others = [path for path in self.home.glob("lanes/*.db") if path != first]
-        return [first, *others, *self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
+    @property
+    def database(self) -> Path:
+        """The file of the records."""
+        return RuntimePaths(self.home).database
+
+    def read_space(self, name: str) -> closing[sqlite3.Connection]:
+        """A connection that reads the rows of one space."""
+        return closing(connect_space(RuntimePaths(self.home), name))
+
+    def spaces(self, lane: str) -> list[str]:
+        """The names of the spaces, the lane's first."""
+        with closing(sqlite3.connect(self.database)) as file:
+            return [row[0] for row in file.execute("SELECT name FROM spaces ORDER BY name != ?, number", (lane,))]
 
 
 class Consolidator:
@@ -858,7 +867,7 @@ class World:
             host.pause()
         positions = set[tuple[str, int]]()
         for host, lane in itertools.product(self.hosts, self._lanes):
-            with closing(sqlite3.connect(host.databases(lane)[0])) as file:
+            with host.read_space(lane) as file:
                 positions.update((lane, row[0]) for row in file.execute("SELECT position FROM lane"))
         is_alike = len(positions) == len(self._lanes)
         if not is_alike:
@@ -869,12 +878,12 @@ class World:
     def compare(self, sessions: Sequence[tuple[Host, Session]]) -> None:
         """Hold the files to each other, and to what was acknowledged."""
         for lane in self._lanes:
-            dumps = [dump_of(host.databases(lane)[0]) for host in self.hosts]
+            dumps = [dump_of(host.database, lane) for host in self.hosts]
             for number, dump in enumerate(dumps[1:], start=1):
                 differing = [(ours, theirs) for ours, theirs in itertools.zip_longest(dumps[0], dump) if ours != theirs]
                 for ours, theirs in differing[:3]:
                     self._soak.fault(f"hosts 0 and {number} differ in {len(differing)} rows: {ours} is {theirs}")
-            with closing(sqlite3.connect(self.hosts[0].databases(lane)[0])) as file:
+            with self.hosts[0].read_space(lane) as file:
                 self._soak.entries += file.execute("SELECT position FROM lane").fetchone()[0]
                 self._soak.memories += file.execute("SELECT count(*) FROM memories").fetchone()[0]
                 self._soak.versions += file.execute("SELECT count(*) FROM history").fetchone()[0]
@@ -918,13 +927,13 @@ class World:
         """The id of each memory that is there, by that and by the others under which it is found."""
         memories: dict[str, float] = {}
         """The time at which each of those in a lane was made, by its id."""
-        for path in host.databases(self.lane):
-            with closing(sqlite3.connect(path)) as file:
+        for space in host.spaces(self.lane):
+            with host.read_space(space) as file:
                 applied.update(row[0] for row in file.execute("SELECT operation_id FROM applied_operations"))
                 erased.update(row[0] for row in file.execute("SELECT memory_id FROM erased"))
                 ids |= file.execute("SELECT alias, id FROM aliases JOIN memories ON number = memory").fetchall()
                 ids |= file.execute("SELECT id, id FROM memories").fetchall()
-                is_lane = path.parent.name == "lanes"
+                is_lane = space.startswith("l_")
                 history = Counter(file.execute("SELECT memory_id, operation_id FROM history").fetchall())
                 if is_lane:
                     versions |= history  # what was promoted while this host was by itself is in two of them

@@ -151,7 +151,7 @@ class Runtime:
 
     def databases(self) -> list[Path]:
         """Every file of records."""
-        return [*self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
+        return [self.home / "memory.db"]
 
     def contents(self) -> dict[str, str]:
         """Every memory on disk, id to content, but the records that sessions leave when they end.

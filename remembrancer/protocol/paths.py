@@ -31,7 +31,10 @@ class RuntimePaths:
         self.gateway_lock = home / "gateway.lock"
         """Held by the gateway as long as it lives: one owner for the write queue."""
         self.catalog = home / "catalog.db"
+        self.database = home / "memory.db"
+        """The records: of the user, of every project, and of what is shared."""
         self.user_database = home / "user" / "memory.db"
+        """The records of the user in a home of release 0.2.0."""
         self.projects = home / "projects"
         self.lanes = home / "lanes"
         """The lanes that projects share with other machines."""
@@ -47,11 +50,11 @@ class RuntimePaths:
         self.gateway_socket = self.run / "gateway.sock"
 
     def project_database(self, project_id: str) -> Path:
-        """The records of one project."""
+        """The records of one project in a home of release 0.2.0; its indexes are beside it."""
         return self.projects / project_id / "memory.db"
 
     def lane_database(self, lane: str) -> Path:
-        """The records of one shared lane."""
+        """The records of one shared lane in a home of release 0.2.0; snapshots on their way are beside it."""
         return self.lanes / f"{lane}.db"
 
     @property

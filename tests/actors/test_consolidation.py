@@ -595,7 +595,7 @@ async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
         await place.start()
         await place.note("the only thing that is known", scope="project", kind="fact")
         await place.rig.gateway.until_embedded()
-        wal = home / "projects" / PROJECT.id / "memory.db-wal"
+        wal = home / "memory.db-wal"
         before = wal.read_bytes()
         for request in (
             Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-5"),

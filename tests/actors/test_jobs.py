@@ -54,6 +54,7 @@ from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
 from tests.patience import PATIENCE_S
+from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
@@ -186,7 +187,7 @@ async def test_a_session_of_an_earlier_life_that_did_nothing_for_a_day_is_abando
     await rig.gateway.store("Something")
     await rig.gateway.store("Something else", session_id=OTHER_SESSION)
     await rig.stop()
-    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection, connection:
+    with closing(sqlite3.connect(rig.paths.database)) as connection, connection:
         connection.execute(
             "UPDATE sessions SET last_active_at = ? WHERE session_id = ?", (time.time() - 90_000, SESSION)
         )
@@ -263,7 +264,7 @@ async def test_the_sessions_that_began_before_their_project_had_a_file_are_regis
     await rig.gateway.submit(change_operation("start", start))
     batch = [change_operation(f"start {name}", StartSession(name)) for name in ("session:over", OTHER_SESSION)]
     await rig.gateway.submit_batch(*batch, change_operation("over", EndSession("session:over")))
-    assert not rig.paths.project_database(PROJECT.id).exists()
+    assert not has_space(rig.paths, PROJECT.id)
     await rig.gateway.store("Something")
     async with Consolidator(rig.home) as consolidator:
         clients = {}
@@ -292,7 +293,7 @@ async def test_a_project_with_too_many_memories_is_to_be_consolidated_once(rig: 
 async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: StoreRig) -> None:
     await rig.gateway.store("Something old")
     await rig.stop()
-    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection, connection:
+    with closing(sqlite3.connect(rig.paths.database)) as connection, connection:
         connection.execute("UPDATE memories SET created_at = ?", (time.time() - 8 * 86_400,))
         connection.execute("UPDATE sessions SET status = 'completed'")
     await rig.start()
@@ -430,7 +431,7 @@ async def test_to_read_of_a_project_without_a_file_makes_none(rig: StoreRig) -> 
         assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3), NearFound)).rows == ((),)
         assert (await consolidator.ask(ReadSession(OTHER_PROJECT, SESSION), SessionRead)).entry is None
         assert (await consolidator.ask(ReadEntityEdges(OTHER_PROJECT), EntityEdges)).edges == ()
-    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:

@@ -179,14 +179,15 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     assert await here.share() == ProjectShared(0), "to say it again does nothing"
     assert (here.finds("session", "lantern"), here.finds("project", "lantern")) == (False, True)
     assert (here.finds("session", "candle"), here.finds("project", "candle")) == (True, False)
-    await there.store("torch", "the torch burns pitch")
+    torch = await there.store("torch", "the torch burns pitch")
     assert await there.share() == ProjectShared(1)
     assert there.finds("project", "lantern")
     shown = there.records("project").portable(memory_id, "session:elsewhere")
     assert shown is not None
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
     await until(lambda: here.finds("project", "torch"))
-    await until(lambda: (LANE, 2) in here.embedded)  # what others store gets its vectors
+    number = here.records("project").number_of(torch)
+    await until(lambda: (LANE, number) in here.embedded)  # what others store gets its vectors
 
 
 async def both_have_one(here: Host, there: Host) -> str:
@@ -418,12 +419,12 @@ async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_mad
     await there.share()
     await here.store("lantern", "the lantern burns oil")
     manifest = back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
-    assert {f"lanes/{LANE}.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
+    assert {"memory.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
     await here.store("torch", "the torch burns pitch")
     await here.aclose()
     _, aside = restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
     assert aside is not None
-    assert (aside / "lanes" / f"{LANE}.db").exists()
+    assert (aside / "memory.db").exists()
     here.journal.reachable = False
     here.start()
     await here.files.project(PROJECT)
@@ -568,7 +569,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     described = reader.answer(DescribeProjects())
     assert isinstance(described, ProjectsDescribed)
     assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
-    lane = here.paths.lane_database(LANE)
+    lane = here.paths.database
     examined = reader.answer(ExamineFiles())
     assert isinstance(examined, FilesExamined)
     assert {file.path: file.state for file in examined.files}[str(lane)] == "whole"

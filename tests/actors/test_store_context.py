@@ -15,6 +15,7 @@ from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, So
 from tests.actors.store_process import Gateway, StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S
+from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
 
@@ -174,7 +175,7 @@ async def test_a_project_without_a_file_gets_the_users_preferences_and_no_file(r
     gathered = ids(await gather(rig.gateway, project=OTHER_PROJECT, task="tabs", files=("a.py",)))
     assert gathered["preferences"] == [user]
     assert gathered["project_context"] == []
-    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 async def test_forgotten_memories_are_left_out(rig: StoreRig) -> None:

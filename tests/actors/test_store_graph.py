@@ -15,6 +15,7 @@ import pytest
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph
@@ -39,6 +40,7 @@ from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Opera
 from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
 from tests.patience import PATIENCE_S
+from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
 
@@ -319,7 +321,7 @@ async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> Non
 async def test_asking_about_the_graph_makes_no_project(rig: StoreRig) -> None:
     assert (await search(rig, "A", project=OTHER_PROJECT)).entities == ()
     await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""), Suggestions)
-    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 # strategy: graph
@@ -450,8 +452,8 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[list[SqliteRecords]]:
     made = [
-        SqliteRecords(tmp_path / "memory.db", PROJECT.id, time.time),
-        SqliteRecords(tmp_path / "user.db", "user", time.time),
+        SqliteRecords(SqliteFile(tmp_path / "memory.db"), PROJECT.id, time.time),
+        SqliteRecords(SqliteFile(tmp_path / "user.db"), "user", time.time),
     ]
     yield made
     for records in made:

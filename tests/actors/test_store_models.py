@@ -18,6 +18,7 @@ from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, 
 from tests.actors.store_process import CHOICE, IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
+from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +62,7 @@ async def assert_found_by_meaning(rig: StoreRig, ids: list[str]) -> None:
 
 
 def models_recorded(rig: StoreRig) -> set[str]:
-    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection:
+    with closing(connect_space(rig.paths, PROJECT.id)) as connection:
         return {row[0] for row in connection.execute("SELECT DISTINCT model FROM passages")}
 
 

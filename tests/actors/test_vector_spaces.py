@@ -15,6 +15,7 @@ import pytest
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.vectors import vector_spaces
 from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Server
@@ -33,7 +34,7 @@ TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in
 
 @pytest.fixture
 def records(tmp_path: Path) -> Iterator[SqliteRecords]:
-    opened = SqliteRecords(tmp_path / "memory.db", PROJECT.id, lambda: REQUESTED_AT)
+    opened = SqliteRecords(SqliteFile(tmp_path / "memory.db"), PROJECT.id, lambda: REQUESTED_AT)
     yield opened
     opened.close()
 
@@ -177,7 +178,7 @@ async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_af
 async def test_vectors_are_freed_when_nobody_searches_or_when_they_are_too_many(
     tmp_path: Path, records: SqliteRecords, tended: Tended
 ) -> None:
-    other = SqliteRecords(tmp_path / "other.db", "p_other", lambda: REQUESTED_AT)
+    other = SqliteRecords(SqliteFile(tmp_path / "other.db"), "p_other", lambda: REQUESTED_AT)
     for each in (records, other):
         embed(each, chronicle(0, 10))
     async with tended(records, 1000) as spaces:

@@ -12,6 +12,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, Target, find_target, moved_to
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.protocol.errors import NotFound
@@ -63,7 +64,7 @@ async def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     committer, paths = Committer(), RuntimePaths(tmp_path)
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
     await files.project(PROJECT)
-    shared = SqliteRecords(tmp_path / "shared.db", "shared", time.time)
+    shared = SqliteRecords(SqliteFile(tmp_path / "shared.db"), "shared", time.time)
     made = Lane(files, shared)
     monkeypatch.setattr(files, "lanes_of", made.lanes_of)
     yield made
@@ -112,7 +113,10 @@ async def test_a_promotion_is_a_move_from_a_lane_to_a_lane(
     assert move is await lane.target_of(promotion), "those that wait together are carried out together"
 
 
-async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(lane: Lane) -> None:
+async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(
+    lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane.shared, "is_shared", True)
     memory_id = await lane.store("moves", "session")
     lane.own.apply([change_operation("tag", TagMemory(memory_id, ("draft",)))])
     operation = change_operation("promote", PromoteMemory(memory_id, "project"), requested_at=REQUESTED_AT + 5)

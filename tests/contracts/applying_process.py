@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.writes import Applied
 from tests.operations import PROJECT, store_operation
@@ -47,7 +48,7 @@ def fill_the_disk(records: SqliteRecords, limit_bytes: int) -> None:
 
 def main() -> None:
     path, what, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    records = SqliteRecords(path, PROJECT.id, time.time)
+    records = SqliteRecords(SqliteFile(path), PROJECT.id, time.time)
     if what == "write":
         write_for_ever(records, number)
     else:

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from remembrancer.actors.store.records.contract import Filters, Records, WaitingWork
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.consolidation import ReadUpkeep
 from remembrancer.protocol.runs import Prune
@@ -34,7 +35,9 @@ class SqliteFactory:
         self._opened: list[SqliteRecords] = []
 
     def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> SqliteRecords:
-        records = SqliteRecords(self.path, PROJECT.id, self.clock, limit_bytes=limit_bytes, session_limit=session_limit)
+        records = SqliteRecords(
+            SqliteFile(self.path), PROJECT.id, self.clock, limit_bytes=limit_bytes, session_limit=session_limit
+        )
         self._opened.append(records)
         return records
 

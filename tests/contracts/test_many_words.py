@@ -43,7 +43,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteRecords]
 
 
 def scored_by_all(records: SqliteRecords) -> dict[int, float]:
-    scored = f"SELECT rowid, {BM25} FROM memories_text WHERE memories_text MATCH ?"
+    scored = f"SELECT rowid, {BM25} FROM words_@SPACE WHERE words_@SPACE MATCH ?"
     return dict(records._file.read(scored, (expression_of(QUESTION),)))
 
 

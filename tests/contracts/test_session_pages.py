@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.records.sessions import TOPICS_OF, read_session_start, read_session_story
-from remembrancer.actors.store.records.sqlite_file import query_of
+from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.browsing import ReadTurns, TurnsRead
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
@@ -37,9 +37,9 @@ def fill(records: SqliteRecords, first: int, count: int) -> None:
     connection = records._file.writer
     connection.execute("BEGIN")
     connection.executemany(
-        """INSERT INTO memories (id, type, scope, session_id, importance, characters, created_at, updated_at,
+        """INSERT INTO memories (space, id, type, scope, session_id, importance, characters, created_at, updated_at,
                content_digest, content, tags, source)
-           VALUES (?, 'semantic', 'project', ?, 0.5, 9, 1, 1, ?, ?, ?, '{}')""",
+           VALUES (1, ?, 'semantic', 'project', ?, 0.5, 9, 1, 1, ?, ?, ?, '{}')""",
         [
             (f"memory:{n}", SESSION, str(n).encode(), f"lantern {n}", f'["lamps","of {n // TOPICS_OF}"]')
             for n in range(first, first + count)
@@ -58,8 +58,9 @@ def steps_of(records: SqliteRecords) -> int:
         done["steps"] += STEP
 
     connection.set_progress_handler(note, STEP)
-    read_session_story(query_of(connection), SESSION)
-    read_session_start(query_of(connection), SESSION)
+    query = SpaceConnection(connection, 1).query
+    read_session_story(query, SESSION)
+    read_session_start(query, SESSION)
     connection.set_progress_handler(None, 0)
     return done["steps"]
 

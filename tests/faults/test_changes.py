@@ -227,7 +227,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     def _compare_files(self) -> None:
         """The store is down: each file is whole, and what is derived in it follows from the memories."""
-        for path in (self.rig.paths.user_database, self.rig.paths.project_database(PROJECT.id)):
+        for path in (self.rig.paths.database,):
             if path.exists():
                 with closing(sqlite3.connect(path)) as connection:
                     _compare_file(connection)
@@ -236,9 +236,12 @@ class ChangesUnderFire(RuleBasedStateMachine):
 def _compare_file(connection: sqlite3.Connection) -> None:
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    connection.execute("INSERT INTO memories_text (memories_text, rank) VALUES ('integrity-check', 1)")
-    counted = "SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3"
-    kept = "SELECT scope, type, forgotten, count FROM tallies WHERE count > 0"
+    for (space,) in connection.execute("SELECT number FROM spaces").fetchall():
+        connection.execute(f"INSERT INTO words_{space} (words_{space}) VALUES ('integrity-check')")
+        own = connection.execute("SELECT number FROM memories WHERE space = ? ORDER BY 1", (space,)).fetchall()
+        assert connection.execute(f"SELECT id FROM words_{space}_docsize ORDER BY 1").fetchall() == own
+    counted = "SELECT space, scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3, 4"
+    kept = "SELECT space, scope, type, forgotten, count FROM tallies WHERE count > 0"
     assert sorted(connection.execute(kept)) == sorted(connection.execute(counted))
     listed = "SELECT m.number, j.value FROM memories AS m, json_each(m.tags) AS j"
     assert sorted(connection.execute("SELECT memory, tag FROM memory_tags")) == sorted(connection.execute(listed))

@@ -38,7 +38,7 @@ from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from tests.forked import forking, redirect
 
 BEHAVIOUR = "behaviour"
-RELEASES = {"user/memory.db": "7.7.7"}
+RELEASES = {"memory.db": "7.7.7"}
 """The releases of files by the word of a store, which has none."""
 
 

@@ -128,7 +128,7 @@ def fill(home: Path, **environ: str) -> None:
 
 def accessed(home: Path) -> bool:
     """True if the accesses have been counted, which is done after the answer."""
-    connection = sqlite3.connect(f"file:{home / 'user' / 'memory.db'}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"file:{home / 'memory.db'}?mode=ro", uri=True)
     try:
         return bool(connection.execute("SELECT sum(access_count) FROM memories").fetchone()[0])
     finally:

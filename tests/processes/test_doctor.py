@@ -21,6 +21,7 @@ from unittest import mock
 import pytest
 
 from remembrancer.actors.embedder import workers
+from remembrancer.actors.migrations import daily_copies
 from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
@@ -207,12 +208,7 @@ def test_a_process_without_a_launcher_is_named(home: Path) -> None:
 async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     await filled(home)
     paths = RuntimePaths(home)
-    paths.user_database.write_bytes(b"no database at all" * 500)
-    project = next(paths.projects.glob("p_*/memory.db"))
-    damaged = bytearray(project.read_bytes())
-    middle = len(damaged) // 8 * 5
-    damaged[middle : middle + 16_384] = b"\xa5" * 16_384
-    project.write_bytes(damaged)
+    paths.database.write_bytes(b"no database at all" * 500)
     paths.runtime_record.write_text("{")
     paths.write_queue.write_bytes(b"nor this" * 600)
     shutil.rmtree(paths.vectors, ignore_errors=True)
@@ -220,7 +216,7 @@ async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     found = Findings(home)
     assert found.checks["records"]["status"] == "problem"
     assert "not a database" in found.text("records")
-    assert str(project) in found.text("records")
+    assert str(paths.database) in found.text("records")
     assert found.checks["write queue"]["status"] == "problem"
     assert SECRET not in found.whole
 
@@ -231,15 +227,14 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         await client.store(SECRET)
 
         async def is_copied() -> bool:
-            return any(paths.projects.glob("p_*/backups/memory.db.*Z"))
+            return bool(daily_copies(paths.database))
 
         await until(is_copied)
         later = await client.call("store_memory", content="The heron has moved.", memory_type="semantic")
     await Runtime(home).down()
-    project = next(paths.projects.glob("p_*/memory.db"))
-    with closing(sqlite3.connect(project)) as connection:
+    with closing(sqlite3.connect(paths.database)) as connection:
         ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchall()
-    with project.open("r+b") as file:
+    with paths.database.open("r+b") as file:
         for page in (1, root):
             file.seek((page - 1) * 4096)
             file.write(bytes(4096))
@@ -249,14 +244,17 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     async with Session(home, cwd=home) as client:
         told = await client.call("store_memory", content="The kingfisher waits.", memory_type="semantic")
         assert [warning["code"] for warning in told["warnings"]] == ["queued"], told
+        status = command("status", "--json", home=home)
+        assert status.returncode == exit_codes.DEGRADED, status.stderr
+        assert any(str(paths.database) in reason for reason in json.loads(status.stdout)["unusable"])
         with pytest.raises(AlreadyRunning):
             repair_home(paths)
     await Runtime(home).down()
     repaired = Findings(home, "--repair")
     (file,) = json.loads(repaired.whole)["repaired"]
-    assert (file["incomplete"], file["path"]) == ([], str(project))
+    assert (file["incomplete"], file["path"]) == ([], str(paths.database))
     assert any(lost.endswith(later["memory_id"]) for lost in file["lost"]), "both pages were written since the copy"
-    assert file["damaged"] in map(str, project.parent.iterdir())
+    assert file["damaged"] in everything(home)
     assert repaired.checks["records"]["status"] == "ok"
     async with Session(home, cwd=home) as client:
         await until(Runtime(home).is_drained)
@@ -291,7 +289,7 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
     (home / "hooks").chmod(0o755)  # where no hook would leave an event any more
     (home / "logs").chmod(0o755)
     (home / "catalog.db").chmod(0o644)
-    (home / "user" / "link").symlink_to("/etc/passwd")
+    (home / "logs" / "link").symlink_to("/etc/passwd")
     before = everything(home)
     found = Findings(home)
     assert found.statuses() == {"permissions": "warning"}

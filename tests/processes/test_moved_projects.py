@@ -30,6 +30,7 @@ from tests.operations import memory_id_of, store_operation
 from tests.patience import PATIENCE_S, until
 from tests.processes.portable_rig import command
 from tests.processes.test_projects import git
+from tests.spaces import has_space
 
 pytestmark = pytest.mark.anyio
 
@@ -218,11 +219,11 @@ async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(home: P
             await store.restart()
             moves.cancel()
             await asyncio.gather(moves, return_exceptions=True)
-            if RuntimePaths(home).project_database(old.id).exists():
+            if has_space(RuntimePaths(home), old.id):
                 await store.gateway.ask(request, ProjectMoved)
             recalled = await store.gateway.recall("fact", project=new, limit=50, strategy="keyword")
             assert {memory.id for memory in recalled.memories} == stored
-            assert not RuntimePaths(home).project_database(old.id).exists()
+            assert not has_space(RuntimePaths(home), old.id)
 
 
 async def test_git_is_not_waited_for_and_runs_nothing_of_a_foreign_repository(

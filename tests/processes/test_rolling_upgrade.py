@@ -82,5 +82,5 @@ async def test_an_older_release_waits_for_its_upgrade_and_has_everything_then(wo
     everything = known | {f"the lantern of {each}" for each in ("after", "waits0", "waits1")}
     assert [await contents(host) for host in world.hosts] == [everything] * 3
     await asyncio.gather(*(host.kill() for host in world.hosts))
-    dumps = [dump_of(host.databases(world.lane)[0]) for host in world.hosts]
+    dumps = [dump_of(host.database, world.lane) for host in world.hosts]
     assert dumps[0] == dumps[1] == dumps[2]

@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import re
-import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,9 +20,10 @@ import pytest
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes, terminal
 from remembrancer.config.project import project_of
-from remembrancer.protocol.paths import RuntimePaths, database_files
+from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, stop_runtime, until
+from tests.spaces import connect_space
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
@@ -227,22 +227,6 @@ def test_projects_are_apart_unless_all_are_asked_for(
     assert [memory["id"] for memory in shell.json("list", "--project", here)["memories"]] == [mine], "the option first"
 
 
-def test_a_project_that_cannot_be_read_hides_no_other(shell: Shell, tmp_path: Path) -> None:
-    mine = shell.json("add", "the port is 5433")["memory_id"]
-    shell("add", "the port is 6000", "--project", str(tmp_path / "other"))
-    stop_runtime(shell.home)
-    file = RuntimePaths(shell.home).project_database(project_of(tmp_path / "other").id)
-    for beside in database_files(file):
-        beside.unlink(missing_ok=True)
-    file.write_bytes(b"no database at all, but a note\n" * 100)
-    assert str(shell.directory) in shell("admin", "projects", status=exit_codes.FILE_UNUSABLE, prints=True)
-    for asked in (("list", "--all-projects"), ("search", "port", "--all-projects")):
-        done = command(*asked, "--json", home=shell.home, directory=shell.directory)
-        assert done.returncode == 0, done.stderr
-        assert [memory["id"] for memory in json.loads(done.stdout)["memories"]] == [mine]
-        assert "cannot be read" in done.stderr
-
-
 def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     shell("edit", memory_id, "--content", "We deploy on Wednesdays")
@@ -256,7 +240,7 @@ def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> No
 
 def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    with closing(sqlite3.connect(RuntimePaths(shell.home).project_database(project_of(shell.directory).id))) as other:
+    with closing(connect_space(RuntimePaths(shell.home), project_of(shell.directory).id)) as other:
         other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
         done = command("edit", memory_id, "--kind", "decision", home=shell.home, directory=shell.directory)
     assert (done.returncode, done.stdout) == (0, "Queued: it is done as soon as the store takes it.\n"), done.stderr

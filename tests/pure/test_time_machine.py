@@ -59,23 +59,23 @@ def json_columns(path: Path) -> set[tuple[str, str]]:
 def a_home(tmp_path: Path) -> Path:
     """A home with a memory in it, and nothing that runs."""
     paths = RuntimePaths(tmp_path)
-    for path in (paths.user_database, paths.project_database("p_1")):
-        path.parent.mkdir(parents=True)
-        with opened(path) as connection:
-            schema.RECORDS.migrate(connection, None)
-    with opened(paths.project_database("p_1")) as connection:
+    with opened(paths.database) as connection:
+        schema.MEMORY.migrate(connection, None)
+        schema.make_space(connection, "p_1")
         connection.execute(
-            """INSERT INTO memories (id, content, characters, content_digest, type, scope, session_id, importance, tags,
+            """INSERT INTO memories (space, id, content, characters, content_digest, type, scope, session_id,
+               importance, tags,
                source, created_at, updated_at, promotion_chain)
-               VALUES ('m', 'a word', 6, x'00', 'semantic', 'project', 's', 0.5, '[]', '{}', 1000000, 1000001, ?)""",
+               VALUES (1, 'm', 'a word', 6, x'00', 'semantic', 'project', 's', 0.5, '[]', '{}', 1000000, 1000001, ?)""",
             (json.dumps([{"scope": "session", "promoted_at": 1000001.5, "content": "é"}]),),
         )
         connection.execute(
-            """INSERT INTO history (memory_id, version, change, operation_id, session_id, record, changed_at, details)
-               VALUES ('m', 1, 'stored', 'o', 's', ?, 1000000, ?)""",
+            """INSERT INTO history
+                   (space, memory_id, version, change, operation_id, session_id, record, changed_at, details)
+               VALUES (1, 'm', 1, 'stored', 'o', 's', ?, 1000000, ?)""",
             (json.dumps({"valid_until": 2000000, "metadata": {"valid_until": 7}}), "{}"),
         )
-        connection.execute("INSERT INTO maintenance VALUES ('maintenance', 1000002, 3)")
+        connection.execute("INSERT INTO maintenance VALUES (1, 'maintenance', 1000002, 3)")
     Catalog(paths.catalog, lambda: 1_000_000.0).close()
     with opened(paths.catalog) as connection:
         connection.execute("INSERT INTO projects VALUES ('p_1', '/p', 1000000, 1000003, NULL, NULL)")
@@ -84,7 +84,7 @@ def a_home(tmp_path: Path) -> Path:
 
 def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Path) -> None:
     with opened(tmp_path / "records.db") as connection:
-        schema.RECORDS.migrate(connection, None)
+        schema.MEMORY.migrate(connection, None)
     Catalog(tmp_path / "catalog.db", lambda: 0.0).close()
     QueueFile(tmp_path / "queue.db").close()
     assert real_columns(tmp_path / "records.db") == pairs(RECORDS, NO_TIMES)
@@ -95,7 +95,7 @@ def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Pa
 
 def test_every_column_of_json_is_known_to_have_times_in_it_or_none(tmp_path: Path) -> None:
     with opened(tmp_path / "records.db") as connection:
-        schema.RECORDS.migrate(connection, None)
+        schema.MEMORY.migrate(connection, None)
     without = {
         ("memories", "metadata"),
         ("memories", "structured"),
@@ -108,7 +108,7 @@ def test_every_column_of_json_is_known_to_have_times_in_it_or_none(tmp_path: Pat
 def test_a_day_passes_for_everything(a_home: Path) -> None:
     let_pass(a_home, DAY_S)
     paths = RuntimePaths(a_home)
-    with opened(paths.project_database("p_1")) as connection:
+    with opened(paths.database) as connection:
         times = "created_at, updated_at, occurred_at, importance, promotion_chain"
         *reals, chain = connection.execute(f"SELECT {times} FROM memories").fetchone()
         assert reals == [1000000 - DAY_S, 1000001 - DAY_S, None, 0.5]
@@ -120,13 +120,6 @@ def test_a_day_passes_for_everything(a_home: Path) -> None:
     with opened(paths.catalog) as connection:
         row = connection.execute("SELECT created_at, last_used_at FROM projects").fetchone()
         assert row == (1000000 - DAY_S, 1000003 - DAY_S)
-
-
-def test_what_is_searched_by_words_stays_whole(a_home: Path) -> None:
-    let_pass(a_home, DAY_S)
-    with opened(RuntimePaths(a_home).project_database("p_1")) as connection:
-        connection.execute("INSERT INTO memories_text (memories_text) VALUES ('integrity-check')")
-        assert connection.execute("SELECT rowid FROM memories_text WHERE memories_text MATCH 'word'").fetchall()
 
 
 def test_no_time_passes_while_a_runtime_is_up(a_home: Path) -> None:

@@ -23,7 +23,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.home_reader import CATALOG, HomeReader, lane_of_file, names_in, project_of_file
+from remembrancer.actors.store.home_reader import CATALOG, HomeReader, names_in
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
@@ -288,7 +288,7 @@ class StoreActor(Actor):
             name, commits = records.name, self._committer.commits_of(records.name)
             with contextlib.suppress(RemembrancerError, OSError):  # it is tried again, and said, in the background
                 is_new = self._counts_of.get(name, (-1, Counts()))[0] != commits
-                if is_new and self._files.size_bytes(name) <= COUNTED_AT_ONCE_BYTES:
+                if is_new and self._files.size_bytes <= COUNTED_AT_ONCE_BYTES:
                     self._counts_of[name] = (commits, records.counts(None))
 
     def on_peer_gone(self, peer: PeerGone) -> None:
@@ -404,15 +404,14 @@ class StoreActor(Actor):
                 tasks.start_soon(self._copies.run)
 
     def _damaged(self, path: Path, error: RemembrancerError) -> None:
-        name = str(path.relative_to(self.spec.paths.home))
-        self._files.note_unusable(project_of_file(name) or lane_of_file(name) or USER, error)
+        logger.error("a file is damaged", extra={"path": str(path)})
+        self._files.note_unusable(error)
 
     async def _keep_house(self) -> None:
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
             await self._files.reopen_replaced(self._vectors.forget)
             await self._count_accesses()
-            self._readers.rest()
             for records in list(self._files):
                 await self._tolerantly(records.name, self._in_background(records.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())

@@ -213,7 +213,7 @@ def _place(path: Path) -> Iterator[Path]:
     directory = directory_of(path)
     shutil.rmtree(directory, ignore_errors=True)
     try:
-        directory.mkdir(mode=0o700)
+        directory.mkdir(mode=0o700, parents=True)
         yield directory / path.name
     except OSError as error:
         raise FileUnusable(f"{directory} cannot be written: {error.strerror or error}") from error

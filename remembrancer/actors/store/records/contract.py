@@ -590,7 +590,8 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         """All that has to come along when this file is joined with another: a few memories, that is to say."""
 
     def held(self) -> AbstractContextManager[object]:
-        """Inside it no other thread writes here: what a move has read is what it takes away."""
+        """Inside it no other thread writes here: what a move has read is what it takes away. Nobody
+        waits for the journal, which may be slow: what others want to write is refused with `FileLocked`."""
 
     def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
         """Carry out a step of an operation that others follow, in one durable transaction; its result.
@@ -606,6 +607,10 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
 
     def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
         """Answer these operations, which the lane has applied whose memories came here, as it did."""
+
+    def promote(self, operations: Sequence[Operation], destination: Any) -> list[Outcome]:
+        """Move the memory of each promotion to another space of the database, or back, all in one transaction, and
+        answer each. One that was moved by the same operation before is answered as then."""
 
     def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
         """Take in a memory that comes from another lane, and with it the operation, as `complete`; a full file refuses

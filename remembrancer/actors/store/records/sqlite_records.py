@@ -1,4 +1,4 @@
-"""`Records` in one SQLite file: what writes operations to it, and the parts that read it joined."""
+"""`Records` in one space of a database: what writes operations to it, and the parts that read it joined."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from remembrancer.actors.store.records.background import SqliteBackground
@@ -18,12 +17,13 @@ from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied, read_rows
+from remembrancer.actors.store.records.space import Space, SpaceConnection
+from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied, read_rows
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
 from remembrancer.memory.edits import AppliedOperation, Edits, Put
-from remembrancer.memory.moves import receive_move
+from remembrancer.memory.moves import begin_move, end_move, receive_move
 from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserRequest
@@ -33,6 +33,7 @@ from remembrancer.protocol.writes import (
     Applied,
     Operation,
     PortableMemory,
+    PromotedResult,
     Result,
     needs_room,
 )
@@ -48,14 +49,15 @@ UNACCEPTABLE: Final = (
 """The errors that are the fault of an operation itself, and not of the file."""
 
 _IDS_WITH: Final = """
-    SELECT id FROM memories WHERE substr(id, -4) IN (SELECT value FROM json_each(?1))
-        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1))
+    SELECT id FROM memories WHERE space = @SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
+        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1)))
 """
 logger = logging.getLogger(__name__)
 
 
 class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
-    """`Records` in one file. `clock`: seconds since the epoch. At `limit_bytes` it takes no write but to forget.
+    """`Records` in one space. `clock`: seconds since the epoch. At `limit_bytes` of the database it takes no write but
+    to forget.
 
     A session that has stored `session_limit` memories in it stores no more.
     """
@@ -64,15 +66,14 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def __init__(
         self,
-        path: Path,
+        database: SqliteFile,
         name: str,
         clock: Callable[[], float],
         *,
         limit_bytes: int | None = None,
         session_limit: int | None = None,
-        wait_s: float | None = None,
     ) -> None:
-        self._file = SqliteFile(path, wait_s=wait_s)
+        self._file = Space(database, name)
         self.name = name
         self.is_users = name == USER
         self.graph = SqliteGraph(self._file, clock)
@@ -151,6 +152,25 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             for each in applied:
                 edits.apply(Put(each))
 
+    def promote(self, operations: Sequence[Operation], destination: SqliteRecords) -> list[Outcome]:
+        full, now = destination._full(), self._clock()
+        outcomes: list[Outcome] = []
+        try:
+            with self._file.transaction_with(destination._file) as (source, target):
+                for operation in operations:
+                    source.execute("SAVEPOINT move")
+                    leaving = SqliteEdits(source, now)
+                    try:
+                        outcomes.append(_promoted(operation, leaving, ArrivingEdits(target, now, leaving), full))
+                    except UNACCEPTABLE as error:
+                        outcomes.append(Outcome(InvalidInput(f"the records refuse this operation: {error}")))
+                    if isinstance(outcomes[-1].reply, RemembrancerError):
+                        source.execute("ROLLBACK TO move")
+                    source.execute("RELEASE move")
+        except RemembrancerError as error:
+            return [Outcome(error) for _ in operations]
+        return outcomes
+
     def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
         full = self._full()
         if full is None:
@@ -167,18 +187,18 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             if found:
                 edits.drop_deleted_words()
         if found:
-            self._file.leave_nothing()
+            self._file.leave_nothing(memory_id)
         return found
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
         with self._edits() as edits:
             dropped = edits.drop_quotes(quotes)
         if dropped:
-            self._file.leave_nothing()
+            self._file.leave_nothing(*quotes)
         return dropped
 
     def is_erased(self, memory_id: str) -> bool:
-        return bool(self._file.read("SELECT 1 FROM erased WHERE memory_id = ?", (memory_id,)))
+        return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
         with self._edits() as edits:
@@ -190,7 +210,11 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             import_sessions(connection, sessions)
 
     def tidy(self) -> bool:
-        if self._file.read("SELECT 1 FROM names_to_find LIMIT 1"):
+        if self._file.commits == self._merged_at:
+            return False
+        if self._file.read(
+            "SELECT 1 FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory WHERE m.space = @SPACE LIMIT 1"
+        ):
             with self._edits() as edits:
                 if find_entities(edits, self._clock()):
                     return True
@@ -199,8 +223,12 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     # Reading.
 
     def number_of(self, memory_id: str) -> int | None:
-        find = "SELECT number FROM memories WHERE id = ?1 UNION ALL SELECT memory FROM aliases WHERE alias = ?1"
-        rows = self._file.read(find, (memory_id,))
+        rows = self._file.read(
+            """SELECT number FROM memories WHERE space = @SPACE AND id = ?1
+               UNION ALL SELECT memory FROM aliases JOIN memories ON number = memory
+               WHERE alias = ?1 AND space = @SPACE""",
+            (memory_id,),
+        )
         return int(rows[0][0]) if rows else None
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
@@ -227,15 +255,30 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
             return None
         message = (
-            f"{self._file.path.name} of {self.name} has reached its limit of {self._limit_bytes} bytes: "
-            "raise database_limit_bytes"
+            f"{self._file.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
         )
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
 
-def _apply_alone(
-    connection: sqlite3.Connection, operation: Operation, session_limit: int | None, now: float
-) -> Outcome:
+def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits, full: StorageFull | None) -> Outcome:
+    """The outcome of a promotion, or of its return: the steps of a move between lanes, in one transaction."""
+    earlier = destination.outcome_of(operation.operation_id) or source.outcome_of(operation.operation_id)
+    if earlier is not None:
+        return Outcome(earlier)
+    if full is not None:
+        return Outcome(full)
+    try:
+        memory = carry_out(begin_move(Planner(operation, source)), source.apply)
+    except (InvalidInput, NotFound) as refusal:
+        return Outcome(refusal)
+    received = destination.carry_out(operation, receive_move(Planner(operation, destination), memory))
+    if isinstance(received.reply, Applied):
+        assert isinstance(received.reply.result, PromotedResult)
+        source.carry_out(operation, end_move(Planner(operation, source), received.reply.result))
+    return received
+
+
+def _apply_alone(connection: SpaceConnection, operation: Operation, session_limit: int | None, now: float) -> Outcome:
     """Apply inside a savepoint: an operation that fails takes nothing with it."""
     connection.execute("SAVEPOINT operation")
     try:

@@ -608,7 +608,7 @@ class EmbeddingScheduler:
             try:
                 if again:
                     await self._committer.run(records.name, partial(records.try_again, key, time.time()))
-                dead = await self._readers.read(records.name, partial(records.dead_letters, key))
+                dead = await self._readers.read(partial(records.dead_letters, key))
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
                 return
@@ -656,7 +656,7 @@ class EmbeddingScheduler:
                 continue
             ask = partial(records.next_texts, work.key, wanted, len(work.leases.workers) * hand_bytes, leased)
             try:
-                texts = await self._readers.read(records.name, ask)
+                texts = await self._readers.read(ask)
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
                 continue
