@@ -79,7 +79,6 @@ async def test_an_update_answers_with_what_differs_and_the_new_version(rig: Rig)
             "memory_id": identity,
             "updated_fields": ["content", "importance", "tags", "metadata", "related_entities"],
             "re_embedded": True,
-            "embedding": "pending",
             "version": 2,
         }
         assert last(store).change == UpdateMemory(
@@ -92,7 +91,7 @@ async def test_an_update_answers_with_what_differs_and_the_new_version(rig: Rig)
             add_entities=(EntityRef("Maven", "tool", "uses"),),
         )
         answer = await client.call("update_memory", memory_id=identity, importance=0.9)
-        assert answer == {"memory_id": identity, "updated_fields": [], "re_embedded": False, "version": 2}
+        assert answer == {"memory_id": identity, "updated_fields": [], "version": 2}
 
 
 async def test_tags_forgetting_restoring_and_promotion_answer_as_the_design_says(rig: Rig) -> None:
@@ -116,7 +115,7 @@ async def test_tags_forgetting_restoring_and_promotion_answer_as_the_design_says
         assert answer["already_forgotten"] is True
 
         answer = await client.call("restore_memory", memory_id=identity)
-        expected = {"status": "active", "restored_fields": ["status"], "re_embedded": False, "version": 5}
+        expected = {"status": "active", "restored_fields": ["status"], "version": 5}
         assert answer == {"memory_id": identity, **expected}
         answer = await client.call("restore_memory", memory_id=identity, version=1, reason="it was right")
         assert answer["restored_fields"] == ["tags"]

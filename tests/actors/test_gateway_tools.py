@@ -138,8 +138,6 @@ async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> Non
         (operation,) = store.applied.values()
     assert answer == {
         "memory_id": memory_id_of(operation.change),
-        "embedding_generated": False,
-        "embedding": "pending",
         "graph_edges_created": 1,
         "scope": "project",
         "type": "semantic",
@@ -178,7 +176,6 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         answer = await client.store("text", wait_for_embedding=True)
     assert answer["embedding_generated"] is True
-    assert answer["embedding"] == "ready"
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 

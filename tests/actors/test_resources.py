@@ -91,10 +91,6 @@ async def subscriber(rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tupl
         yield client, heard
 
 
-def watchers() -> int:
-    return sum("Subscriptions._run" in str(task.name) for task in anyio.get_running_tasks())
-
-
 # --- reading ---
 
 
@@ -328,10 +324,12 @@ async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig)
 
 
 async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running():
+    async with ResourceStore(rig.paths).open(), rig.running() as gateway:
+        watchers = gateway._subscriptions
+        assert watchers is not None
         async with subscriber(rig, *FIXED):
-            assert watchers() == 1
-        await until(lambda: watchers() == 0)
+            assert len(watchers) == 1
+        await until(lambda: len(watchers) == 0)
 
 
 async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) -> None:

@@ -60,9 +60,15 @@ def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
         assert_nothing_left(running)
 
 
-def test_a_command_stops_everything_in_order(home: Path) -> None:
+def test_a_record_names_every_child_and_a_command_stops_everything_in_order(home: Path) -> None:
+    (home / "runtime.json").write_text('{"pid": "x", "children"')  # which holds no start up
     with runtime(home) as running:
-        running.until_ready()
+        pids = {process.pid for process in running.until_ready().values()}
+        record = read_record(running.paths)
+        assert record is not None
+        assert record.pid == running.process.pid
+        assert {child.pid for child in record.children} == pids
+        assert all(abs(psutil.Process(child.pid).create_time() - child.created_at) < 1 for child in record.children)
         assert running.down() == running.process.pid
         assert running.process.wait(PATIENCE_S) == 0
         assert running.lines("ended") == ["gateway", "consolidator", "embedder-1", "store"]
@@ -139,19 +145,3 @@ def test_a_recorded_pid_that_belongs_to_someone_else_by_now_is_left_alone(home: 
             running.until_ready()
             assert innocent.poll() is None
         innocent.kill()
-
-
-def test_a_record_that_cannot_be_read_does_not_hold_up_a_start(home: Path) -> None:
-    (home / "runtime.json").write_text('{"pid": "x", "children"')
-    with runtime(home) as running:
-        running.until_ready()
-
-
-def test_the_record_names_every_child(home: Path) -> None:
-    with runtime(home) as running:
-        pids = {process.pid for process in running.until_ready().values()}
-        record = read_record(running.paths)
-        assert record is not None
-        assert record.pid == running.process.pid
-        assert {child.pid for child in record.children} == pids
-        assert all(abs(psutil.Process(child.pid).create_time() - child.created_at) < 1 for child in record.children)

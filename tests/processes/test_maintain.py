@@ -54,26 +54,19 @@ def project(home: Path, tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_projects_memories_are_looked_through(home: Path, project: Path) -> None:
+def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(home: Path, project: Path) -> None:
     said = json.loads(done("admin", "maintain", "--project", str(project), "--dry-run", "--json", home=home))
     assert said["dry_run"] is True
     (place,) = said["places"]
     assert place["project"]["path"] == str(project)
     assert place["examined"] in (1, 2), "the memory, and what its session hands over once its end is dealt with"
     assert (place["archived"], place["deleted"], place["run_ids"]) == (0, 0, [])
-
-
-def test_everything_is_each_project_and_the_user(home: Path, project: Path) -> None:
-    said = done("admin", "maintain", "--all", home=home).decode()
-    first, *others = said.splitlines()
-    assert first in (f"{project}: 1 examined", f"{project}: 2 examined")  # with what its session hands over
+    first, *others = done("admin", "maintain", "--all", home=home).decode().splitlines()
+    assert first in (f"{project}: 1 examined", f"{project}: 2 examined")
     assert others == ["the user: 0 examined", "There was nothing to do."]
-
-
-def test_the_users_memories_are_looked_through_without_a_runtime_being_up(home: Path, project: Path) -> None:
     done("down", home=home)
     said = json.loads(done("admin", "maintain", "--user", "--json", home=home))
-    assert [place["project"] for place in said["places"]] == [None]
+    assert [place["project"] for place in said["places"]] == [None], "also where no runtime is up"
 
 
 def test_where_nothing_is_remembered_nothing_is_started(home: Path, tmp_path: Path) -> None:

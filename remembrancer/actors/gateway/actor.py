@@ -92,6 +92,8 @@ class GatewayActor(Actor):
                     await index.attend(caller)
 
                 self._registry = SessionRegistry(access, self._store, prepare_context)
+                self._registry.on_known.append(subscriptions.move)
+                self._registry.on_left.append(subscriptions.close)
                 server = build_server(handlers)
                 self._listener = Listener(
                     paths.gateway_socket,
