@@ -94,8 +94,8 @@ def damages() -> Iterator[Damage]:
     for path, each in derived.items():
         yield from (Damage(path, how, is_derived=True) for how in each)
     over_http = {"http_port": "18763"}
-    for path, each in {"keys/http.key": ("directory", "pipe"), "tokens.json": ("directory", "pipe", "garbage")}.items():
-        yield from (Damage(path, how, is_derived=True, settings=over_http) for how in each)
+    for how in ("directory", "pipe", "garbage"):
+        yield Damage("tokens.json", how, is_derived=True, settings=over_http)
     if _may_mount():
         yield Damage(".", "full disk", is_derived=True)
     while_running = {

@@ -108,6 +108,7 @@ DIMENSIONS: Final = "embedding_dimensions"
 
 UNUSED_KEYS: Final = frozenset(
     {"namespace", "database", "remote_url", "remote_user", "remote_pass", "http_shared_tokens"}
+    | {"http_requests_per_minute"}
 )
 """In a file: accepted with any value, and without effect in this release."""
 

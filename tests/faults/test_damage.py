@@ -26,7 +26,7 @@ WORST = (
     "catalog.db: newer",
     "catalog.db: pipe",
     "projects/P/index.db: directory",
-    "keys/http.key: directory",
+    "tokens.json: directory",
     "config.toml: pipe",
     "logs/gateway.log: pipe",
     "logs: file",
