@@ -17,7 +17,7 @@ from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 
 STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
 NOW = STORED + DAY_S
@@ -135,7 +135,7 @@ def test_what_contradicts_a_memory_and_when_it_ends_is_said() -> None:
 
 def test_a_copy_says_which_memory_stays() -> None:
     shown = memory("project", status="consolidated")
-    snapshot = Snapshot(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
+    snapshot = MemoryVersion(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
     reason = f"{OTHER} says the same in the same words"
     entry = HistoryEntry(2, "deduplicated", STORED, "", "op", snapshot, {"reason": reason})
     assert f"Consolidated: {reason}. It is still found" in said(msgspec.structs.replace(shown, history=(entry,)))
@@ -151,7 +151,7 @@ def test_what_supersedes_a_memory_is_named_once_and_is_no_guess() -> None:
 @pytest.mark.parametrize("undid", [None, "promoted"])
 def test_a_promotion_that_was_undone_is_not_promised_again(undid: str | None) -> None:
     shown = memory(importance=1.0, confidence=1.0)
-    snapshot = Snapshot(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
+    snapshot = MemoryVersion(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
     steps = [("stored", None), ("promoted", None), ("undone", undid)]
     history = tuple(
         HistoryEntry(n, change, STORED, "session:s", f"op {n}", snapshot, {"undid": told} if told else {})
@@ -170,7 +170,7 @@ def test_an_archiving_that_was_undone_is_not_announced_again() -> None:
         STORED,
         "",
         "op",
-        Snapshot(content="x", type="semantic", scope="project", session_id=""),
+        MemoryVersion(content="x", type="semantic", scope="project", session_id=""),
         {"undid": "archived"},
     )
     assert "Not archived: that was undone" in said(msgspec.structs.replace(shown, history=(undone,)))
