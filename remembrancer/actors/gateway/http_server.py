@@ -111,7 +111,6 @@ class Visitor:
         """Whose it is: nobody else goes on with it."""
         self._caller = caller
         self._notices = notices
-        self._at_end: list[Callable[[], None]] = []
 
     async def caller(self) -> Caller:
         """Who calls."""
@@ -121,19 +120,6 @@ class Visitor:
         """The notices that the client has not been told yet; each is taken once."""
         notices, self._notices = self._notices, []
         return notices
-
-    def at_end(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the client is gone."""
-        self._at_end.append(callback)
-
-    def when_known(self, callback: Callable[[Caller], None]) -> None:
-        """The project of one that comes over HTTP is known at once."""
-        callback(self._caller)
-
-    def end(self) -> None:
-        """It is gone."""
-        for callback in self._at_end:
-            callback()
 
 
 class HttpServer:
@@ -378,7 +364,7 @@ class HttpServer:
                 await self._pass_on(manager, visitor, body, scope, headers, grant, receive, sending)
         finally:
             if session_id is None and not begins:
-                visitor.end()
+                self._registry.left(visitor)
 
     def _opening(self, visitor: Visitor, send: Send) -> Send:
         """Note the session that an answer opens."""
@@ -387,7 +373,7 @@ class HttpServer:
             made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
             if made is not None and message["status"] < 300:
                 self._visitors[made] = visitor
-                self._registry.attend(visitor)
+                self._registry.known(visitor, await visitor.caller())
             await send(message)
 
         return sending
@@ -464,7 +450,6 @@ class HttpServer:
     def _session_ended(self, session_id: str) -> None:
         visitor = self._visitors.pop(session_id, None)
         if visitor is not None:
-            visitor.end()
             self._registry.left(visitor)
 
 

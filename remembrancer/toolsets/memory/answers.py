@@ -159,8 +159,6 @@ def changed(written: Written, answer: Answer) -> Answer:
     if written.result is None:
         ids = {name: value for name, value in answer.items() if name in ID_ARGUMENTS}
         return with_caveats(ids | {"status": "queued"}, notices, degraded=written.degraded)
-    if answer.get("re_embedded"):
-        answer["embedding"] = "pending"
     if written.embedding_error is not None:
         answer["searchable_by"] = "keyword_only"
         notices.append(not_embedded(written.embedding_error))
