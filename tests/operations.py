@@ -16,12 +16,7 @@ REQUESTED_AT = 1_700_000_000.0
 
 
 def store_operation(
-    name: str,
-    content: str,
-    *,
-    project: ProjectRef = PROJECT,
-    requested_at: float = REQUESTED_AT,
-    **fields: Any,
+    name: str, content: str, *, project: ProjectRef = PROJECT, requested_at: float = REQUESTED_AT, **fields: Any
 ) -> Operation:
     """An operation that stores a memory. `name` is its identity; `fields` are those of `StoreMemory`."""
     change = StoreMemory(
