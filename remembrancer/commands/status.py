@@ -22,23 +22,21 @@ from remembrancer.commands.runtime_client import (
     ask,
     ask_home,
     ask_running_home,
-    ask_status,
     is_up,
     nothing_runs,
     paths_here,
-    refusal,
 )
 from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
+    AskStatus,
     AskTraces,
     ProcessState,
     ProcessTraces,
     RemoteEmbedders,
     RuntimeStatus,
-    TracesGathered,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
-from remembrancer.protocol.home import DescribeReleases, ReleasesDescribed
+from remembrancer.protocol.home import DescribeReleases
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
@@ -91,7 +89,7 @@ def status(trace: str | None) -> Report:
             problem = Problem("peer_unavailable", "problem", what, advice)
             facts = {} if trace is not None else report(paths.home, None, (problem,))
             return Report(facts, (), exit_codes.DEGRADED, (f"remembrancer status: {problem}",))
-    releases = ask_home(paths, DescribeReleases(), ReleasesDescribed).releases
+    releases = ask_home(paths, DescribeReleases()).releases
     return Report(report(paths.home, None, (), releases), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
 
 
@@ -99,7 +97,7 @@ COMMANDS = {"status": status}
 
 
 def _present(paths: RuntimePaths) -> Report:
-    state = ask_status(paths)
+    state = ask(paths, AskStatus())
     problems = find_problems(state)
     releases = _releases(paths, state)
     lines = lines_of(state, problems, releases)
@@ -112,7 +110,7 @@ def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
     if not any(process.role == "store" and process.state == "ready" for process in status.processes):
         return {}
     try:
-        return ask_running_home(paths, DescribeReleases(), ReleasesDescribed).releases
+        return ask_running_home(paths, DescribeReleases()).releases
     except AWAY:  # it went down or hangs, which the next status says
         return {}
 
@@ -346,8 +344,6 @@ def choose(calls: list[CallTrace], wanted: str) -> CallTrace | None:
 def _trace(paths: RuntimePaths, wanted: str) -> Report:
     """The time of one call, step by step, or the calls that are kept (`recent`)."""
     answer = ask(paths, AskTraces("" if wanted in (RECENT, "last", "slowest") else wanted))
-    if not isinstance(answer, TracesGathered):
-        return Report({}, (), exit_codes.DEGRADED, (f"remembrancer status: {refusal(answer)}",))
     notes = [f"remembrancer status: {process} did not answer in time: its part is missing" for process in answer.silent]
     calls = join(answer.processes)
     if wanted == RECENT:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.tracing import TraceReport
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.work import ModelChoice
 
 Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
@@ -45,19 +46,6 @@ class TellTraces(msgspec.Struct, frozen=True, tag=True):
     `TracesTold`."""
 
     trace: str = ""
-
-
-class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
-    them. Answered by `QueueChanged` or `CommandRefused`."""
-
-    operation_ids: tuple[str, ...]
-    deletes: bool = False
-    number: int = 0
-    """The launcher's own, which is in the answer: two commands may ask at once."""
-
-
-FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
@@ -197,39 +185,22 @@ class QueueChanged(msgspec.Struct, frozen=True, tag=True):
     number: int = 0
 
 
+class ChangeQueue(Request[QueueChanged], frozen=True):
+    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
+    them."""
+
+    operation_ids: tuple[str, ...]
+    deletes: bool = False
+    number: int = 0
+    """The launcher's own, which is in the answer: two commands may ask at once."""
+
+
 class CommandRefused(msgspec.Struct, frozen=True, tag=True):
-    """To a command: not done, and why."""
+    """Gateway to launcher: the queue is not changed, and why."""
 
     code: str
     message: str
     number: int = 0
-
-
-class AskTraces(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: where did the time of that call go (of all that are kept, if none is named)? Answered by
-    `TracesGathered`."""
-
-    trace: str = ""
-
-
-class AskStatus(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: how is everything? Answered by `RuntimeStatus`."""
-
-
-class AskScale(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: run this many embedders. Answered by `Scaled` or `CommandRefused`."""
-
-    embedders: int
-
-
-class AskDown(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: stop everything, in order. Answered by `GoingDown`, at once."""
-
-    reason: str
-
-
-FromActor = Ready | StartFailed | Pong | Alive | TracesTold | QueueChanged | CommandRefused
-ToLauncher = FromActor | AskStatus | AskTraces | AskScale | AskDown | ChangeQueue
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -262,6 +233,10 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     """True if embedders and others have gone until somebody asks for something."""
 
 
+class AskStatus(Request[RuntimeStatus], frozen=True):
+    """Command to launcher: how is everything?"""
+
+
 class ProcessTraces(msgspec.Struct, frozen=True):
     """The calls that one process noted, oldest first."""
 
@@ -276,16 +251,27 @@ class TracesGathered(msgspec.Struct, frozen=True, tag=True):
     silent: tuple[str, ...] = ()
 
 
-class Scaled(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the new number of embedders is being brought about."""
+class AskTraces(Request[TracesGathered], frozen=True):
+    """Command to launcher: where did the time of that call go (of all that are kept, if none is named)?"""
+
+    trace: str = ""
+
+
+class AskScale(Request[int], frozen=True):
+    """Command to launcher: run this many embedders. The answer is that number, which is being brought about."""
 
     embedders: int
 
 
-class GoingDown(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the stop has begun. The lock of the home is free when it has ended."""
+class AskDown(Request[int], frozen=True):
+    """Command to launcher: stop everything, in order. Answered at once, with the id of the launcher's process; the lock
+    of the home is free when it has ended."""
 
-    pid: int
+    reason: str
 
 
-ToCommand = RuntimeStatus | TracesGathered | QueueChanged | Scaled | GoingDown | CommandRefused
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
+FromActor = Ready | StartFailed | Pong | Alive | TracesTold | QueueChanged | CommandRefused
+ToLauncher = FromActor | AskStatus | AskTraces | AskScale | AskDown | ChangeQueue
+from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
+to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.consolidation import Maintain
 from remembrancer.protocol.errors import ConsolidatorUnavailable
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Gateway
@@ -123,4 +123,4 @@ async def test_a_runtime_without_one_is_well_and_refuses_what_would_need_it(home
         gateway = Gateway(home)
         async with gateway.dealer:
             with pytest.raises(ConsolidatorUnavailable):
-                await gateway.ask(Maintain(None), Maintained)
+                await gateway.ask(Maintain(None))

@@ -12,8 +12,7 @@ import pytest
 
 from remembrancer.actors.launcher.home import prepare_home
 from remembrancer.commands import exit_codes
-from remembrancer.protocol.control import CommandRefused, Scaled
-from remembrancer.protocol.errors import HomeUnusable
+from remembrancer.protocol.errors import HomeUnusable, InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import RunningRuntime, runtime, until
@@ -54,12 +53,11 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
 def test_workers_are_started_and_stopped_while_everything_runs(home: Path) -> None:
     with runtime(home) as running:
         running.until_ready()
-        assert running.scale(3) == Scaled(3)
+        assert running.scale(3) == 3
         running.until_ready("embedder-2", "embedder-3")
         for impossible in (-1, 65):
-            answer = running.scale(impossible)
-            assert isinstance(answer, CommandRefused)
-            assert answer.code == "invalid_input"
+            with pytest.raises(InvalidInput):
+                running.scale(impossible)
         running.scale(1)
         until(lambda: running.names() == {"launcher", "gateway", "store", "embedder-1", "consolidator"})
         assert set(running.lines("ended")) == {"embedder-2", "embedder-3"}

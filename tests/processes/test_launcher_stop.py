@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from remembrancer.actors.launcher.home import read_record
-from remembrancer.commands.runtime_client import ask_status
-from remembrancer.protocol.control import GoingDown
+from remembrancer.commands.runtime_client import ask
+from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from tests.conftest import processes_of
@@ -33,7 +33,7 @@ def assert_nothing_left(running: RunningRuntime) -> None:
 def has_a_session(running: RunningRuntime) -> bool:
     """True if the launcher, which may be starting still, has heard of a session."""
     try:
-        gateway = ask_status(running.paths).gateway
+        gateway = ask(running.paths, AskStatus()).gateway
     except (PeerUnavailable, PeerLost, DeadlineExceeded):
         return False
     return gateway is not None and gateway.sessions > 0
@@ -69,7 +69,7 @@ def test_a_record_names_every_child_and_a_command_stops_everything_in_order(home
         assert record.pid == running.process.pid
         assert {child.pid for child in record.children} == pids
         assert all(abs(psutil.Process(child.pid).create_time() - child.created_at) < 1 for child in record.children)
-        assert running.down() == GoingDown(running.process.pid)
+        assert running.down() == running.process.pid
         assert running.process.wait(PATIENCE_S) == 0
         assert running.lines("ended") == ["gateway", "consolidator", "embedder-1", "store"]
         assert_nothing_left(running)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -16,13 +17,14 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Done, Maintain, Maintained
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, ToStore, to_store
+from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.writes import ProjectRef
+from tests.operations import to_store
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import command, done, start
 from tests.runtime import stop_runtime
@@ -96,17 +98,17 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
 
 
 @asynccontextmanager
-async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterator[list[ToStore]]:
+async def played_store(home: Path, answer: Maintained | Failure) -> AsyncIterator[list[Any]]:
     """A store that gives every question the same answer. Gives what it was asked. No command starts another one."""
-    asked: list[ToStore] = []
+    asked: list[Any] = []
     paths = RuntimePaths(home)
     paths.run.mkdir(mode=0o700, exist_ok=True)
 
-    def hear(peer: Peer, envelope: Envelope, message: ToStore) -> None:
+    def hear(peer: Peer, envelope: Envelope, message: Any) -> None:
         asked.append(message)
         router.send(peer, answer, in_reply_to=envelope.message_id)
 
-    router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, hear)
+    router: Router[Any] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, hear)
     with FileLock(paths.start_lock) as lock:
         assert lock.try_acquire()
         async with router:
@@ -150,7 +152,7 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
 @pytest.mark.anyio
 async def test_a_refusal_is_said_with_its_reason(home: Path, project: Path) -> None:
     done("down", home=home)
-    async with played_store(home, Refused("consolidator_unavailable", "there is no consolidator", False)):
+    async with played_store(home, Failure("consolidator_unavailable", "there is no consolidator", False)):
         finished = await maintained(home, "--project", str(project))
     assert finished.returncode == exit_codes.REFUSED
     assert finished.stderr == b"remembrancer admin maintain: there is no consolidator\n"
