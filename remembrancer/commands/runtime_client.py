@@ -19,7 +19,6 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
-    AskTraces,
     ChangeQueue,
     CommandRefused,
     RuntimeStatus,
@@ -77,7 +76,7 @@ def _run(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
     return result
 
 
-def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDown | ChangeQueue) -> ToCommand:
+def ask(paths: RuntimePaths, question: AskStatus | AskScale | AskDown | ChangeQueue) -> ToCommand:
     """The launcher's answer.
 
     Raises:

@@ -7,7 +7,6 @@ from typing import Literal
 import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.tracing import TraceReport
 from remembrancer.protocol.work import ModelChoice
 
 Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
@@ -40,13 +39,6 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-class TellTraces(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: what did you note of that call (of all that you keep, if none is named)? Answered by
-    `TracesTold`."""
-
-    trace: str = ""
-
-
 class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
     """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
     them. Answered by `QueueChanged` or `CommandRefused`."""
@@ -57,7 +49,7 @@ class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
     """The launcher's own, which is in the answer: two commands may ask at once."""
 
 
-FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
@@ -184,12 +176,6 @@ class Alive(msgspec.Struct, frozen=True, tag=True):
     """Actor to launcher: the process runs, whatever its event loop is busy with."""
 
 
-class TracesTold(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: what it noted of calls, oldest first."""
-
-    traces: tuple[TraceReport, ...]
-
-
 class QueueChanged(msgspec.Struct, frozen=True, tag=True):
     """Gateway to launcher, and on to the command: the change is made, to so many of the writes."""
 
@@ -203,13 +189,6 @@ class CommandRefused(msgspec.Struct, frozen=True, tag=True):
     code: str
     message: str
     number: int = 0
-
-
-class AskTraces(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: where did the time of that call go (of all that are kept, if none is named)? Answered by
-    `TracesGathered`."""
-
-    trace: str = ""
 
 
 class AskStatus(msgspec.Struct, frozen=True, tag=True):
@@ -228,8 +207,8 @@ class AskDown(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-FromActor = Ready | StartFailed | Pong | Alive | TracesTold | QueueChanged | CommandRefused
-ToLauncher = FromActor | AskStatus | AskTraces | AskScale | AskDown | ChangeQueue
+FromActor = Ready | StartFailed | Pong | Alive | QueueChanged | CommandRefused
+ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -262,20 +241,6 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     """True if embedders and others have gone until somebody asks for something."""
 
 
-class ProcessTraces(msgspec.Struct, frozen=True):
-    """The calls that one process noted, oldest first."""
-
-    process: str
-    traces: tuple[TraceReport, ...]
-
-
-class TracesGathered(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: what each process noted of calls. `silent` names those that did not answer in time."""
-
-    processes: tuple[ProcessTraces, ...]
-    silent: tuple[str, ...] = ()
-
-
 class Scaled(msgspec.Struct, frozen=True, tag=True):
     """Launcher to command: the new number of embedders is being brought about."""
 
@@ -288,4 +253,4 @@ class GoingDown(msgspec.Struct, frozen=True, tag=True):
     pid: int
 
 
-ToCommand = RuntimeStatus | TracesGathered | QueueChanged | Scaled | GoingDown | CommandRefused
+ToCommand = RuntimeStatus | QueueChanged | Scaled | GoingDown | CommandRefused

@@ -30,6 +30,7 @@ from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import InternalError, PeerUnavailable
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer
+from remembrancer.protocol.tracing import follow
 from remembrancer.protocol.wire import ToWorker, WorkerMessage, to_worker
 from remembrancer.protocol.work import (
     CALIBRATED,
@@ -139,7 +140,7 @@ class EmbedderActor(Actor):
             reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
             self._say(QueryEmbedded(question.query_id, b"", reason))
         else:
-            trace = self.traces.follow(self._store.heard_trace, type(question).__name__)
+            trace = follow(self._store.heard_trace, type(question).__name__)
             trace.mark("question received")
             self._questions.put((self._generation, question, trace))
 
