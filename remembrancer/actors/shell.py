@@ -41,12 +41,12 @@ from remembrancer.protocol.control import (
     Role,
     StartFailed,
     Stop,
+    from_launcher,
 )
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
 from remembrancer.protocol.sockets import Dealer, Speaker, answer_pings
-from remembrancer.protocol.wire import from_launcher
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2

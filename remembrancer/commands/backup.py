@@ -58,7 +58,7 @@ from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import CopiedFile, CopyRecords, RecordsCopied
+from remembrancer.protocol.home import CopiedFile, CopyRecords
 from remembrancer.protocol.paths import RuntimePaths, sync_directory, write_whole
 from remembrancer.protocol.wire import UNDECODABLE
 
@@ -282,7 +282,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
     with new_directory(target) as staged:
         # The queue first: an operation leaves it only when the records have it.
         copied = copy_queue(paths.write_queue, staged / QUEUE)
-        records = ask_home(paths, CopyRecords(str(staged)), RecordsCopied).files
+        records = ask_home(paths, CopyRecords(str(staged))).files
         if not records:
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         queue = [] if copied is None else [CopiedFile(QUEUE, *copied[0][:2], copied[1], copied[0].counts)]

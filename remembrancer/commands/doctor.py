@@ -35,7 +35,7 @@ from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Client, FileRefused, Place, Surroundings, clients, is_ours, read_object
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.commands.runtime_client import ask_home, ask_status, paths_here
+from remembrancer.commands.runtime_client import ask, ask_home, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
 from remembrancer.commands.status import describe_remote
@@ -51,7 +51,7 @@ from remembrancer.config.settings import (
 )
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.memory.stop_words import ENGLISH
-from remembrancer.protocol.control import RuntimeStatus
+from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
@@ -173,7 +173,7 @@ class Examination:
     def records(self) -> FilesExamined:
         """The state of each file of records, by the store's word while it runs."""
         if self._examined is None:
-            self._examined = ask_home(self.paths, ExamineFiles(), FilesExamined)
+            self._examined = ask_home(self.paths, ExamineFiles())
         return self._examined
 
     @property
@@ -552,7 +552,7 @@ def check_processes(at: Examination) -> Finding:
     """Check the processes by what they say of themselves."""
     if at.held and at.runtime is None:
         try:
-            at.runtime = ask_status(at.paths)
+            at.runtime = ask(at.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
             check_lock(at)  # it may have gone down meanwhile
             if at.held:

@@ -18,21 +18,22 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
 from remembrancer.commands.report import Report, command, option
 from remembrancer.commands.runtime_client import (
+    ask,
     ask_home,
     ask_running_home,
-    ask_status,
     is_up,
     nothing_runs,
     paths_here,
 )
 from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
+    AskStatus,
     ProcessState,
     RemoteEmbedders,
     RuntimeStatus,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
-from remembrancer.protocol.home import DescribeReleases, ReleasesDescribed
+from remembrancer.protocol.home import DescribeReleases
 from remembrancer.protocol.paths import RuntimePaths, read_file
 from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
@@ -83,10 +84,9 @@ def status(trace: str | None) -> Report:
             advice = f"look at {paths.logs / 'launcher.log'}"
             what = f"the launcher does not answer: {error.message.removesuffix(f': {advice}')}"
             problem = Problem("peer_unavailable", "problem", what, advice)
-            return Report(
-                report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, (f"remembrancer status: {problem}",)
-            )
-    releases = ask_home(paths, DescribeReleases(), ReleasesDescribed).releases
+            notes = (f"remembrancer status: {problem}",)
+            return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
+    releases = ask_home(paths, DescribeReleases()).releases
     return Report(report(paths.home, None, (), releases), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
 
 
@@ -94,7 +94,7 @@ COMMANDS = {"status": status}
 
 
 def _present(paths: RuntimePaths) -> Report:
-    state = ask_status(paths)
+    state = ask(paths, AskStatus())
     problems = find_problems(state)
     releases = _releases(paths, state)
     lines = lines_of(state, problems, releases)
@@ -107,7 +107,7 @@ def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
     if not any(process.role == "store" and process.state == "ready" for process in status.processes):
         return {}
     try:
-        return ask_running_home(paths, DescribeReleases(), ReleasesDescribed).releases
+        return ask_running_home(paths, DescribeReleases()).releases
     except AWAY:  # it went down or hangs, which the next status says
         return {}
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.work import ModelChoice
 
 Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
@@ -37,19 +38,6 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
     role: Role
     code: str
     message: str
-
-
-class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
-    them. Answered by `QueueChanged` or `CommandRefused`."""
-
-    operation_ids: tuple[str, ...]
-    deletes: bool = False
-    number: int = 0
-    """The launcher's own, which is in the answer: two commands may ask at once."""
-
-
-FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
@@ -183,32 +171,22 @@ class QueueChanged(msgspec.Struct, frozen=True, tag=True):
     number: int = 0
 
 
+class ChangeQueue(Request[QueueChanged], frozen=True):
+    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
+    them."""
+
+    operation_ids: tuple[str, ...]
+    deletes: bool = False
+    number: int = 0
+    """The launcher's own, which is in the answer: two commands may ask at once."""
+
+
 class CommandRefused(msgspec.Struct, frozen=True, tag=True):
-    """To a command: not done, and why."""
+    """Gateway to launcher: the queue is not changed, and why."""
 
     code: str
     message: str
     number: int = 0
-
-
-class AskStatus(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: how is everything? Answered by `RuntimeStatus`."""
-
-
-class AskScale(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: run this many embedders. Answered by `Scaled` or `CommandRefused`."""
-
-    embedders: int
-
-
-class AskDown(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: stop everything, in order. Answered by `GoingDown`, at once."""
-
-    reason: str
-
-
-FromActor = Ready | StartFailed | Pong | Alive | QueueChanged | CommandRefused
-ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -241,16 +219,25 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     """True if embedders and others have gone until somebody asks for something."""
 
 
-class Scaled(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the new number of embedders is being brought about."""
+class AskStatus(Request[RuntimeStatus], frozen=True):
+    """Command to launcher: how is everything?"""
+
+
+class AskScale(Request[int], frozen=True):
+    """Command to launcher: run this many embedders. The answer is that number, which is being brought about."""
 
     embedders: int
 
 
-class GoingDown(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the stop has begun. The lock of the home is free when it has ended."""
+class AskDown(Request[int], frozen=True):
+    """Command to launcher: stop everything, in order. Answered at once, with the id of the launcher's process; the lock
+    of the home is free when it has ended."""
 
-    pid: int
+    reason: str
 
 
-ToCommand = RuntimeStatus | QueueChanged | Scaled | GoingDown | CommandRefused
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
+FromActor = Ready | StartFailed | Pong | Alive | QueueChanged | CommandRefused
+ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
+from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
+to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

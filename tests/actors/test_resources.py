@@ -18,7 +18,8 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.actors.bridge.replay import Conversation
 from remembrancer.actors.gateway import server, subscriptions
-from remembrancer.protocol.reads import Notice, Refused
+from remembrancer.protocol.errors import Failure
+from remembrancer.protocol.reads import Notice
 from remembrancer.toolsets.memory.resources import (
     FIXED,
     GRAPH,
@@ -159,7 +160,7 @@ async def test_what_is_not_there_is_an_error_that_names_what_is(rig: Rig, era: s
 async def test_an_error_of_the_store_keeps_its_message(rig: Rig) -> None:
     async with ResourceStore(rig.paths).open() as played, rig.running(), sdk_client(rig, "legacy") as client:
         await read(client, PREFERENCES)
-        played.refuses = Refused("records_unusable", "user/memory.db is damaged: restore a backup")
+        played.refuses = Failure("records_unusable", "user/memory.db is damaged: restore a backup")
         with pytest.raises(MCPError) as caught:
             await client.read_resource(PREFERENCES)
     assert caught.value.error.code == -32603

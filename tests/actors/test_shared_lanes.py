@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,8 +46,8 @@ from remembrancer.protocol.sharing import (
     ProjectShared,
     RejoinLane,
     ShareProject,
-    SharingRequest,
 )
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -127,7 +128,7 @@ class Host:
         await asyncio.to_thread(self.committer.close)
         self.files.close()
 
-    async def ask(self, request: SharingRequest) -> object:
+    async def ask(self, request: Request[Any]) -> object:
         answer = self.lanes.handlers()[type(request)](request, None)  # type: ignore[arg-type]
         assert answer is not None
         return await answer

@@ -33,7 +33,6 @@ from remembrancer.protocol.reads import (
     Recalled,
     SearchGraph,
     Suggest,
-    Suggestions,
 )
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
@@ -65,7 +64,7 @@ async def say(rig: StoreRig, content: str, *entities: str, **fields: Any) -> str
 
 async def search(rig: StoreRig, entity: str | None = None, **fields: Any) -> GraphFound:
     asked = {"project": PROJECT, "session_id": SESSION, **fields}
-    return await rig.gateway.ask(SearchGraph(entity=entity, **asked), GraphFound)
+    return await rig.gateway.ask(SearchGraph(entity=entity, **asked))
 
 
 async def test_names_that_nobody_gave_join_memories_a_moment_after_they_were_stored(rig: StoreRig) -> None:
@@ -259,7 +258,7 @@ async def test_a_session_and_a_project_see_their_own_edges_alone(rig: StoreRig) 
         overview = await search(rig, **who)
         assert set(names(overview)) == seen - {"Everywhere"}, "what the user alone names is none of the project's"
         assert overview.total_relationships == sum(overview.relationship_types.values())
-        completed = await rig.gateway.ask(Suggest(**who, kind="entity", prefix=""), Suggestions)
+        completed = await rig.gateway.ask(Suggest(**who, kind="entity", prefix=""))
         assert set(completed.values) == seen
         for name in everyone - seen:
             hidden = await search(rig, name, **who)
@@ -279,7 +278,7 @@ async def test_what_was_forgotten_leaves_a_stale_edge_and_no_memory(rig: StoreRi
     assert names(found) == ["A", "New", "Old"]
     assert found.entities[2].memory_count == 0
     assert [memory.id for memory in found.memories] == [fresh]
-    completed = await rig.gateway.ask(Suggest(PROJECT, SESSION, "entity", "o"), Suggestions)
+    completed = await rig.gateway.ask(Suggest(PROJECT, SESSION, "entity", "o"))
     assert completed.values == ()
 
 
@@ -320,7 +319,7 @@ async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> Non
 
 async def test_asking_about_the_graph_makes_no_project(rig: StoreRig) -> None:
     assert (await search(rig, "A", project=OTHER_PROJECT)).entities == ()
-    await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""), Suggestions)
+    await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""))
     assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
@@ -418,7 +417,7 @@ async def test_names_and_tags_are_completed_the_most_used_first(rig: StoreRig) -
     await say(rig, "three", "auth-service:file", scope="user", tags=("Deployment", "deploy"))
 
     async def completed(kind: Any, prefix: str, limit: int = 20) -> tuple[tuple[str, ...], int]:
-        answer = await rig.gateway.ask(Suggest(PROJECT, SESSION, kind, prefix, limit), Suggestions)
+        answer = await rig.gateway.ask(Suggest(PROJECT, SESSION, kind, prefix, limit))
         return answer.values, answer.total
 
     assert await completed("entity", "auth") == (("AuthService", "Authors"), 2)
@@ -434,7 +433,7 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
     far = await rig.gateway.store("far away", related=(near[0],))
 
     async def walk(**fields: Any) -> LinksFound:
-        return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields), LinksFound)
+        return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields))
 
     whole = await walk(counts_accesses=False)
     assert ([each.id for each in whole.memories], whole.more) == ([middle, *near, far], False)

@@ -209,7 +209,7 @@ async def test_of_what_hardly_answers_no_access_is_counted(rig: StoreRig) -> Non
 async def _recall_until(rig: StoreRig, request: Recall, least_accesses: int) -> Recalled:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        answer = await rig.gateway.ask(request, Recalled)
+        answer = await rig.gateway.ask(request)
         if answer.memories[0].access_count >= least_accesses:
             return answer
         assert time.monotonic() < deadline

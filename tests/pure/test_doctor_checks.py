@@ -260,7 +260,7 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
 
 
 def test_no_file_is_no_trouble(at: Examination) -> None:
-    assert doctor.check_records(at).status == "ok"
+    assert doctor.check_records(at).status == doctor.check_sharing(at).status == "ok"
     assert doctor.check_queue(at).found == "empty"
 
 
@@ -306,21 +306,25 @@ def test_queued_writes_are_a_warning_when_they_should_have_gone(at: Examination)
     assert "1 writes wait" in slow.found
 
 
-def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
+def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at: Examination) -> None:
     (at.paths.home / "queue.damaged-1").touch()
     damaged = doctor.check_queue(at)
     assert damaged.status == "warning"
     assert "delete it" in damaged.advice
     assert "remembrancer admin queue" not in damaged.advice
-    queue, operation = QueueFile(at.paths.write_queue), store_operation("one", "x")
-    queue.append([queued_row(operation, "p_0", 1.0)])
+    queue = QueueFile(at.paths.write_queue)
+    operation, *others = (store_operation(name, "the heron nests") for name in ("one", "two", "three"))
+    queue.append([queued_row(each, "p_0", 1.0) for each in (operation, *others)])
     queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
     queue.close()
     finding = doctor.check_queue(at)
-    assert finding.found == "1 were rejected"
+    assert finding.status == "warning"
+    assert "2 writes wait" in finding.found
+    assert "1 were rejected" in finding.found
     assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
     assert "queue.damaged-1" in finding.details[1]
     assert "remembrancer admin queue" in finding.advice
+    assert "heron" not in str(finding)
 
 
 @pytest.mark.parametrize(
@@ -427,10 +431,6 @@ def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
     server = Server((f"nats://127.0.0.1:{free_port()}",))
     sharing.keep(Membership(lane, "shop", "desk", server, Keyring.new(), b"secret"))
     return sharing
-
-
-def test_nothing_shared_is_no_trouble(at: Examination) -> None:
-    assert doctor.check_sharing(at).status == "ok"
 
 
 def test_a_server_of_what_is_shared_that_is_not_there_is_said(at: Examination) -> None:

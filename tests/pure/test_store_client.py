@@ -13,8 +13,9 @@ import pytest
 from remembrancer.protocol.errors import DeadlineExceeded, RemembrancerError
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.store_client import StoreClient, StoreHealth, StoreState
-from remembrancer.protocol.wire import Envelope, ToStore, encoder, to_gateway, to_store
+from remembrancer.protocol.wire import Envelope, encoder
 from remembrancer.protocol.writes import BatchApplied, SubmitBatch
+from tests.operations import to_store
 from tests.patience import PATIENCE_S
 
 
@@ -85,11 +86,11 @@ async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(
     monkeypatch.setattr(RemembrancerError, "__init__", noting)
     endpoint = f"ipc://{tmp_path}/store"
 
-    def answer(peer: Peer, envelope: Envelope, _: ToStore) -> None:
+    def answer(peer: Peer, envelope: Envelope, _: Any) -> None:
         store.send(peer, BatchApplied(()), in_reply_to=envelope.message_id)
 
     store = Router(endpoint, Speaker("store", "one"), to_store, answer)
-    async with store, StoreClient(endpoint, Speaker("gateway", "one"), to_gateway) as client:
+    async with store, StoreClient(endpoint, Speaker("gateway", "one")) as client:
         assert await client.wait_connected(PATIENCE_S)
         assert await client.request(SubmitBatch(()), PATIENCE_S) == BatchApplied(())
         assert client.answer_bytes == len(encoder.encode(BatchApplied(())))
@@ -102,7 +103,7 @@ class Played:
     def __init__(self) -> None:
         self.slow = False
 
-    async def request(self, _: object, *, timeout_s: float) -> BatchApplied:
+    async def exchange(self, _: object, *, timeout_s: float) -> BatchApplied:
         if self.slow:
             await anyio.sleep(timeout_s)
             raise DeadlineExceeded("not in time")
@@ -113,8 +114,8 @@ class Played:
 async def test_a_store_that_answers_others_meanwhile_is_not_away_for_one_slow_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client, played = StoreClient("ipc:///nowhere", Speaker("gateway", "one"), to_gateway), Played()
-    monkeypatch.setattr(Dealer, "request", played.request)
+    client, played = StoreClient("ipc:///nowhere", Speaker("gateway", "one")), Played()
+    monkeypatch.setattr(Dealer, "exchange", played.exchange)
     await client.request(SubmitBatch(()), 1.0)
 
     async def ask_in_vain() -> None:

@@ -40,7 +40,6 @@ from remembrancer.protocol.consolidation import (
     Material,
     ReadMemories,
     ReadUpkeep,
-    Upkeep,
     Upkept,
 )
 from remembrancer.protocol.kinds import SESSION_KINDS
@@ -79,7 +78,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, request.dry_run)
     orphans_before = 0.0 if is_shared else now - rules.orphan_after_s
     prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
-    upkeep = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune), Upkeep)
+    upkeep = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune))
     examined, archived, deleted = await run.archive(rules)
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.

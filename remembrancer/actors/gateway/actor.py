@@ -32,7 +32,6 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.wire import ToGateway, to_gateway
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from remembrancer.toolsets.memory.prompts import Prompts
 from remembrancer.toolsets.memory.resources import RecallCounts, Resources
@@ -56,10 +55,9 @@ class GatewayActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._lock = FileLock(spec.paths.gateway_lock)
-        self._store: StoreClient[ToGateway] = StoreClient(
+        self._store: StoreClient = StoreClient(
             spec.paths.store_endpoint,
             self.speaker,
-            to_gateway,
             on_message=self._hear_store,
             on_connection=self._hear_connection,
         )
@@ -203,8 +201,8 @@ class GatewayActor(Actor):
         """The notices that every session gets with its first answer."""
         return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
 
-    def _hear_store(self, message: ToGateway) -> None:
-        if isinstance(message, OthersWrote) and hasattr(self, "access"):  # else there is no answer kept yet
+    def _hear_store(self, message: OthersWrote) -> None:
+        if hasattr(self, "access"):  # else there is no answer kept yet
             self.access.others_wrote(message.operations)
 
     def _hear_connection(self, _: bool) -> None:

@@ -23,7 +23,6 @@ from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.wire import ToGateway
 from remembrancer.protocol.writes import Operation, ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
@@ -70,7 +69,7 @@ class SessionRegistry:
     def __init__(
         self,
         access: StoreAccess,
-        store: StoreClient[ToGateway],
+        store: StoreClient,
         prepare: Callable[[Caller], Awaitable[None]],
     ) -> None:
         self.on_known: list[Callable[[Conversation, Caller], None]] = []

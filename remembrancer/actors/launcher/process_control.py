@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -35,7 +35,6 @@ from remembrancer.protocol.control import (
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
-    GoingDown,
     IndexerHealth,
     Ping,
     Pong,
@@ -45,17 +44,16 @@ from remembrancer.protocol.control import (
     Ready,
     Role,
     RuntimeStatus,
-    Scaled,
     StartFailed,
     StoreHealth,
-    ToCommand,
     ToLauncher,
+    to_launcher,
 )
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import Failure, MemoryUnavailable, PeerUnavailable, RemembrancerError, from_failure
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import PULSE, Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, to_launcher
+from remembrancer.protocol.wire import Envelope
 
 SOCKETS_LOOK_S: Final = 1.0
 """The time between two looks for the sockets; at the second look without them, the runtime ends."""
@@ -279,27 +277,27 @@ class Supervisor:
             case AskStatus():
                 self._answer_soon(peer, envelope, self._status())
             case AskScale(embedders=embedders):
-                self._router.send(peer, self._scale(embedders), in_reply_to=envelope.message_id)
+                self._answer_soon(peer, envelope, self._scale(embedders))
             case AskDown(reason=reason):
                 self._events.put_nowait(functools.partial(self._core.stop, reason))
-                self._router.send(peer, GoingDown(os.getpid()), in_reply_to=envelope.message_id)
+                self._router.send(peer, os.getpid(), in_reply_to=envelope.message_id)
 
-    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[ToCommand]) -> None:
+    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[Any]) -> None:
         async def work() -> None:
-            self._router.send(peer, await answer, in_reply_to=envelope.message_id)
+            try:
+                self._router.send(peer, await answer, in_reply_to=envelope.message_id)
+            except RemembrancerError as error:
+                self._router.refuse(peer, error, in_reply_to=envelope.message_id)
 
         assert self._tasks is not None
         self._tasks.start_soon(work)
 
-    def _scale(self, embedders: int) -> ToCommand:
+    async def _scale(self, embedders: int) -> int:
         if self._core.stopping is not None:
-            return CommandRefused("stopping", "the runtime is going down")
-        try:
-            check_embedders(embedders)
-        except InvalidInput as error:
-            return CommandRefused(error.code, error.message)
+            raise PeerUnavailable("the runtime is going down")
+        check_embedders(embedders)
         self._events.put_nowait(functools.partial(self._core.scale, embedders))
-        return Scaled(embedders)
+        return embedders
 
     def _note_answer(self, name: str, answer: Answer) -> None:
         for answers in self._asked:
@@ -322,11 +320,11 @@ class Supervisor:
             self._asked.discard(answers)
         return answers
 
-    async def _change_queue(self, change: ChangeQueue) -> ToCommand:
+    async def _change_queue(self, change: ChangeQueue) -> QueueChanged:
         numbered = msgspec.structs.replace(change, number=next(self._numbers))
         return (await self._ask_the_ready(numbered, "gateway", QUEUE_CHANGED_S)).queue_changed()
 
-    async def _status(self) -> ToCommand:
+    async def _status(self) -> RuntimeStatus:
         await self._ask_the_ready(Ping())
         now = time.monotonic()
         launcher = ProcessStatus(
@@ -390,12 +388,14 @@ class Answers:
         with anyio.move_on_after(timeout_s if self._asked else 0):
             await self._whole.wait()
 
-    def queue_changed(self) -> QueueChanged | CommandRefused:
-        """The answer of the process that has the write queue."""
+    def queue_changed(self) -> QueueChanged:
+        """The answer of the process that has the write queue. Raises the `RemembrancerError` with which it refuses."""
         for answer in self._given.values():
-            if isinstance(answer, QueueChanged | CommandRefused):
+            if isinstance(answer, CommandRefused):
+                raise from_failure(Failure(answer.code, answer.message))
+            if isinstance(answer, QueueChanged):
                 return answer
-        return CommandRefused("memory_unavailable", "the gateway does not answer: try again in a moment")
+        raise MemoryUnavailable("the gateway does not answer: try again in a moment")
 
 
 def resident_bytes(pid: int) -> int:

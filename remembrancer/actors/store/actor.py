@@ -51,11 +51,11 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.wire import ToStore, ToWorker, to_store
 from remembrancer.protocol.work import (
     JobFailed,
     PassagesEmbedded,
     QueryEmbedded,
+    ToWorker,
     WorkerFailed,
     WorkerLeaving,
     WorkerReady,
@@ -96,7 +96,7 @@ class StoreActor(Actor):
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup
-        self._router: Router[ToStore]
+        self._router: Router[Any]
         self._committer: Committer
         self._files: MemoryFiles
         self._lanes: SharedLanes
@@ -231,7 +231,9 @@ class StoreActor(Actor):
         self._requests.register({**self._code.handlers(), **moves.handlers(), **self._home.handlers()})
         self._requests.register(BrowseHandlers(self._reads.answer).handlers())
         self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
-        self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
+        self._router = self._requests.router = Router(
+            paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take
+        )
         async with anyio.create_task_group() as self._tasks, self._requests, self._router:
             self._tasks.start_soon(self._scheduler.run)
             if settings.embedder_listen is not None:
@@ -326,7 +328,7 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._file_handlers.close)
         await asyncio.to_thread(self._code.close)
 
-    def _hear(self, peer: Peer, message: ToStore) -> None:
+    def _hear(self, peer: Peer, message: Any) -> None:
         if peer.name == "gateway":
             self._gateway = peer
         if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):

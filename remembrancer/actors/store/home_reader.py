@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -72,7 +72,6 @@ from remembrancer.protocol.home import (
     FilesExamined,
     FileState,
     FindMemories,
-    HomeReply,
     HomeRequest,
     KnownProject,
     MemoriesFound,
@@ -83,7 +82,9 @@ from remembrancer.protocol.home import (
 )
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.wire import Request
 
+T = TypeVar("T")
 CATALOG: Final = "catalog.db"
 RECORDS: Final = "memory.db"
 USER_RECORDS: Final = "user/memory.db"
@@ -184,7 +185,7 @@ class HomeReader:
         requests = DescribeProjects, FindMemories, ExamineFiles, DescribeReleases, CopyRecords, WriteExport
         return dict.fromkeys(requests, self._handle)
 
-    async def _handle(self, request: HomeRequest, _context: RequestContext) -> HomeReply:
+    async def _handle(self, request: HomeRequest, _context: RequestContext) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.answer, request)
 
     def close(self) -> None:
@@ -201,7 +202,7 @@ class HomeReader:
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 
-    def answer(self, request: HomeRequest) -> HomeReply:
+    def answer(self, request: Request[T]) -> T:
         """The answer to a request.
 
         Raises:
@@ -209,6 +210,9 @@ class HomeReader:
             InvalidInput: a project that is wanted is not there.
             SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
         """
+        return cast(T, self._answer(request))
+
+    def _answer(self, request: Request[Any]) -> object:
         match request:
             case ExamineFiles():
                 return self._examine()
@@ -223,6 +227,7 @@ class HomeReader:
                 return self._copy(Path(request.directory))
             case WriteExport():
                 return self._export(request)
+        raise TypeError(f"{type(request).__name__} is no question about a home")
 
     @contextmanager
     def _records(self) -> Iterator[Snapshot | None]:

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Union
 
 import anyio
+import msgspec
 
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import current, follow, working_on
-from remembrancer.protocol.wire import Envelope, ToStore
+from remembrancer.protocol.wire import Envelope
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 class RequestContext:
     """One request: who asked, until when, and the way back."""
 
-    router: Router[ToStore]
+    router: Router[Any]
     peer: Peer
     envelope: Envelope
     undelivered: Callable[[], None] | None = None
@@ -64,7 +65,7 @@ class Dispatcher:
         self._hear = hear
         self._handlers: dict[type, Handler] = {}
         self._listeners: dict[type, Listener] = {}
-        self.router: Router[ToStore]
+        self.router: Router[Any]
         self.draining = False
         """Set before a stop: requests are refused from then on, and can be queued."""
 
@@ -85,7 +86,11 @@ class Dispatcher:
         assert self._listeners.keys().isdisjoint(listeners), f"two listeners for one of {list(listeners)}"
         self._listeners.update(listeners)
 
-    def take(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
+    def decoder(self) -> msgspec.msgpack.Decoder[Any]:
+        """The decoder of all that there is a handler or a listener for."""
+        return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])
+
+    def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
         """Dispatch a message, within its trace if it has one."""
         kind = type(message)
         with working_on(follow(envelope.trace, kind.__name__)) as trace:

@@ -13,7 +13,7 @@ from remembrancer.memory.text import check_text, clean_name
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import type_of_kind
-from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Notice
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Notice
 from remembrancer.protocol.writes import Change as MemoryChange
 from remembrancer.protocol.writes import (
     ForgetMemory,
@@ -86,7 +86,7 @@ class _Directory:
                 valid_at=self._call.received_at,
             )
             service = self._call.service
-            reply = await service.require(request, Listed, service.settings.call_budget_s)
+            reply = await service.require(request, service.settings.call_budget_s)
             found += reply.memories
             if not reply.cut and len(reply.memories) < PAGE:
                 return files_of(found)

@@ -44,7 +44,7 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     """
     service, version = call.service, clean_version(arguments.version)
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(arguments.memory_id))
-    asked = await service.ask(request, MemoryShown, call.received_at)
+    asked = await service.ask(request, call.received_at)
     if not asked.is_old:
         service.shown(call.caller, (), used=(asked.reply.memory.id,))
     return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.is_old)

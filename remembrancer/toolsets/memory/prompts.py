@@ -514,7 +514,7 @@ class Prompts:
             return NOTHING
         question = Suggest(caller.project, caller.session_id, kind, prefix, limit=MAX_VALUES)
         try:
-            return (await self._service.ask(question, Suggestions, received_at)).reply
+            return (await self._service.ask(question, received_at)).reply
         except AWAY:
             return NOTHING
 

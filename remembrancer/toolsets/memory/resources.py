@@ -16,7 +16,6 @@ from remembrancer.memory.text import counted, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.reads import (
-    ContextGathered,
     DescribeSession,
     EarlierSession,
     GatherContext,
@@ -346,7 +345,7 @@ class Resources:
 
     async def _summary(self, caller: Caller, received_at: float) -> Content:
         question = DescribeSession(caller.project, caller.session_id)
-        asked = await self._service.ask(question, SessionDescription, received_at)
+        asked = await self._service.ask(question, received_at)
         text = session_summary(
             caller.session_id,
             asked.reply.started_at or caller.started_at,
@@ -358,14 +357,14 @@ class Resources:
 
     async def _graph(self, caller: Caller, received_at: float) -> Content:
         question = SearchGraph(caller.project, caller.session_id, include_memories=False, limit=MOST_CONNECTED)
-        asked = await self._service.ask(question, GraphFound, received_at)
+        asked = await self._service.ask(question, received_at)
         return _markdown(GRAPH, knowledge_graph(asked.reply), asked)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
         question = GatherContext(
             caller.project, caller.session_id, sections=("preferences",), tokens=PREFERENCES_TOKENS
         )
-        asked = await self._service.ask(question, ContextGathered, received_at)
+        asked = await self._service.ask(question, received_at)
         memories = [memory for section in asked.reply.sections for memory in section.memories]
         return _markdown(PREFERENCES, preferences(memories[:PREFERENCES_SHOWN]), asked)
 

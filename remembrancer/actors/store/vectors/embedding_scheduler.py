@@ -34,7 +34,6 @@ from remembrancer.config.settings import REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import EmbeddingStarting, EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer
-from remembrancer.protocol.wire import ToWorker, WorkerMessage
 from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,
@@ -45,9 +44,11 @@ from remembrancer.protocol.work import (
     PassageJob,
     PassagesEmbedded,
     QueryEmbedded,
+    ToWorker,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
+    WorkerMessage,
     WorkerReady,
 )
 
