@@ -44,8 +44,8 @@ def test_a_slow_call_is_shown_through_all_processes_and_nothing_of_a_memory(home
         with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
             store.resume()
         assert "heron" in json.dumps(client.answer("slow"))
-        calls = until(lambda: json.loads(patiently("status", "--trace", "recent", "--json", home=home).stdout))
-        slow = next(call for call in calls if call["tool"] == "recall_memories")
+        calls = json.loads(patiently("status", "--trace", "recent", "--json", home=home).stdout)
+        (slow,) = (call for call in calls if call["tool"] == "recall_memories")
         for wanted in (slow["trace"], "slowest", "last"):
             shown = patiently("status", "--trace", wanted, home=home).stdout
             assert "ms" in shown
