@@ -17,7 +17,7 @@ from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 
 STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
 NOW = STORED + DAY_S
