@@ -50,26 +50,17 @@ def _is_left(process: psutil.Process, user: Path) -> bool:
 
 
 def setup(*arguments: str, check: bool = False, command: str | None = COMMAND) -> subprocess.CompletedProcess[str]:
-    """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself."""
-    if "--project" in arguments:  # whose file names the command alone
-        command = None
-        arguments = arguments if check else (*arguments, "--no-check")
-        done = run_command("setup", *arguments, environ=os.environ, timeout_s=PATIENCE_S)
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-    if command is not None and not check:
-        done = run_command(
-            "setup", *arguments, "--command", command, "--no-check", environ=os.environ, timeout_s=PATIENCE_S
+    """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself. A
+    project's file names the command alone."""
+    is_of_project = "--project" in arguments
+    named = ["--command", command] if command and not is_of_project else []
+    line = ["setup", *arguments, *named, *([] if check else ["--no-check"])]
+    if command is None and not is_of_project:  # then it depends on how it was started
+        return subprocess.run(
+            [COMMAND, *line], capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL
         )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-    named = [] if command is None else ["--command", command]
-    return subprocess.run(
-        [COMMAND, "setup", *arguments, *named, *([] if check else ["--no-check"])],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_command(*line, environ=os.environ, timeout_s=PATIENCE_S)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def mode(path: Path) -> int:
