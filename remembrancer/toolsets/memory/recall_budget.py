@@ -19,8 +19,8 @@ from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characte
 from remembrancer.toolsets.memory.context_block import CHARACTERS_A_TOKEN, LEAST_CUT_TOKENS
 from remembrancer.toolsets.tools import Answer, answer_text
 
-HINT: Final = "An excerpt leaves out what stands at …: get_memory shows the whole."
-NO_ROOM: Final = "max_tokens leaves no room for any of them."
+HINT: Final = "An excerpt omits text at each …: get_memory shows the full memory."
+NO_ROOM: Final = "max_tokens is too small for any of them."
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")

@@ -34,7 +34,7 @@ MOST_TOKENS: Final = 100_000
 OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 """Filters of what files do not have."""
 Source = Literal["memory", "notes", "sessions", "code"]
-NEAREST: Final = "Nothing that answers; these are the nearest."
+NEAREST: Final = "Nothing answers the query; these are the nearest memories."
 CODE: Final = "code"
 """The source that is searched beside all others, and shown beside them: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -171,7 +171,9 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
     )
     narrowing = [name for name in OF_MEMORIES if getattr(request, name)]
     if request.sources and "memory" not in request.sources and narrowing:
-        raise InvalidInput(f"only memories have {', '.join(narrowing)}: leave it out for notes", field=narrowing[0])
+        raise InvalidInput(
+            f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]
+        )
     return request
 
 
