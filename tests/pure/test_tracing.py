@@ -37,12 +37,6 @@ GATEWAY = told("gateway", Mark("call read", 10.0), Mark("store asked", 10.001), 
 STORE = told("store", Mark("received", 10.002), Mark("words", 10.003, 0.002), Mark("answered", 10.008))
 
 
-def test_outside_of_a_call_nothing_is_noted() -> None:
-    assert current() is NO_TRACE
-    current().mark("something")
-    assert NO_TRACE.report().marks == ()
-
-
 def test_what_is_noted_inside_of_a_call_is_kept_under_its_id() -> None:
     traces = Traces()
     with working_on(traces.begin("recall_memories")) as trace:
@@ -79,39 +73,35 @@ async def test_a_task_that_outlives_its_call_adds_nothing_to_it() -> None:
     assert [mark.name for mark in traces.reports()[0].marks] == ["answered"]
 
 
-def test_the_last_calls_are_kept_and_each_has_an_id_of_its_own() -> None:
+def test_the_last_calls_are_kept_with_the_beginnings_of_those_without_end() -> None:
     traces = Traces()
     ids = [traces.begin("any").id for _ in range(KEPT + 10)]
     assert len(set(ids)) == len(ids)
     assert [report.trace for report in traces.reports()] == ids[10:]
-
-
-def test_a_call_that_does_something_without_end_notes_its_beginning() -> None:
-    trace = Traces().begin("any")
+    trace = traces.begin("any")
     for number in range(2 * MOST_MARKS):
         trace.mark(str(number))
     assert len(trace.report().marks) == MOST_MARKS
 
 
-def test_a_message_without_a_trace_leaves_none() -> None:
+def test_outside_of_a_call_and_of_a_message_without_a_trace_nothing_is_noted() -> None:
+    assert current() is NO_TRACE
+    current().mark("something")
+    assert NO_TRACE.report().marks == ()
     traces = Traces()
     assert traces.follow("", "Ping") is NO_TRACE
     assert traces.reports() == ()
 
 
-def test_an_envelope_names_the_call_that_it_is_part_of() -> None:
+def test_an_envelope_names_the_call_that_it_is_part_of_and_one_without_is_understood() -> None:
     speaker = Speaker("gateway", "01G")
     assert speaker.envelope().trace == ""
     with working_on(Traces().begin("any")) as trace:
         envelope = speaker.envelope(timeout_s=1)
     assert envelope.trace == trace.id
     assert decode_envelope(encoder.encode(envelope)) == envelope
-
-
-def test_an_envelope_of_a_process_that_knows_no_traces_is_understood() -> None:
     whole = encoder.encode(Envelope(1, 7, "store", "01S"))
-    without = bytes([whole[0] - 1]) + whole[1:-1]
-    assert decode_envelope(without) == Envelope(1, 7, "store", "01S")
+    assert decode_envelope(bytes([whole[0] - 1]) + whole[1:-1]) == Envelope(1, 7, "store", "01S")
 
 
 def test_the_steps_of_all_processes_become_one_way_in_the_order_of_time() -> None:
@@ -129,16 +119,12 @@ def test_the_steps_of_all_processes_become_one_way_in_the_order_of_time() -> Non
     assert (part.step, round(part.at_ms, 3), round(part.took_ms, 3)) == ("words", 3, 2)
 
 
-def test_what_goes_on_elsewhere_after_the_answer_is_no_part_of_the_time() -> None:
+def test_what_goes_on_elsewhere_after_the_answer_or_what_no_gateway_noted_is_no_part_of_a_call() -> None:
     late = told("store", Mark("received", 10.002), Mark("tidied", 11.0))
     (call,) = join([GATEWAY, late])
     assert call.total_ms == pytest.approx(10)
     assert [hop.step for hop in call.hops] == ["store asked", "received", "answer written"]
-
-
-def test_what_no_gateway_noted_is_no_call() -> None:
-    assert join([STORE]) == []
-    assert join([told("gateway")]) == []
+    assert join([STORE]) == join([told("gateway")]) == []
 
 
 def test_a_call_is_chosen_by_its_id_its_age_or_its_length() -> None:
@@ -174,22 +160,16 @@ def test_a_person_reads_where_the_time_went() -> None:
 
 
 @pytest.mark.anyio
-async def test_an_answer_waits_for_all_that_were_asked_and_no_longer() -> None:
+async def test_an_answer_waits_for_all_that_were_asked_and_names_who_does_not_answer_in_time() -> None:
     answers = Answers((TracesTold,), ["gateway", "store"])
-    answers.note("gateway", TracesTold(GATEWAY.traces))
     answers.note("a stranger", TracesTold(STORE.traces))
     answers.note("store", Pong())
     answers.note("store", TracesTold(STORE.traces))
-    await answers.wait(30)
-    assert answers.traces() == TracesGathered((GATEWAY, STORE))
-
-
-@pytest.mark.anyio
-async def test_a_process_that_does_not_answer_in_time_is_named() -> None:
-    answers = Answers((TracesTold,), ["gateway", "store"])
-    answers.note("store", TracesTold(STORE.traces))
     await answers.wait(0.01)
     assert answers.traces() == TracesGathered((STORE,), ("gateway",))
+    answers.note("gateway", TracesTold(GATEWAY.traces))
+    await answers.wait(30)
+    assert answers.traces() == TracesGathered((GATEWAY, STORE))
     await Answers((TracesTold,), []).wait(30)
 
 
