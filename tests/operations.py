@@ -29,12 +29,7 @@ to_store = msgspec.msgpack.Decoder(Union[(_told, *_questions)])
 
 
 def store_operation(
-    name: str,
-    content: str,
-    *,
-    project: ProjectRef = PROJECT,
-    requested_at: float = REQUESTED_AT,
-    **fields: Any,
+    name: str, content: str, *, project: ProjectRef = PROJECT, requested_at: float = REQUESTED_AT, **fields: Any
 ) -> Operation:
     """An operation that stores a memory. `name` is its identity; `fields` are those of `StoreMemory`."""
     change = StoreMemory(

@@ -56,10 +56,7 @@ def command(
 
 
 def patiently(
-    *arguments: str,
-    home: Path,
-    directory: Path | None = None,
-    variables: Mapping[str, str] = MappingProxyType({}),
+    *arguments: str, home: Path, directory: Path | None = None, variables: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.CompletedProcess[str]:
     """As `command`, by somebody who runs it again where something does not answer, as such a command says."""
     give_up_at = time.monotonic() + PATIENCE_S

@@ -14,11 +14,12 @@ import re
 import shlex
 import shutil
 import stat
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -41,6 +42,7 @@ HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
 FOLDERS: Final = frozenset({"rules", "settings", "mcp", "mcpServers", "steering"})
 """Names of the folders in which some clients have their files, within a directory of their own."""
+OWN_COMMAND_S: Final = 60.0
 HIDDEN: Final = "(not shown)"
 COMMAND: Final = "remembrancer"
 ONE_RUN: Final = (
@@ -133,6 +135,8 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flat: bool = False
     command: str | None = None
     has_path: bool = False
+    adds: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
 
     def places(self, around: Surroundings) -> tuple[Place, ...]:
         """Its files, the project's first."""
@@ -162,6 +166,49 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
         is_line = all(isinstance(word, str) for word in words)
         return words if is_line else [], env if isinstance(env, Mapping) else {}
+
+
+def run_own_command(
+    client: Client, place: Place, action: Action, name: str, entry: Json, around: Surroundings
+) -> str | None:
+    """Have the client's own command line add, replace or remove the entry in its file.
+
+    Returns the command in short; None: it has none, or that did not do what it should.
+    """
+    words = {"add": [client.adds], "replace": [client.removes, client.adds], "remove": [client.removes]}.get(action, [])
+    program = shutil.which(client.command or "", path=around.environ.get("PATH", ""))
+    if program is None or not words or not all(words) or (place.scope == "project" and "{scope}" not in words[0]):
+        return None
+    line, environ = client.started_by(entry)
+    for template in words:
+        arguments: list[str] = []
+        for word in template:
+            match word:
+                case "{line}":
+                    arguments += line
+                case "{--env}":
+                    arguments += [part for each in environ.items() for part in ("--env", "=".join(each))]
+                case _:
+                    known = {"{scope}": place.scope, "{name}": name, "{entry}": json.dumps(entry)}
+                    arguments.append(known.get(word, word))
+        try:
+            subprocess.run(
+                [program, *arguments],
+                cwd=around.project,
+                env=around.environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=OWN_COMMAND_S,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+    try:
+        servers = read_object(place).get(place.key, {})
+    except FileRefused:
+        return None
+    state = compare(client, servers.get(name) if isinstance(servers, dict) else None, entry)
+    return f"{client.command} {arguments[0]}" if state == ("absent" if action == "remove" else "same") else None
 
 
 @cache
@@ -315,6 +362,8 @@ class Plan:
     after: str | None = None
     difference: str = ""
     paste: str = ""
+    wanted: Action = "nothing"
+    """The action that the file needs, also where its text cannot be changed."""
 
 
 class _Change(NamedTuple):
@@ -415,6 +464,7 @@ def refused_plan(client: Client, place: Place, text: str | None, refused: FileRe
 
 def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json], _Change], paste: str = "") -> Plan:
     """The plan that makes a change to a file's member."""
+    done = _Change("nothing", "")
     try:
         whole = _parsed(place, text or "")
         member = whole.get(place.key, {})
@@ -432,8 +482,8 @@ def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json
             is_empty = whole.keys() <= ({"version"} if client.flat and place.key == HOOKS else set())
             after = "" if is_empty and done.action == "remove" else after
     except FileRefused as refused:
-        return refused_plan(client, place, text, refused, paste)
-    return Plan(client, place, done.action, done.said, text, after, done.difference)
+        return replace(refused_plan(client, place, text, refused, paste), wanted=done.action)
+    return Plan(client, place, done.action, done.said, text, after, done.difference, wanted=done.action)
 
 
 def _has_same_groups(present: list[Any], made: list[Any]) -> bool:
@@ -593,12 +643,11 @@ def read_text(path: Path) -> str | None:
         raise FileRefused("it is not UTF-8 text") from error
 
 
-def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is_removal: bool = False) -> Path | None:
-    """Make the file hold `after`, whole or not at all; returns the backup of `before`, None for a new file.
+def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is_removal: bool = False) -> None:
+    """Make the file hold `after`, whole or not at all.
 
-    A symbolic link stays one: the file behind it is replaced. The file keeps its mode. No backup is written over. With
-    nothing left to hold (`after` is empty) the file goes. A removal takes away all that `setup` brought: it makes no
-    backup, and one that says what the file says now is gone; in a project also folders that are empty then.
+    A symbolic link stays one: the file behind it is replaced. The file keeps its mode. An empty `after` deletes it, and
+    a removal from a project also deletes the client's folders that are empty then.
 
     Raises:
         FileRefused: it cannot be written, or does not hold `before` any more.
@@ -608,55 +657,24 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
         if read_text(real) != before:
             raise FileRefused("it was changed by another program just now: run this again")
         if before is None:
-            # What is made for a user is private.
+            # A new file of a user is private.
             real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=True, exist_ok=True)
             write_whole(real, after.encode(), 0o644 & ~_umask() if scope == "project" else 0o600)
-            return None
-        mode = stat.S_IMODE(real.stat().st_mode)
-        if is_removal:
-            _take_out(path, real, after, mode, scope)
-            return None
-        number, backup = 1, path.with_name(f"{path.name}.bak")
-        while backup.exists() and backup.read_bytes() != before.encode():
-            number += 1
-            backup = path.with_name(f"{path.name}.bak.{number}")
-        write_whole(backup, before.encode(), mode)
-        _replace_or_remove(path, real, after, mode)
+        elif after or path.is_symlink():
+            text = after or ("{}\n" if path.suffix == ".json" else "")
+            write_whole(real, text.encode(), stat.S_IMODE(real.stat().st_mode))
+        else:
+            real.unlink()
     except OSError as error:
         raise FileRefused(f"it cannot be written: {error.strerror or error}") from error
-    return backup
-
-
-def _replace_or_remove(path: Path, real: Path, after: str, mode: int) -> None:
-    if after or path.is_symlink():
-        write_whole(real, (after or ("{}\n" if path.suffix == ".json" else "")).encode(), mode)
-    else:
-        real.unlink()
-
-
-def _take_out(path: Path, real: Path, after: str, mode: int, scope: Scope) -> None:
-    """Leave a file without our entry, and nothing beside it that `setup` has made."""
-    for backup in path.parent.glob(f"{path.name}.bak*"):
-        kept = backup.read_text(encoding="utf-8", errors="replace")
-        if kept.strip() == after.strip() or _is_same_json(kept, after):
-            after = kept
-            backup.unlink()
-    _replace_or_remove(path, real, after, mode)
     directory = path.parent
-    if scope == "user":
+    if after or scope == "user" or not is_removal:
         return
-    if not after and directory.name in FOLDERS and directory.parent.name.startswith("."):
+    if directory.name in FOLDERS and directory.parent.name.startswith("."):
         _remove_empty(directory)  # .cursor/rules
         directory = directory.parent
-    if not after and directory.name.startswith("."):  # .cursor, .vscode, .claude
+    if directory.name.startswith("."):  # .cursor, .vscode, .claude
         _remove_empty(directory)
-
-
-def _is_same_json(one: str, other: str) -> bool:
-    try:
-        return _parse(one.removeprefix(_MARK)) == _parse(other.removeprefix(_MARK))
-    except FileRefused:
-        return False
 
 
 def _remove_empty(directory: Path) -> None:

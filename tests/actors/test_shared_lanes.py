@@ -18,7 +18,8 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.memory_files import MemoryFiles, UnusableRecords, find_target
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes

@@ -260,11 +260,7 @@ class _NoRecords:
     def left(self, _: object) -> None: ...
 
 
-def http_server(
-    home: Path,
-    call_tool: CallTool | None = None,
-    settings: Settings | None = None,
-) -> HttpServer:
+def http_server(home: Path, call_tool: CallTool | None = None, settings: Settings | None = None) -> HttpServer:
     """One that anybody may come to."""
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
@@ -273,10 +269,7 @@ def http_server(
 
 
 @asynccontextmanager
-async def served(
-    home: Path,
-    settings: Settings | None = None,
-) -> AsyncIterator[str]:
+async def served(home: Path, settings: Settings | None = None) -> AsyncIterator[str]:
     """Its address, while it serves."""
     door = http_server(home, settings=settings)
     async with anyio.create_task_group() as tasks:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import Counts

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,26 +50,17 @@ def _is_left(process: psutil.Process, user: Path) -> bool:
 
 
 def setup(*arguments: str, check: bool = False, command: str | None = COMMAND) -> subprocess.CompletedProcess[str]:
-    """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself."""
-    if "--project" in arguments:  # whose file names the command alone
-        command = None
-        arguments = arguments if check else (*arguments, "--no-check")
-        done = run_command("setup", *arguments, environ=os.environ, timeout_s=PATIENCE_S)
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-    if command is not None and not check:
-        done = run_command(
-            "setup", *arguments, "--command", command, "--no-check", environ=os.environ, timeout_s=PATIENCE_S
+    """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself. A
+    project's file names the command alone."""
+    is_of_project = "--project" in arguments
+    named = ["--command", command] if command and not is_of_project else []
+    line = ["setup", *arguments, *named, *([] if check else ["--no-check"])]
+    if command is None and not is_of_project:  # then it depends on how it was started
+        return subprocess.run(
+            [COMMAND, *line], capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL
         )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-    named = [] if command is None else ["--command", command]
-    return subprocess.run(
-        [COMMAND, "setup", *arguments, *named, *([] if check else ["--no-check"])],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_command(*line, environ=os.environ, timeout_s=PATIENCE_S)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def mode(path: Path) -> int:
@@ -134,9 +126,9 @@ def test_a_second_run_changes_nothing_and_says_so(machine: Path) -> None:
     assert names(machine / "app/.cursor") == ["mcp.json"]
 
 
-def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(machine: Path) -> None:
+def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
     file = machine / ".claude.json"
-    text = '{\n\t"numStartups": 1.50,\n\t"mcpServers": {\n\t\t"z": {"command": "z"}\n\t},\n\t"a": "\\u00e9"\n}\n'
+    text = '{\n\t"numStartups": 1.5,\n\t"mcpServers": {\n\t\t"z": {\n\t\t\t"command": "z"\n\t\t}\n\t},\n\t"a": "é"\n}\n'
     file.write_text(text)
     file.chmod(0o640)
     assert setup("claude-code").returncode == exit_codes.OK
@@ -145,21 +137,42 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     assert list(read(file)) == ["numStartups", "mcpServers", "a"]
     assert list(read(file)["mcpServers"]) == ["z", "remembrancer"]
     assert mode(file) == 0o640
-    backup = machine / ".claude.json.bak"
-    assert backup.read_text() == text
-    assert mode(backup) == 0o640
+    file.with_name(".claude.json.bak").write_text('{"theme": "of another program"}')
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert file.read_text() == text, "to the byte"
-    assert names(machine) == [".claude.json", "app"], "and the backup of what is there again is gone"
-
-
-def test_a_backup_of_something_else_outlives_the_removal(machine: Path) -> None:
-    file = machine / ".claude.json"
-    file.write_text('{"theme": "x"}')
-    file.with_name(".claude.json.bak").write_text('{"theme": "of another program"}')
-    assert setup("claude-code").returncode == exit_codes.OK
-    assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
+
+
+OWN_COMMANDS = {
+    "one that adds the entry": (
+        'printf \'[mcp_servers.remembrancer]\\ncommand = "%s"\\nargs = ["mcp"]\\n\' "$5" >> "$HOME/.codex/config.toml"',
+        True,
+    ),
+    "one that fails": ("exit 1", False),
+    "one that does nothing": ("exit 0", False),
+    "one that writes something else": ('echo \'model = "y"\' > "$HOME/.codex/config.toml"', False),
+}
+"""Programs with the name of Codex's command line; and whether they do what they are asked for."""
+
+
+@pytest.mark.parametrize("case", OWN_COMMANDS)
+def test_a_clients_own_command_writes_its_file_or_else_setup_does(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    script, works = OWN_COMMANDS[case]
+    (machine / "bin").mkdir()
+    (machine / ".codex").mkdir()
+    program = machine / "bin/codex"
+    program.write_text(f'#!/bin/sh\necho "$@" > "$HOME/.codex/asked"\n{script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{machine / 'bin'}:{os.environ['PATH']}")
+    done = setup("codex")
+    assert done.returncode == exit_codes.OK, done.stdout + done.stderr
+    assert (machine / ".codex/asked").read_text() == f"mcp add remembrancer -- {COMMAND} mcp\n"
+    written = tomllib.loads((machine / ".codex/config.toml").read_text())
+    assert written["mcp_servers"] == {"remembrancer": {"command": COMMAND, "args": ["mcp"]}}
+    assert ("by 'codex mcp'" in done.stdout) is works
+    assert "nothing to do" in setup("codex").stdout
 
 
 def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:
@@ -320,7 +333,7 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
     assert read(settings) == json.loads(before)
     assert names(machine / "app") == [".claude"], "what held nothing but our entry is gone"
-    assert names(settings.parent) == ["settings.json"], "and so is the backup of what is there again"
+    assert names(settings.parent) == ["settings.json"]
 
 
 def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> None:
@@ -331,9 +344,8 @@ def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> No
     file = machine / "app/.mcp.json"
     file.write_text('{"mcpServers": {"other": {"command": "x"}}}')
     assert "approve" in setup("claude-code", "--project").stdout
-    assert names(machine / "app") == [".mcp.json", ".mcp.json.bak"]
     assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
-    assert file.read_text() == '{"mcpServers": {"other": {"command": "x"}}}'
+    assert read(file) == {"mcpServers": {"other": {"command": "x"}}}
     assert names(machine / "app") == [".mcp.json"]
 
 
@@ -348,17 +360,15 @@ def test_a_projects_files_name_nothing_of_this_machine(machine: Path, monkeypatc
     assert [path for path in written if str(machine) in path.read_text() or COMMAND in path.read_text()] == []
 
 
-def test_servers_and_hooks_of_one_file_are_written_at_once_and_removed_together(machine: Path) -> None:
+def test_servers_and_hooks_of_one_file_are_written_and_removed_together(machine: Path) -> None:
     file = machine / ".gemini/settings.json"
     file.parent.mkdir()
     file.write_text('{"theme": "x"}')
     assert setup("gemini-cli", "--hooks").returncode == exit_codes.OK
     assert set(read(file)) == {"theme", "mcpServers", "hooks"}
-    assert names(file.parent) == ["settings.json", "settings.json.bak"]
-    assert read(file.with_name("settings.json.bak")) == {"theme": "x"}
     assert setup("gemini-cli", "--hooks").stdout.count("nothing to do") == 2
     assert setup("gemini-cli", "--remove").returncode == exit_codes.OK
-    assert file.read_text() == '{"theme": "x"}'
+    assert read(file) == {"theme": "x"}
     assert names(file.parent) == ["settings.json"]
 
 

@@ -57,12 +57,7 @@ def test_the_way_of_a_call_is_shown_through_all_processes_and_names_nothing_of_a
         assert recall["tool"] == "recall_memories"
         assert [process for process, _ in dict.fromkeys(hops(recall))].count("embedder-1") > 0
         ways = [(hop["came_from"], hop["process"]) for hop in recall["hops"] if hop["came_from"]]
-        assert ways == [
-            ("gateway", "store"),
-            ("store", "embedder-1"),
-            ("embedder-1", "store"),
-            ("store", "gateway"),
-        ]
+        assert ways == [("gateway", "store"), ("store", "embedder-1"), ("embedder-1", "store"), ("store", "gateway")]
         assert sum(hop["share"] for hop in recall["hops"] if not hop["beside"]) == pytest.approx(1)
 
         calls = traced(home, "recent")

@@ -27,13 +27,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership, Sharing
-from remembrancer.protocol.control import (
-    GatewayHealth,
-    ProcessState,
-    ProcessStatus,
-    RuntimeStatus,
-    StoreHealth,
-)
+from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, write_whole
@@ -96,11 +90,7 @@ def test_a_home_that_is_meant_to_pass_may_be_in_memory(at: Examination, monkeypa
     ],
 )
 def test_a_home_that_cannot_be_used_is_said(
-    at: Examination,
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[RuntimePaths], object],
-    status: str,
-    word: str,
+    at: Examination, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[RuntimePaths], object], status: str, word: str
 ) -> None:
     monkeypatch.setattr(doctor, "file_system", lambda _: "ext4")
     spoil(at.paths)
@@ -191,11 +181,7 @@ EMBEDDING = EmbeddingSummary("onnx", "m", 384, pending=0, workers=1, vectors_rea
 
 
 def status_of(
-    state: ProcessState = "ready",
-    *,
-    error: str | None = None,
-    queued: int = 0,
-    embedding: EmbeddingSummary = EMBEDDING,
+    state: ProcessState = "ready", *, error: str | None = None, queued: int = 0, embedding: EmbeddingSummary = EMBEDDING
 ) -> RuntimeStatus:
     return RuntimeStatus(
         home="/home",

@@ -124,11 +124,7 @@ def test_a_summary_is_shown_in_the_place_of_several_memories_that_stand_behind_i
 entries = st.lists(
     st.builds(
         lambda number, final, scope, degrees, sources: entry(
-            f"m{number}",
-            final,
-            scope=scope,
-            vector=apart(degrees),
-            derived_from=sources,
+            f"m{number}", final, scope=scope, vector=apart(degrees), derived_from=sources
         ),
         st.integers(0, 1000),
         st.floats(0.0, 1.0),

@@ -14,13 +14,7 @@ from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory
 from remembrancer.toolsets.memory import resources
-from remembrancer.toolsets.memory.resources import (
-    FIXED,
-    MEMORY_START,
-    STATUS,
-    SUMMARY,
-    RecallCounts,
-)
+from remembrancer.toolsets.memory.resources import FIXED, MEMORY_START, STATUS, SUMMARY, RecallCounts
 from remembrancer.toolsets.service import Caller
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 from tests.patience import until

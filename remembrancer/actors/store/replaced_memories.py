@@ -17,7 +17,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.actors.store.committer import Appliable
-from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase, Records
+from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Pair, Read, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import SESSION_KINDS, SESSION_RECORD

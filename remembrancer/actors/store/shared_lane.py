@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
-from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.actors.store.records.taking_in import take_in
 from remembrancer.actors.store.records.transfer import write_records
 from remembrancer.journal.contract import (
@@ -210,7 +210,7 @@ def decode_entry(body: bytes) -> LaneEntry:
     return entry
 
 
-class SharedLane(SqliteRecords):
+class SharedLane(Records):
     """`Records` that are written by way of a journal: a project's, or (`is_users`) the user's on all his machines.
 
     Writing methods: from the lane's thread, not the event loop.
