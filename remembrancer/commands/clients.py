@@ -32,7 +32,7 @@ import yaml
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.paths import write_whole
 
-Scope = Literal["project", "user"]
+ClientScope = Literal["project", "user"]
 Action = Literal["add", "extend", "replace", "remove", "nothing", "refuse"]
 State = Literal["absent", "same", "extended", "other"]
 Json = dict[str, Any]
@@ -109,11 +109,11 @@ class Surroundings:
         return Path(template.format(home=self.home, project=self.project, **places))
 
 
-class Place(NamedTuple):
+class ClientFile(NamedTuple):
     """One file that a client reads its servers (or hooks) from: they are in the member `key` of its top object. A file
     of instructions has no such member."""
 
-    scope: Scope
+    scope: ClientScope
     path: Path
     key: str
 
@@ -123,14 +123,14 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     title: str
-    files: dict[Scope, str]
+    files: dict[ClientScope, str]
     traces: tuple[str, ...]
     restart: str
     key: str = "mcpServers"
     more: Json = {}
     words: tuple[str, str, str] = ("command", "args", "env")
-    rules: dict[Scope, str] = {}
-    hooks: dict[Scope, str] = {}
+    rules: dict[ClientScope, str] = {}
+    hooks: dict[ClientScope, str] = {}
     events: dict[str, str] = {}
     flat: bool = False
     command: str | None = None
@@ -138,21 +138,21 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adds: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
 
-    def places(self, around: Surroundings) -> tuple[Place, ...]:
+    def places(self, around: Surroundings) -> tuple[ClientFile, ...]:
         """Its files, the project's first."""
-        return tuple(Place(scope, around.path(file), self.key) for scope, file in self.files.items())
+        return tuple(ClientFile(scope, around.path(file), self.key) for scope, file in self.files.items())
 
-    def place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """Its file of that scope; None when it has none."""
         return next((place for place in self.places(around) if place.scope == scope), None)
 
-    def hooks_place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def hooks_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """The file that it reads hooks from; None when it has none."""
-        return Place(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
+        return ClientFile(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
 
-    def rules_place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def rules_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """The file of instructions that it reads; None when it has none."""
-        return Place(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
+        return ClientFile(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
 
     def is_found(self, around: Surroundings) -> bool:
         """True if the client seems to be installed: its command, or what it keeps in the user's home."""
@@ -169,7 +169,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run_own_command(
-    client: Client, place: Place, action: Action, name: str, entry: Json, around: Surroundings
+    client: Client, place: ClientFile, action: Action, name: str, entry: Json, around: Surroundings
 ) -> str | None:
     """Have the client's own command line add, replace or remove the entry in its file.
 
@@ -273,7 +273,7 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
     return groups
 
 
-def document(place: Place, wanted: Mapping[str, object]) -> str:
+def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
     """A whole file with ours alone: entries by their names, or hooks by their events."""
     whole = {place.key: dict(wanted)}
     match place.path.suffix:
@@ -284,7 +284,7 @@ def document(place: Place, wanted: Mapping[str, object]) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
 
-def hooks_document(place: Place, wanted: Mapping[str, Json]) -> str:
+def hooks_document(place: ClientFile, wanted: Mapping[str, Json]) -> str:
     """A whole file with our hooks alone."""
     return document(place, {event: [group] for event, group in wanted.items()})
 
@@ -355,7 +355,7 @@ class Plan:
     entry that is in the way; `paste` is what a person would put in by hand."""
 
     client: Client
-    place: Place
+    place: ClientFile
     action: Action
     said: str
     before: str | None
@@ -375,7 +375,7 @@ class _Change(NamedTuple):
     difference: str = ""
 
 
-def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
+def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
     """The plan that makes the file start `wanted` under `name`. `text` is what the file holds, None when there is
     none."""
 
@@ -396,7 +396,7 @@ def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted
     return _plan(client, place, text, change, document(place, {name: wanted}))
 
 
-def plan_removal(client: Client, place: Place, text: str | None, name: str, *, force: bool) -> Plan:
+def plan_removal(client: Client, place: ClientFile, text: str | None, name: str, *, force: bool) -> Plan:
     """The plan that takes our entry out of the file again."""
 
     def change(servers: Json) -> _Change:
@@ -411,7 +411,7 @@ def plan_removal(client: Client, place: Place, text: str | None, name: str, *, f
     return _plan(client, place, text, change)
 
 
-def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[str, Json]) -> Plan:
+def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapping[str, Json]) -> Plan:
     """The plan that makes every event run its command. One of ours that is there already, in another form, is
     replaced."""
 
@@ -429,7 +429,7 @@ def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[s
     return _plan(client, place, text, change, hooks_document(place, wanted))
 
 
-def plan_hooks_removal(client: Client, place: Place, text: str | None) -> Plan:
+def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> Plan:
     """The plan that takes our commands out again, and what is empty without them."""
 
     def change(present: Json) -> _Change:
@@ -442,7 +442,7 @@ def plan_hooks_removal(client: Client, place: Place, text: str | None) -> Plan:
     return _plan(client, place, text, change)
 
 
-def plan_rules(client: Client, place: Place, text: str | None, *, remove: bool) -> Plan:
+def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: bool) -> Plan:
     """The plan that gives a file of instructions our block, or takes it out again."""
     head = _ALWAYS if place.path.suffix == ".mdc" else ""
     others = _BLOCK.sub("\n", text or "")
@@ -457,12 +457,14 @@ def plan_rules(client: Client, place: Place, text: str | None, *, remove: bool) 
     return Plan(client, place, "add", "the block for the assistant is added", text, after)
 
 
-def refused_plan(client: Client, place: Place, text: str | None, refused: FileRefused, paste: str) -> Plan:
+def refused_plan(client: Client, place: ClientFile, text: str | None, refused: FileRefused, paste: str) -> Plan:
     """A file that is left as it is, with what a person would put in."""
     return Plan(client, place, "refuse", f"is left as it is: {refused.reason}", text, paste=paste)
 
 
-def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json], _Change], paste: str = "") -> Plan:
+def _plan(
+    client: Client, place: ClientFile, text: str | None, change: Callable[[Json], _Change], paste: str = ""
+) -> Plan:
     """The plan that makes a change to a file's member."""
     done = _Change("nothing", "")
     try:
@@ -518,12 +520,12 @@ def _runs_ours(entry: object) -> bool:
 # --- the text of a file ---
 
 
-def read_object(place: Place) -> Json:
+def read_object(place: ClientFile) -> Json:
     """The object that a file holds, empty when there is no file. Raises `FileRefused`."""
     return _parsed(place, read_text(place.path) or "")
 
 
-def _parsed(place: Place, text: str) -> Json:
+def _parsed(place: ClientFile, text: str) -> Json:
     match place.path.suffix:
         case ".toml":
             return _parse_toml(text)
@@ -532,7 +534,7 @@ def _parsed(place: Place, text: str) -> Json:
     return parse_with_comments(text)
 
 
-def _written(place: Place, before: str, whole: Json) -> str:
+def _written(place: ClientFile, before: str, whole: Json) -> str:
     match place.path.suffix:
         case ".toml":
             return _written_toml(before, whole, place.key)
@@ -643,7 +645,7 @@ def read_text(path: Path) -> str | None:
         raise FileRefused("it is not UTF-8 text") from error
 
 
-def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is_removal: bool = False) -> None:
+def replace_text(path: Path, before: str | None, after: str, *, scope: ClientScope, is_removal: bool = False) -> None:
     """Make the file hold `after`, whole or not at all.
 
     A symbolic link stays one: the file behind it is replaced. The file keeps its mode. An empty `after` deletes it, and

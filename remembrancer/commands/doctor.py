@@ -33,7 +33,7 @@ from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients import Client, FileRefused, Place, Surroundings, clients, is_ours, read_object
+from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
 from remembrancer.commands.report import Report, command, flag, option
 from remembrancer.commands.runtime_client import ask, ask_home, paths_here
 from remembrancer.commands.setup import probe
@@ -64,7 +64,7 @@ from remembrancer.protocol.errors import (
     size_in_words,
 )
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FilesExamined, FileState
+from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FileCondition, FilesExamined
 from remembrancer.protocol.paths import RuntimePaths, look_at, look_at_database
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 from remembrancer.protocol.sharing import LaneState
@@ -73,8 +73,8 @@ from remembrancer.protocol.work import ModelChoice
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
 
-Status = Literal["ok", "warning", "problem"]
-MARKS: Final[dict[Status, str]] = {
+CheckStatus = Literal["ok", "warning", "problem"]
+MARKS: Final[dict[CheckStatus, str]] = {
     "ok": "[green]ok[/green]     ",
     "warning": "[yellow]warning[/yellow]",
     "problem": "[red]problem[/red]",
@@ -149,7 +149,7 @@ logger = logging.getLogger(__name__)
 class Finding(msgspec.Struct, frozen=True):
     """The finding of a check. `advice` is what a person does about it; `details` are lines of their own."""
 
-    status: Status
+    status: CheckStatus
     found: str
     advice: str = ""
     details: tuple[str, ...] = ()
@@ -237,7 +237,7 @@ def doctor(project: str, fix: bool, repair: bool, delete_old_files: bool) -> Rep
 COMMANDS = {"doctor": doctor}
 
 
-def worst(statuses: Iterator[Status] | Sequence[Status]) -> Status:
+def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatus:
     """The worst status of all; `ok` of none."""
     return max(statuses, key=list(MARKS).index, default="ok")
 
@@ -611,7 +611,7 @@ def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
 
 
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or put back a backup of it"
-OF_STATES: Final[dict[FileState, tuple[Status, str, str]]] = {
+OF_STATES: Final[dict[FileCondition, tuple[CheckStatus, str, str]]] = {
     "whole": ("ok", "", ""),
     "older": ("ok", "of release {}: it is copied and brought forward when it is opened next", ""),
     "newer": ("problem", "of a newer release ({})", "install the newer release that wrote it"),
@@ -713,7 +713,7 @@ def check_sharing(at: Examination) -> Finding:
     except ModuleNotFoundError as error:
         return Finding("problem", f"{error.name} is not installed", INSTALL)
     details, advice = list[str](), dict[str, None]()
-    status: Status = "ok"
+    status: CheckStatus = "ok"
     lanes = anyio.run(look_at_lanes, Sharing(at.paths.home), at.lanes)
     for about in lanes:
         lane, title = str(about["lane"]), f"{about['title']} ({about['lane']})"
@@ -773,7 +773,7 @@ def check_queue(at: Examination) -> Finding:
     if depth and not advice:
         waits = "they are applied by themselves when the store answers"
         advice = [waits if at.held else "nothing to do: the next start applies them, in order"]
-    status: Status = "warning" if details or is_slow else "ok"
+    status: CheckStatus = "warning" if details or is_slow else "ok"
     return Finding(status, "; ".join(said) or "empty", "; ".join(advice), few(details))
 
 
@@ -819,7 +819,7 @@ def check_clients(at: Examination) -> Finding:
     return Finding("ok", f"{len(good)} entries start it", details=details)
 
 
-def our_entries(client: Client, place: Place, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
+def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
     """The entries of ours in a client's file. Raises `FileRefused` when it cannot be read."""
     whole = read_object(place)
     lists = [whole.get(place.key)]

@@ -28,10 +28,10 @@ from remembrancer.commands.clients import (
     RULES,
     Action,
     Client,
+    ClientFile,
+    ClientScope,
     FileRefused,
-    Place,
     Plan,
-    Scope,
     Surroundings,
     client_named,
     clients,
@@ -178,7 +178,7 @@ class Setup:
         if not project.is_dir():
             raise InvalidInput(f"{project} is not a directory")
         self.asked = asked
-        self.scope: Scope = "user" if asked.project is None else "project"
+        self.scope: ClientScope = "user" if asked.project is None else "project"
         self.around = Surroundings.here(os.environ, project)
         self.command = _command(asked)
         self.environ = _environ(asked)
@@ -230,7 +230,7 @@ class Setup:
             "'remembrancer config --set native_memories=true' reads them where they are, and writes nothing there."
         )
 
-    def _targets(self) -> list[tuple[Client, Place]]:
+    def _targets(self) -> list[tuple[Client, ClientFile]]:
         """The files that are meant.
 
         Raises:
@@ -258,7 +258,7 @@ class Setup:
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"
 
-    def _write_entry(self, client: Client, place: Place) -> Outcome:
+    def _write_entry(self, client: Client, place: ClientFile) -> Outcome:
         """Change the client's file by its own command, or else ourselves."""
         plan, name = self._plan(client, place), self.asked.name
         entry = make_entry(client, self.command, self.environ)
@@ -267,7 +267,7 @@ class Setup:
         said = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
         return Outcome(replace(plan, action=plan.wanted, said=said, paste="", after=None), wrote=True)
 
-    def _plan(self, client: Client, place: Place) -> Plan:
+    def _plan(self, client: Client, place: ClientFile) -> Plan:
         wanted, name, force = make_entry(client, self.command, self.environ), self.asked.name, self.asked.force
 
         def plan(text: str | None) -> Plan:
@@ -277,7 +277,7 @@ class Setup:
 
         return self._planned(client, place, plan, document(place, {name: wanted}))
 
-    def _plan_hooks(self, client: Client, place: Place) -> Plan:
+    def _plan_hooks(self, client: Client, place: ClientFile) -> Plan:
         wanted = make_groups(client, self.command[:-1], self.environ)
 
         def plan(text: str | None) -> Plan:
@@ -296,21 +296,21 @@ class Setup:
         enabled = [each["enabledPlugins"] for each in settings if isinstance(each.get("enabledPlugins"), Mapping)]
         return any(is_on and name.partition("@")[0] == COMMAND for each in enabled for name, is_on in each.items())
 
-    def _plan_rules(self, client: Client, place: Place) -> Plan:
+    def _plan_rules(self, client: Client, place: ClientFile) -> Plan:
         def plan(text: str | None) -> Plan:
             return plan_rules(client, place, text, remove=self.asked.remove)
 
         return self._planned(client, place, plan, RULES.rstrip())
 
-    def _planned(self, client: Client, place: Place, plan: Callable[[str | None], Plan], paste: str) -> Plan:
+    def _planned(self, client: Client, place: ClientFile, plan: Callable[[str | None], Plan], paste: str) -> Plan:
         try:
             return plan(read_text(place.path))
         except FileRefused as error:
             return refused_plan(client, place, None, error, "" if self.asked.remove else paste)
 
-    def _documents(self, targets: list[tuple[Client, Place]]) -> Report:
+    def _documents(self, targets: list[tuple[Client, ClientFile]]) -> Report:
         """The texts for the files, which a person puts in by hand."""
-        texts: list[tuple[Client, Place, str]] = []
+        texts: list[tuple[Client, ClientFile, str]] = []
         for client, place in targets:
             hooks, rules = client.hooks_place(self.around, self.scope), client.rules_place(self.around, self.scope)
             entry = {self.asked.name: make_entry(client, self.command, self.environ)}

@@ -28,7 +28,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.attendance import Conversation, SessionRegistry
+from remembrancer.actors.gateway.attendance import ClientConversation, SessionRegistry
 from remembrancer.actors.gateway.elicitation import Asking, Questions
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, directory_of, read_hello, setting_warnings
 from remembrancer.actors.gateway.recognition import Recognition
@@ -52,7 +52,7 @@ from remembrancer.protocol.gateway_link import (
     split_stamp,
 )
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
+from remembrancer.protocol.tracing import NO_TRACE, Trace, begin
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Result, Tool, choose_tools, instructions_of
@@ -86,7 +86,7 @@ logger = logging.getLogger(__name__)
 class RequestContext:
     """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
 
-    session: Conversation
+    session: ClientConversation
     received_at: float
     trace: Trace = NO_TRACE
 
@@ -114,7 +114,6 @@ class Session:
         notices: list[Notice],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        traces: Traces,
         questions: Questions,
         registry: SessionRegistry,
         recognition: Recognition,
@@ -128,7 +127,6 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._notices = notices
-        self._traces = traces
         self._registry = registry
         self._recognition = recognition
         self._traced: dict[int | str, Trace] = {}
@@ -301,8 +299,8 @@ class Session:
                 self._note_request(message)
                 trace = NO_TRACE
                 if message.method == CALL:
-                    trace = self._traced[request_id] = self._traces.begin(CALL)
-                    trace.under_way_s = max(0.0, time.time() - sent_ms / 1000 - (time.monotonic() - read_at))
+                    trace = self._traced[request_id] = begin(CALL)
+                    trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
                     trace.mark("call read", read_at)
                 context = RequestContext(self, sent_ms / 1000, trace)
                 if message.method == CALL and self._has_plain_calls and is_plain(message.params):
@@ -480,7 +478,6 @@ class Listener:
         registry: SessionRegistry,
         recognition: Recognition,
         tasks: anyio.abc.TaskGroup,
-        traces: Traces,
         notices: Callable[[], list[Notice]] = list,
     ) -> None:
         self._path = path
@@ -492,7 +489,6 @@ class Listener:
         self._registry = registry
         self._recognition = recognition
         self._tasks = tasks
-        self._traces = traces
         self._notices = notices
         self._questions = Questions()
         self._numbers = itertools.count(1)
@@ -580,7 +576,7 @@ class Listener:
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._incarnation}-{next(self._numbers)}"
-        shared = (self._traces, self._questions, self._registry, self._recognition)
+        shared = (self._questions, self._registry, self._recognition)
         session = Session(hello, key, tools, notices, reader, writer, *shared)
         self._sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
