@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-from array import array
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, unit_rows, verify_sha256
 from remembrancer.actors.embedder.int8_graph import PRECISION, Product, narrowed
 from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts
-from remembrancer.actors.embedder.unigram import UnigramTokenizer
+from remembrancer.actors.embedder.passages import TokenSpans
 from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
 from remembrancer.protocol.errors import ModelUnusable
 
@@ -36,11 +35,50 @@ of the beginning, the end, padding and the unknown, and the length of the pieces
 _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 """32 weights: a scale, and 4 bits for each, those of the first half in the low bits."""
 
+_WORD_START: Final = "▁"
+_AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
+"""Characters that sentencepiece normalises in another way today than when the model was trained."""
+
 
 class _Tensor(NamedTuple):
     quantised: bool
     numbers: int
     offset: int
+
+
+class SentencePieceTokenizer:
+    """See `ModelTokenizer`."""
+
+    marks = 2
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self.pad_id: int = processor.pad_id()
+
+    def spans(self, text: str) -> TokenSpans:
+        """The tokens of a text, without the marks."""
+        encoded = self._processor.encode(text.translate(_AS_TRAINED), out_type="offset_mapping")
+        starts, ends, opens = [], [], []
+        for piece, (start, end) in zip(encoded["pieces"], encoded["offsets"], strict=True):
+            # The space before a word is part of its first piece, and of no passage.
+            opens.append(piece.startswith(_WORD_START) or not opens)
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            starts.append(start)
+            ends.append(end)
+        return TokenSpans(starts, ends, opens)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each text, without the marks."""
+        return [len(ids) for ids in self._ids(texts)]
+
+    def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
+        """See `ModelTokenizer`."""
+        begin, end = self._processor.bos_id(), self._processor.eos_id()
+        return [[begin, *ids[: window - self.marks], end] for ids in self._ids(texts)]
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = self._processor.encode([text.translate(_AS_TRAINED) for text in texts], num_threads=1)
+        return ids
 
 
 class E5File:
@@ -72,17 +110,26 @@ class E5File:
             yield name, _Tensor(kind == 1, numbers, offset)
             at += 2 + length + 21
 
-    def tokenizer(self) -> UnigramTokenizer:
+    def tokenizer(self) -> SentencePieceTokenizer:
         """The model's tokenizer. What is no text (marks, padding, `<mask>`) is none of its pieces."""
+        from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
         ends = np.frombuffer(self._content, "<u4", self._pieces + 1, _HEADER.size).tolist()
-        scores = array("f", np.frombuffer(self._content, "<f4", self._pieces, self._scores_at))
+        scores = np.frombuffer(self._content, "<f4", self._pieces, self._scores_at).tolist()
         blob = self._content[self._blob_at : self._blob_at + self._piece_bytes]
-        pieces = {
-            blob[ends[place] : ends[place + 1]].decode(): place for place in range(self._pieces) if scores[place] < 0.0
-        }
-        return UnigramTokenizer(
-            pieces, scores, begin=self._begin, end=self._end, padding=self._padding, unknown=self._unknown
+        model = ModelProto()
+        normalizer = SentencePieceNormalizer(
+            rule_name="nmt_nfkc", add_dummy_prefix=True, escape_whitespaces=True, remove_extra_whitespaces=True
         )
+        model.normalizer_spec.ParseFromString(normalizer.serialized_normalizer_spec())
+        model.trainer_spec.unk_id, model.trainer_spec.pad_id = self._unknown, self._padding
+        model.trainer_spec.bos_id, model.trainer_spec.eos_id = self._begin, self._end
+        kind = ModelProto.SentencePiece.Type
+        for place, score in enumerate(scores):
+            type_ = kind.NORMAL if score < 0.0 else kind.UNKNOWN if place == self._unknown else kind.CONTROL
+            model.pieces.add(piece=blob[ends[place] : ends[place + 1]].decode(), score=score, type=type_)
+        return SentencePieceTokenizer(SentencePieceProcessor(model_proto=model.SerializeToString()))
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """A tensor that is kept in float32."""
@@ -158,6 +205,8 @@ def load_multilingual(model: str, threads: int) -> MultilingualEngine:
     verify_sha256(weights, WEIGHTS_SHA256, f"{MULTILINGUAL_EXTRA} --force-reinstall")
     try:
         return MultilingualEngine(E5File(weights), threads)
+    except ImportError as error:
+        raise ModelUnusable(f"sentencepiece cannot be imported ({error}): {MULTILINGUAL_EXTRA}") from error
     except ModelUnusable:
         raise
     except Exception as error:  # onnxruntime's errors have no common class but this
