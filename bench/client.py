@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -80,7 +80,15 @@ class Client:
 class StdioClient(Client):
     """One session: `remembrancer mcp` as a child process. `environ` is laid over this process's environment."""
 
-    def __init__(self, home: Path, *, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        cwd: Path | None = None,
+        environ: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        self._arguments = arguments
         inherited = {name: value for name, value in os.environ.items() if name != "CLAUDE_CODE_SESSION_ID"}
         self._environ = {**inherited, "REMEMBRANCER_HOME": str(home), **(environ or {})}
         self._cwd = cwd or home
@@ -110,6 +118,7 @@ class StdioClient(Client):
         """Start the bridge."""
         self.process = await asyncio.create_subprocess_exec(
             *command_line(),
+            *self._arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=self._environ,

@@ -67,16 +67,9 @@ def damages() -> Iterator[Damage]:
     ways = {
         "queue.db": ("directory", "pipe", "device", "unreadable", "newer", "garbage", "empty", "locked"),
         "catalog.db": ("directory", "pipe", "device", "newer", "garbage", "empty", "missing", "locked", "kept"),
-        "user/memory.db": ("directory", "pipe", "newer", "garbage", "empty", "missing", "locked", "kept"),
-        "projects/P/memory.db": (
-            *("directory", "pipe", "device", "unreadable", "newer", "garbage", "empty", "missing", "locked", "kept"),
-        ),
-        "projects/P/memory.db-wal": ("directory", "pipe"),
-        "projects/P/memory.db-shm": ("directory", "pipe"),
         "queue.db-wal": ("directory",),
         "catalog.db-wal": ("directory",),
         "projects/P": ("file",),
-        "user": ("file",),
     }
     derived = {
         "projects/P/index.db": ("directory", "pipe", "newer", "garbage", "empty"),
@@ -101,13 +94,11 @@ def damages() -> Iterator[Damage]:
     for path, each in derived.items():
         yield from (Damage(path, how, is_derived=True) for how in each)
     over_http = {"http_port": "18763"}
-    for path, each in {"keys/http.key": ("directory", "pipe"), "tokens.json": ("directory", "pipe", "garbage")}.items():
-        yield from (Damage(path, how, is_derived=True, settings=over_http) for how in each)
+    for how in ("directory", "pipe", "garbage"):
+        yield Damage("tokens.json", how, is_derived=True, settings=over_http)
     if _may_mount():
         yield Damage(".", "full disk", is_derived=True)
     while_running = {
-        "projects/P/memory.db": ("locked", "missing", "empty", "pipe"),
-        "user/memory.db": ("locked", "missing"),
         "catalog.db": ("locked", "missing"),
         "queue.db": ("locked", "missing", "empty"),
         "projects/P/index.db": ("missing", "empty"),
@@ -390,9 +381,7 @@ def _said_of(answer: Json) -> list[Json]:
 
 def _is_of_the_user(warning: Json) -> bool:
     """True if a warning says what the user's memories lack, which every project is told: a write to them waits, too."""
-    return (
-        warning["code"] == "partial_results" or "user's" in warning["message"] or "user/memory.db" in warning["message"]
-    )
+    return warning["code"] == "partial_results" or "user's" in warning["message"]
 
 
 def word_of(answer: Json) -> str:

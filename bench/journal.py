@@ -31,6 +31,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.lane_snapshots import LaneSnapshots
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.actors.store.shared_lanes import Connection, FollowUp, SharedLanes
 from remembrancer.journal.contract import START, NewEntry
@@ -139,7 +140,9 @@ async def _lane(
         return asyncio.run_coroutine_threadsafe(question, loop).result()
 
     def opened() -> SharedLane:
-        return SharedLane(directory / f"{member}.db", JOINED, time.time, journal, member, ask)
+        return SharedLane(
+            SqliteFile(directory / f"{member}.db"), directory / f"{member}.db", JOINED, time.time, journal, member, ask
+        )
 
     lane = await committer.run(JOINED, opened)
     yield committer, lane, LaneSnapshots(lane, journal, member, False, committer, lambda *_: None, every=every)

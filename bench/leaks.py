@@ -37,7 +37,6 @@ from bench.weeks import (
     session_in,
     settle,
 )
-from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 
 ROUNDS: Final = 3
@@ -215,8 +214,7 @@ class Scopes:
 
     def _files(self) -> list[Path]:
         paths = RuntimePaths(self._running.home)
-        projects = (paths.project_database(project_of(each).id) for each in self.directories.values())
-        return [file for file in (paths.user_database, *projects) if file.exists()]
+        return [file for file in (paths.database,) if file.exists()]
 
 
 async def context(client: StdioClient, **task: str) -> str:

@@ -23,7 +23,6 @@ from bench.harness import Runtime, runtime, wait_until
 from bench.measures import Answered
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.config.project import project_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
@@ -375,7 +374,7 @@ async def _arguments(client: StdioClient, tool: str) -> frozenset[str]:
 
 def _baselines(home: Path, project: _Project, engine: Engine) -> tuple[WordIndex, PassageVectors]:
     """The baselines' indexes over the same memories; the vectors are those that the system has made of them."""
-    database = RuntimePaths(home).project_database(project_of(project.directory).id)
+    database = RuntimePaths(home).database
     texts = [item.text for item in project.haystack.items]
     identity = engine.identity
     vectors = read_passages(database, identity.key, identity.dimensions, project.places, len(texts))

@@ -44,11 +44,11 @@ from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Maintained, MaintainJob
 from remembrancer.protocol.control import PeerGone, Ready
-from remembrancer.protocol.errors import JournalAway, JournalRefused
+from remembrancer.protocol.errors import Failure, JournalAway, JournalRefused
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import NoteAccess, Recall, Refused
+from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sharing import (
@@ -56,12 +56,13 @@ from remembrancer.protocol.sharing import (
     LaneLeft,
     LanesDescribed,
     LeaveLane,
+    OthersWrote,
     ProjectShared,
     ShareProject,
 )
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Envelope, ToGateway, to_gateway
+from remembrancer.protocol.wire import Envelope, Request
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
@@ -73,12 +74,12 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     InvalidateMemory,
     LinkRef,
+    MemoryVersion,
     Operation,
     PortableMemory,
     ProjectRef,
     PromoteMemory,
     RestoreMemory,
-    Snapshot,
     StoreMemory,
     Submit,
     SubmitBatch,
@@ -94,6 +95,7 @@ from tests.links import Link
 from tests.nats_servers import Started
 from tests.patience import PATIENCE_S
 from tests.ports import free_port
+from tests.spaces import connect_space
 
 SERVERS: Final = 3
 HOSTS: Final = 4
@@ -197,8 +199,10 @@ class Host:
         """The release: up to which format it knows entries."""
         self._every = every
         self._launcher = Launcher(home)
-        self._dealer: Dealer[ToGateway] = Dealer(
-            RuntimePaths(home).store_endpoint, _Ahead("gateway", new_ulid(), self.ahead_s), to_gateway
+        self._dealer: Dealer[OthersWrote] = Dealer(
+            RuntimePaths(home).store_endpoint,
+            _Ahead("gateway", new_ulid(), self.ahead_s),
+            msgspec.msgpack.Decoder(OthersWrote),
         )
         self._process: ForkedProcess | None = None
         self._is_ready = False
@@ -247,13 +251,13 @@ class Host:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT if go_on else signal.SIGSTOP)
 
-    async def ask(self, request: object, answer_s: float = PATIENCE_S) -> ToGateway:
+    async def ask(self, request: Request[T], answer_s: float = PATIENCE_S) -> T | Failure:
         """The store's answer. Raises one of `AWAY` if there is none."""
         if not self._dealer.connected:
             await self._dealer.wait_connected(answer_s)
-        return await self._dealer.request(request, timeout_s=answer_s)
+        return await self._dealer.exchange(request, timeout_s=answer_s)
 
-    async def answer(self, request: object) -> ToGateway:
+    async def answer(self, request: Request[T]) -> T | Failure:
         """As `ask`, of somebody who asks again where that is said to help."""
         async with asyncio.timeout(HANGS_S):
             while True:
@@ -262,7 +266,7 @@ class Host:
                 except AWAY as error:
                     why = error.code
                 else:
-                    if not (isinstance(answer, Refused) and answer.retry_possible):
+                    if not (isinstance(answer, Failure) and answer.retry_possible):
                         return answer
                     why = answer.code
                 self.asked_again.append(why)
@@ -272,11 +276,19 @@ class Host:
         """The time by this host's clock."""
         return time.time() + self.ahead_s
 
-    def databases(self, lane: str) -> list[Path]:
-        """The files that have memories, the lane's first, then those of other lanes."""
-        first = RuntimePaths(self.home).lane_database(lane)
-        others = [path for path in self.home.glob("lanes/*.db") if path != first]
-        return [first, *others, *self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
+    @property
+    def database(self) -> Path:
+        """The file of the records."""
+        return RuntimePaths(self.home).database
+
+    def read_space(self, name: str) -> closing[sqlite3.Connection]:
+        """A connection that reads the rows of one space."""
+        return closing(connect_space(RuntimePaths(self.home), name))
+
+    def spaces(self, lane: str) -> list[str]:
+        """The names of the spaces, the lane's first."""
+        with closing(sqlite3.connect(self.database)) as file:
+            return [row[0] for row in file.execute("SELECT name FROM spaces ORDER BY name != ?, number", (lane,))]
 
 
 class Consolidator:
@@ -441,7 +453,7 @@ def exported(number: int, session: str) -> PortableMemory:
     belongs = session if scope == "session" else "session:exported"
     contents = [f"exported {number}, as it was {when}, about a lamp" for when in ("first", "then", "at last")]
     records = [
-        Snapshot(content=content, type="semantic", scope=scope, session_id=belongs)
+        MemoryVersion(content=content, type="semantic", scope=scope, session_id=belongs)
         for content in contents[: 1 + number % 3]
     ]
     history = tuple(
@@ -511,7 +523,7 @@ class Session:
         project, lane = (None, self._host.users_lane) if is_users else (self._host.project, self._host.lane)
         left = await self._ask_alone(LeaveLane(project))
         if not isinstance(left, LaneLeft):
-            assert isinstance(left, Refused), left
+            assert isinstance(left, Failure), left
             assert left.code == "invalid_input", left  # it has left already
         await asyncio.sleep(self._dice.uniform(0, ANSWER_S / 10))
         joined = await self._ask_alone(ShareProject(project, lane))
@@ -520,7 +532,7 @@ class Session:
         name = f"{LeaveAndJoin.__name__}{' (user)' if is_users else ''}"
         self._soak.changes[name] = self._soak.changes.get(name, 0) + 1
 
-    async def _ask_alone(self, request: object) -> ToGateway:
+    async def _ask_alone(self, request: Request[T]) -> T | Failure:
         """The answer to a request that a person makes again until it is answered, while other sessions go on."""
         async with asyncio.timeout(HANGS_S):
             while True:
@@ -529,12 +541,12 @@ class Session:
                 except AWAY as error:
                     self._again(error.code)
                 else:
-                    if not (isinstance(answer, Refused) and answer.retry_possible):
+                    if not (isinstance(answer, Failure) and answer.retry_possible):
                         return answer
                     self._again(answer.code)
                 await asyncio.sleep(self._dice.uniform(0.02, 0.2))
 
-    async def _send(self, operation: Operation) -> Applied | Refused:
+    async def _send(self, operation: Operation) -> Applied | Failure:
         async with asyncio.timeout(HANGS_S):
             while True:
                 try:
@@ -542,7 +554,7 @@ class Session:
                 except AWAY as error:
                     self._again(error.code)
                 else:
-                    assert isinstance(answer, Applied | Refused), answer
+                    assert isinstance(answer, Applied | Failure), answer
                     if isinstance(answer, Applied) or not answer.retry_possible:
                         return answer
                     self._again(answer.code)
@@ -561,13 +573,13 @@ class Session:
         for operation in operations:
             if operation.operation_id in refused:
                 why = refused[operation.operation_id]
-                self._note(operation, Refused(why.code, why.message))
+                self._note(operation, Failure(why.code, why.message))
         return [each for each in operations if each.operation_id not in refused]  # the answers of others are wanted too
 
     def _again(self, code: str) -> None:
         self._soak.sent_again[code] = self._soak.sent_again.get(code, 0) + 1
 
-    def _note(self, operation: Operation, answer: Applied | Refused) -> None:
+    def _note(self, operation: Operation, answer: Applied | Failure) -> None:
         self._soak.operations += 1
         if isinstance(answer, Applied):
             self._soak.acknowledged += 1
@@ -858,7 +870,7 @@ class World:
             host.pause()
         positions = set[tuple[str, int]]()
         for host, lane in itertools.product(self.hosts, self._lanes):
-            with closing(sqlite3.connect(host.databases(lane)[0])) as file:
+            with host.read_space(lane) as file:
                 positions.update((lane, row[0]) for row in file.execute("SELECT position FROM lane"))
         is_alike = len(positions) == len(self._lanes)
         if not is_alike:
@@ -869,12 +881,12 @@ class World:
     def compare(self, sessions: Sequence[tuple[Host, Session]]) -> None:
         """Hold the files to each other, and to what was acknowledged."""
         for lane in self._lanes:
-            dumps = [dump_of(host.databases(lane)[0]) for host in self.hosts]
+            dumps = [dump_of(host.database, lane) for host in self.hosts]
             for number, dump in enumerate(dumps[1:], start=1):
                 differing = [(ours, theirs) for ours, theirs in itertools.zip_longest(dumps[0], dump) if ours != theirs]
                 for ours, theirs in differing[:3]:
                     self._soak.fault(f"hosts 0 and {number} differ in {len(differing)} rows: {ours} is {theirs}")
-            with closing(sqlite3.connect(self.hosts[0].databases(lane)[0])) as file:
+            with self.hosts[0].read_space(lane) as file:
                 self._soak.entries += file.execute("SELECT position FROM lane").fetchone()[0]
                 self._soak.memories += file.execute("SELECT count(*) FROM memories").fetchone()[0]
                 self._soak.versions += file.execute("SELECT count(*) FROM history").fetchone()[0]
@@ -918,13 +930,13 @@ class World:
         """The id of each memory that is there, by that and by the others under which it is found."""
         memories: dict[str, float] = {}
         """The time at which each of those in a lane was made, by its id."""
-        for path in host.databases(self.lane):
-            with closing(sqlite3.connect(path)) as file:
+        for space in host.spaces(self.lane):
+            with host.read_space(space) as file:
                 applied.update(row[0] for row in file.execute("SELECT operation_id FROM applied_operations"))
                 erased.update(row[0] for row in file.execute("SELECT memory_id FROM erased"))
                 ids |= file.execute("SELECT alias, id FROM aliases JOIN memories ON number = memory").fetchall()
                 ids |= file.execute("SELECT id, id FROM memories").fetchall()
-                is_lane = path.parent.name == "lanes"
+                is_lane = space.startswith("l_")
                 history = Counter(file.execute("SELECT memory_id, operation_id FROM history").fetchall())
                 if is_lane:
                     versions |= history  # what was promoted while this host was by itself is in two of them

@@ -59,8 +59,8 @@ TOOLSETS: Final = "memory,files"
 OVER_HTTP: Final = 3
 """Each so manieth session comes over HTTP."""
 HOME: Final = {
-    *("projects", "user", "catalog.db", "queue.db", "hooks", "vectors", "logs", "run", "keys", "tokens.json"),
-    "shown.db",
+    *("memory.db", "catalog.db", "queue.db", "shown.db", "backups", "projects", "hooks", "vectors", "logs", "run"),
+    *("keys", "tokens.json"),
 }
 """The files that a home holds besides locks, and those that SQLite keeps beside a database."""
 
@@ -494,7 +494,7 @@ def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tu
     """The rows of every memory, by id, and how often each change of each stands in the history."""
     rows: dict[str, list[Row]] = {}
     changes: dict[tuple[str, str, str], None] = {}
-    for path in [*home.glob("projects/*/memory.db"), *home.glob("lanes/*.db"), home / "user" / "memory.db"]:
+    for path in [home / "memory.db"]:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
             if file.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
                 soak.fault(f"{path.name} is damaged")

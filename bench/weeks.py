@@ -41,7 +41,6 @@ from bench.in_process import Sets
 from bench.retrieval_run import ATTEMPTS, PAUSE_S, iso
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.protocol.paths import RuntimePaths
@@ -256,7 +255,7 @@ def _shown(memory: Json, ids: dict[str, set[str]]) -> Shown:
 
 async def settle(running: Runtime, directories: Iterable[Path]) -> None:
     """Wait until all sessions have ended and the consolidator has dealt with them."""
-    files = [RuntimePaths(running.home).project_database(project_of(each).id) for each in directories]
+    files = [RuntimePaths(running.home).database]
 
     async def settled() -> bool:
         for file in files:
@@ -280,7 +279,7 @@ async def promotions_of(
 ) -> dict[str, int]:
     """The entries in the logs of all files, and the proposals of the status."""
     paths = RuntimePaths(running.home)
-    files = [paths.user_database, *(paths.project_database(project_of(each).id) for each in directories.values())]
+    files = [paths.database]
     logged = "SELECT memory_id FROM promotion_log WHERE to_scope = 'user'"
     promoted = {memory_id for file in files if file.exists() for (memory_id,) in rows_of(file, logged)}
     proposed: set[str] = set()

@@ -36,7 +36,6 @@ from rich.table import Table
 from examples.real_text import memories
 from examples.sessions import PATIENCE_S, Json, Promises, call, command, in_a_home_of_its_own, server, until
 from remembrancer.commands.terminal import Terminal
-from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.errors import Failure, MemoryUnavailable, from_failure
 from remembrancer.protocol.paths import RuntimePaths
@@ -447,8 +446,7 @@ class Demo:
     def _in_the_files(self) -> tuple[dict[str, str], set[str]]:
         """The texts of all memories that are not forgotten by their ids, and the ids of those made of others."""
         paths, there, derived = RuntimePaths(self.home), dict[str, str](), set[str]()
-        project = project_of(self.home / PROJECT)
-        for path in filter(Path.exists, (paths.user_database, paths.project_database(project.id))):
+        for path in filter(Path.exists, (paths.database,)):
             with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
                 there |= dict(file.execute("SELECT id, content FROM memories WHERE forgotten_at IS NULL").fetchall())
                 derived |= {

@@ -40,7 +40,8 @@ KNOWN: Final = (
 )
 BY_LAPTOP: Final = "The spare mantles are in the third drawer of the watch room."
 DURING_OUTAGE: Final = 20
-ROWS: Final = "SELECT id, content, version, created_at, updated_at FROM memories ORDER BY number"
+ROWS: Final = """SELECT id, content, version, created_at, updated_at FROM memories
+    WHERE space = (SELECT number FROM spaces WHERE name = ?) ORDER BY number"""
 
 
 class Server:
@@ -111,9 +112,9 @@ class Machine:
 
     def rows(self, lane: str) -> list[tuple[Any, ...]]:
         """All that the machine has of what is shared, in its order."""
-        address = f"{RuntimePaths(self.home).lane_database(lane).absolute().as_uri()}?mode=ro"
+        address = f"{RuntimePaths(self.home).database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True)) as file:
-            return file.execute(ROWS).fetchall()
+            return file.execute(ROWS, (lane,)).fetchall()
 
 
 async def show_two_machines(home: Path, console: Console) -> bool:

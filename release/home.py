@@ -25,7 +25,8 @@ from bench.harness import wait_until
 from remembrancer import __version__
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.home_reader import SHARED as LANES
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.hook import leave
 from remembrancer.config.project import project_of
@@ -237,7 +238,7 @@ def _leave_waiting(home: Path) -> None:
 def _share(home: Path) -> None:
     """Leave a run that can be undone, proposals (one was refused), and a lane whose journal cannot be reached."""
     paths, project, now = RuntimePaths(home), project_of(Path(PROJECT)), time.time()
-    with closing(SqliteRecords(paths.project_database(project.id), project.id, time.time)) as records:
+    with closing(Records(SqliteFile(paths.database), project.id, time.time)) as records:
         waiting, refused, merged = (
             _stored(name, content, now)
             for name, content in (("proposed", PROPOSED), ("refused", NOT_PROPOSED), ("merged", MERGED))
@@ -252,11 +253,13 @@ def _share(home: Path) -> None:
         _applied(records, waiting, refused, merged, Operation("run", project, "", now, run))
         _applied(records, Operation("kept", project, "monday", now, kept))
     lane = paths.lane_database(LANE)
-    lane.parent.mkdir(mode=0o700)
+    lane.parent.mkdir(mode=0o700, exist_ok=True)
     with closing(asyncio.new_event_loop()) as loop:
         journal = InProcessJournal(InProcessServer())
         loop.run_until_complete(journal.create(LANE))
-        with closing(SharedLane(lane, LANE, time.time, journal, "ada", loop.run_until_complete)) as shared:
+        with closing(
+            SharedLane(SqliteFile(paths.database), lane, LANE, time.time, journal, "ada", loop.run_until_complete)
+        ) as shared:
             stored, gone = (_stored(f"shared {number}", each, now) for number, each in enumerate((TOGETHER, "A slip.")))
             _applied(shared, stored, gone)
             change = UpdateMemory(memory_id_of(stored.change) or "", content=TOGETHER_NOW)
@@ -316,7 +319,7 @@ def _stored(name: str, content: str, now: float) -> Operation:
     return Operation(name, project_of(Path(PROJECT)), "monday", now, change)
 
 
-def _applied(records: SqliteRecords, *operations: Operation) -> None:
+def _applied(records: Records, *operations: Operation) -> None:
     for outcome in records.apply(operations):
         if not isinstance(outcome.reply, Applied):
             raise outcome.reply

@@ -1,35 +1,57 @@
-"""All that hosts have alike in the file of a shared lane, in a form that is compared byte by byte."""
+"""All that hosts have alike of a shared lane, in a form that is compared byte by byte."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-DERIVED: Final = (
-    "passages",
-    "embedded",
-    "names_to_find",
-    "found_names",
-    "entities",
-    "memory_entities",
-    "sqlite_sequence",
-)
+from remembrancer.actors.store.records.schema import OWNED
+from remembrancer.actors.store.records.taking_in import NUMBERED
+
+DERIVED: Final = ("passages", "embedded", "tallies", "entities")
 """Tables of what each host makes of the memories by itself. Entities are compared by their names."""
-_ENTITIES: Final = """SELECT memory, e.name, e.type, relationship, edge, ordinal, s.name FROM memory_entities
+_ENTITIES: Final = """SELECT m.id, e.name, e.type, relationship, edge, ordinal, s.name FROM memory_entities
     JOIN entities AS e ON e.number = entity LEFT JOIN entities AS s ON s.number = subject
-    WHERE NOT found ORDER BY memory, ordinal"""
+    JOIN memories AS m ON m.number = memory WHERE NOT found AND m.space = ? ORDER BY memory, ordinal"""
 _TO_SCRUB: Final = "memory_id IN (SELECT memory_id FROM erased)"
 """The entries of an erased memory, which each host has until it has taken them out of the journal."""
+_OF_MEMORIES: Final = {
+    **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), "memory"),
+    **dict.fromkeys(("memory_links", "awaited_links"), "source"),
+}
 
 
-def dump_of(path: Path) -> list[str]:
-    """The rows of a lane's file, in the order of its tables."""
-    with closing(sqlite3.connect(path)) as connection:
-        tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+def dump_of(database: Path, lane: str = "") -> list[str]:
+    """The rows of a lane in a database, in the order of its tables; numbers count from its first row. Where it is not
+    named there is one."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        which = "SELECT space FROM lane JOIN spaces ON number = space WHERE ? IN ('', name)"
+        ((space,),) = connection.execute(which, (lane,)).fetchall()
+        ranks: dict[str, dict[Any, int]] = {
+            table: {
+                number: rank
+                for rank, (number,) in enumerate(
+                    connection.execute(f"SELECT number FROM {table} WHERE space = ? ORDER BY number", (space,))
+                )
+            }
+            for table in {named for columns in NUMBERED.values() for named in columns.values() if named}
+        }
+        tables = [*(each for each in OWNED if each not in DERIVED), *_OF_MEMORIES]
         rows = []
-        for table in sorted(name for name in tables if name not in DERIVED and "_text" not in name):
-            but = f" WHERE NOT {_TO_SCRUB}" if table == "lane_entries" else ""
-            rows += [f"{table} {row}" for row in connection.execute(f"SELECT * FROM {table}{but}")]
-        return rows + [f"entities {row}" for row in connection.execute(_ENTITIES)]
+        for table in sorted(tables):
+            which = "space = ?"
+            if table in _OF_MEMORIES:
+                which = f"{_OF_MEMORIES[table]} IN (SELECT number FROM memories WHERE space = ?)"
+            but = f" AND NOT {_TO_SCRUB}" if table == "lane_entries" else ""
+            numbered = NUMBERED.get(table, {})
+            for row in connection.execute(f"SELECT * FROM {table} WHERE {which}{but}", (space,)):
+                said = {
+                    name: ranks[numbered[name]].get(row[name], row[name]) if numbered.get(name) else row[name]
+                    for name in row.keys()  # noqa: SIM118 - a row is no dict
+                    if name != "space" and numbered.get(name) != ""
+                }
+                rows.append(f"{table} {tuple(said.values())}")
+        return rows + [f"entities {tuple(row)}" for row in connection.execute(_ENTITIES, (space,))]

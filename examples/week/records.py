@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.schema import MEMORY, OWNED
 from remembrancer.config.project import project_of
 from remembrancer.protocol.kinds import Kind, Scope, Status
 from remembrancer.protocol.paths import RuntimePaths
@@ -69,17 +69,17 @@ class File:
 
 def read_user(home: Path) -> File:
     """The user's file."""
-    return _read(RuntimePaths(home).user_database)
+    return _read(home, "user")
 
 
 def read_project(home: Path, directory: Path) -> File:
     """The file of the project that a directory belongs to."""
-    return _read(RuntimePaths(home).project_database(project_of(directory).id))
+    return _read(home, project_of(directory).id)
 
 
 def session_status(home: Path, directory: Path, session_id: str) -> tuple[SessionStatus, int, int] | None:
     """A session's status, and how many of its turns and tool calls are recorded; None while it is not registered."""
-    with _rows(RuntimePaths(home).project_database(project_of(directory).id)) as connection:
+    with _rows(home, project_of(directory).id) as connection:
         if connection is None:
             return None
         found: tuple[SessionStatus, int, int] | None = connection.execute(
@@ -91,18 +91,25 @@ def session_status(home: Path, directory: Path, session_id: str) -> tuple[Sessio
 
 
 @contextmanager
-def _rows(path: Path) -> Iterator[sqlite3.Connection | None]:
-    """A connection that only reads; None where there is no file, or one that is just being made."""
+def _rows(home: Path, space: str) -> Iterator[sqlite3.Connection | None]:
+    """A connection that reads the rows of one space; None where there is none yet."""
+    path = RuntimePaths(home).database
     if not path.exists():
         yield None
         return
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        is_made = connection.execute("PRAGMA user_version").fetchone() == (RECORDS.latest,)
-        yield connection if is_made else None
+        is_made = connection.execute("PRAGMA user_version").fetchone() == (MEMORY.latest,)
+        found = connection.execute("SELECT number FROM spaces WHERE name = ?", (space,)).fetchone() if is_made else None
+        if found is None:
+            yield None
+            return
+        for table in OWNED:
+            connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE space = {found[0]}")
+        yield connection
 
 
-def _read(path: Path) -> File:
-    with _rows(path) as connection:
+def _read(home: Path, space: str) -> File:
+    with _rows(home, space) as connection:
         if connection is None:
             return File()
         return File(

@@ -87,8 +87,7 @@ def let_pass(home: Path, seconds: float) -> None:
     with FileLock(paths.runtime_lock) as lock:
         if not lock.try_acquire():
             raise AlreadyRunning(f"a runtime has the home {home}: time passes while it is down")
-        for path in (paths.user_database, *sorted(paths.projects.glob("*/memory.db"))):
-            _set_back(path, RECORDS, IN_JSON, seconds)
+        _set_back(paths.database, RECORDS, IN_JSON, seconds)
         _set_back(paths.catalog, CATALOG, {}, seconds)
         _set_back(paths.write_queue, QUEUE, {}, seconds)
 

@@ -34,6 +34,8 @@ STEPS: Final = 100
 SPARE_BYTES: Final = 4 * 1024 * 1024
 """The room that has to be left on a disk beside the copy of a file."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+OLD_FILES: Final = ("user/memory.db", "projects/p_*/memory.db", "lanes/l_*.db")
+"""The files of records of release 0.2.0, which stay in a home until a person deletes them."""
 PAGES_AT_ONCE: Final = 256
 """Copied between two pauses: a megabyte."""
 BACKUPS: Final = "backups"
@@ -83,7 +85,7 @@ class Schema:
             )
         if version and (version < self.versions[0] or (self.derived and version != self.latest)):
             raise SchemaTooOld(
-                f"{path} is older than release {self.steps[0].release}, the first one whose files are kept (its "
+                f"{path} is older than release {FIRST_RELEASE}, the first one whose files are kept (its "
                 f"version is {version}): write its memories with 'remembrancer export' of the release that made it and "
                 "take them in with 'remembrancer backup import', or set REMEMBRANCER_HOME to another directory"
             )
@@ -143,7 +145,7 @@ class Schema:
             if version <= found:
                 continue
             try:
-                for statement in _statements(step.statements):
+                for statement in statements_of(step.statements):
                     connection.execute(statement)
             except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
                 if found and error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT):
@@ -278,6 +280,29 @@ def drop_copies(path: Path, *words: str) -> None:
             ) from error
 
 
+def drop_old_files(home: Path, *words: str) -> int:
+    """Delete the files of records that release 0.2.0 had, with their logs and copies: those with one of these words in
+    them, all of them if no word is given. The bytes that they had.
+
+    Raises:
+        FileUnusable: one cannot be read or deleted.
+    """
+    size = 0
+    for path in [path for pattern in OLD_FILES for path in home.glob(pattern)]:
+        beside = [*path.parent.glob(f"{path.name}*"), *(path.parent / BACKUPS).glob(f"{path.name}.*")]
+        try:
+            if not words or any(_has(each, words) for each in beside):
+                for each in beside:
+                    size += each.stat().st_size
+                    each.unlink(missing_ok=True)
+                sync_directory(path.parent)
+        except OSError as error:
+            raise FileUnusable(
+                f"{path} may still have what was erased, and cannot be deleted ({error.strerror or error}): delete it"
+            ) from error
+    return size
+
+
 def _has(path: Path, words: Sequence[str]) -> bool:
     if not path.stat().st_size:  # which cannot be mapped
         return False
@@ -323,7 +348,7 @@ def _version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def _statements(script: str) -> Iterator[str]:
+def statements_of(script: str) -> Iterator[str]:
     """The statements of a script one by one: to run it whole would end the transaction that is open."""
     statement = ""
     for piece in script.split(";")[:-1]:

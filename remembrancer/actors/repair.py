@@ -144,8 +144,7 @@ def _merge(connection: sqlite3.Connection, salvage: Salvage, roots: dict[str, in
         if table.name in of_copy:
             done.read += of_copy[table.name].read
             _compare_with_indexes(connection, table, salvage, of_copy[table.name].keys, done)
-    while sum(_drop_dangling(connection, table.name) for table in tables if table.is_read):
-        pass
+    drop_dangling(connection)
     for (name,) in connection.execute(_FULL_TEXTS).fetchall():
         connection.execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")  # noqa: S608
     for _, sql in triggers:
@@ -233,14 +232,30 @@ def _keys(connection: sqlite3.Connection, table: _Table) -> set[Key]:
     return set(connection.execute(f"SELECT {', '.join(table.key)} FROM {table.name}"))  # noqa: S608
 
 
-def _drop_dangling(connection: sqlite3.Connection, table: str) -> int:
-    """Do with the rows that refer to lost ones as if those had been deleted; how many there were."""
+def drop_dangling(connection: sqlite3.Connection) -> None:
+    """Do with the rows that refer to none as if those had been deleted to which they referred."""
+    tables = connection.execute(
+        "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table'"
+    ).fetchall()
+    while sum(_drop_dangling_in(connection, table) for (table,) in tables):
+        pass
+
+
+def _drop_dangling_in(connection: sqlite3.Connection, table: str) -> int:
     changed = 0
-    for _, _, parent, column, to, _, on_delete, _ in connection.execute(f"PRAGMA foreign_key_list({table})").fetchall():
-        key = to or connection.execute(f"SELECT name FROM pragma_table_info('{parent}') WHERE pk = 1").fetchone()[0]  # noqa: S608
+    keys: dict[int, list[tuple[Any, ...]]] = {}
+    for key in connection.execute(f"PRAGMA foreign_key_list({table})").fetchall():
+        keys.setdefault(key[0], []).append(key)
+    for columns in keys.values():
+        _, _, parent, column, _, _, on_delete, _ = columns[0]
+        primary = [
+            about[1] for about in sorted(_about(connection, parent), key=lambda about: int(about[5])) if about[5]
+        ]
+        same = [f"parent.{to or primary[place]} = {table}.{own}" for _, place, _, own, to, *_ in columns]
+        known = " AND ".join([f"{table}.{own} IS NOT NULL" for _, _, _, own, *_ in columns])
         change = f"UPDATE {table} SET {column} = NULL" if on_delete == "SET NULL" else f"DELETE FROM {table}"  # noqa: S608
-        where = f"{column} IS NOT NULL AND {column} NOT IN (SELECT {key} FROM {parent})"  # noqa: S608
-        changed += connection.execute(f"{change} WHERE {where}").rowcount
+        missing = f"NOT EXISTS (SELECT 1 FROM {parent} AS parent WHERE {' AND '.join(same)})"  # noqa: S608
+        changed += connection.execute(f"{change} WHERE {known} AND {missing}").rowcount
     return changed
 
 
@@ -273,7 +288,7 @@ def _tables(connection: sqlite3.Connection, roots: Mapping[str, int]) -> list[_T
 def _table(
     connection: sqlite3.Connection, name: str, without_rowid: bool, roots: Mapping[str, int], *, is_read: bool
 ) -> _Table:
-    about = connection.execute(f"PRAGMA table_info({name})").fetchall()
+    about = _about(connection, name)
     rowid = None if without_rowid else _rowid_of(about)
     types = {column: _types_of(kind, not_null) for _, column, kind, not_null, _, _ in about}
     if rowid in types:
@@ -291,6 +306,10 @@ def _table(
         indexes[Tree(index, roots.get(index, 0), len(stored), shapes)] = stored, bool(is_partial)
     tree = Tree(name, roots.get(name, 0), len(key) if without_rowid else 0, tuple(types[each] for each in columns))
     return _Table(name, columns, key, rowid, tree, indexes, is_read)
+
+
+def _about(connection: sqlite3.Connection, table: str) -> list[tuple[Any, ...]]:
+    return connection.execute(f"PRAGMA table_info({table})").fetchall()
 
 
 def _rowid_of(about: Sequence[tuple[Any, ...]]) -> str:

@@ -63,12 +63,14 @@ def unreadable(path: Path, error: sqlite3.Error) -> RemembrancerError:
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
 
 
-def lane_position(path: Path) -> int | None:
-    """The position up to which a shared lane's file is applied; None if that cannot be read."""
+def lane_position(path: Path, lane: str) -> int | None:
+    """The position up to which a shared lane is applied in the database; None if that cannot be read."""
     if not path.exists():
         return None
+    its = "SELECT position FROM lane WHERE space = (SELECT number FROM spaces WHERE name = ?)"
     with suppress(sqlite3.Error, OSError), opened(path) as connection:
-        return int(connection.execute("SELECT position FROM lane").fetchone()[0])
+        found = connection.execute(its, (lane,)).fetchone()
+        return None if found is None else int(found[0])
     return None
 
 

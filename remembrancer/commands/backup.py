@@ -32,9 +32,11 @@ from remembrancer.actors.migrations import BACKUPS, Schema
 from remembrancer.actors.snapshots import check_copy, fold_log
 from remembrancer.actors.store.home_reader import (
     CATALOG,
+    RECORDS,
     SHARED,
     USER_RECORDS,
     decode_shared,
+    former_names_in,
     lane_of_file,
     names_in,
     project_of_file,
@@ -56,7 +58,7 @@ from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import CopiedFile, CopyRecords, RecordsCopied
+from remembrancer.protocol.home import CopiedFile, CopyRecords
 from remembrancer.protocol.paths import RuntimePaths, sync_directory, write_whole
 from remembrancer.protocol.wire import UNDECODABLE
 
@@ -101,7 +103,7 @@ class _FormatOnly(msgspec.Struct):
 
 def _is_known(name: str) -> bool:
     """True if a file of a home may have this name: nothing else gets into a backup, or out of one."""
-    is_fixed = name in (QUEUE, CATALOG, USER_RECORDS, SHARED)
+    is_fixed = name in (QUEUE, CATALOG, RECORDS, USER_RECORDS, SHARED)
     return is_fixed or project_of_file(name) is not None or lane_of_file(name) is not None
 
 
@@ -115,7 +117,7 @@ def _schema(name: str) -> Schema | None:
 def _files_in(paths: RuntimePaths) -> list[str]:
     """The files that a home has of those that a backup may have."""
     there = [name for name in (QUEUE, SHARED) if os.path.lexists(paths.home / name)]
-    return [*there, *names_in(paths)]
+    return [*there, *dict.fromkeys((*names_in(paths), *former_names_in(paths)))]
 
 
 # --- the archive ---
@@ -256,8 +258,7 @@ def create(file: str | None, force: bool) -> Report:
     facts = {"file": str(target), "size_bytes": size, "made_at": manifest.made_at, "memories": memories}
     facts |= {"queued": queued, "files": files, "left_out": ["keys", "logs", "sharing", "vectors"]}
     waiting = f" and {count(queued, 'queued write')}" if queued else ""
-    projects = sum(project_of_file(each.name) is not None for each in manifest.files)
-    lanes = sum(lane_of_file(each.name) is not None for each in manifest.files)
+    projects, lanes = manifest.total("project_spaces"), manifest.total("lane_spaces")
     shared = f" (what {lanes} share with other machines among them)" if lanes else ""
     lines = [
         f"{target}: {count(memories, 'memory')} of {count(projects, 'project')}{shared} and the user{waiting}, "
@@ -281,7 +282,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
     with new_directory(target) as staged:
         # The queue first: an operation leaves it only when the records have it.
         copied = copy_queue(paths.write_queue, staged / QUEUE)
-        records = ask_home(paths, CopyRecords(str(staged)), RecordsCopied).files
+        records = ask_home(paths, CopyRecords(str(staged))).files
         if not records:
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         queue = [] if copied is None else [CopiedFile(QUEUE, *copied[0][:2], copied[1], copied[0].counts)]

@@ -10,7 +10,7 @@ import tomlkit
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, command, option
 from remembrancer.config.home import CONFIG_FILES, Home, locate
-from remembrancer.config.reading import HIDDEN, Configuration, Origin, read_configuration, shown
+from remembrancer.config.reading import HIDDEN, Configuration, SettingOrigin, read_configuration, shown
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
@@ -132,7 +132,7 @@ def _plain(name: str, value: object) -> object:
     return text if isinstance(value, str) or HIDDEN in text else value
 
 
-def _source(origin: Origin | None) -> dict[str, str | None]:
+def _source(origin: SettingOrigin | None) -> dict[str, str | None]:
     if origin is None:
         return {"from": "default", "name": None, "file": None}
     if origin.file is None:

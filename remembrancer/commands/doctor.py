@@ -26,15 +26,16 @@ from rich.markup import escape
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
-from remembrancer.actors.migrations import COPY, daily_copies
+from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files
 from remembrancer.actors.snapshots import lane_position, sqlite_version
+from remembrancer.actors.store.bring_forward import REPORT, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients import Client, FileRefused, Place, Surroundings, clients, is_ours, read_object
+from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.commands.runtime_client import ask_home, ask_status, paths_here
+from remembrancer.commands.runtime_client import ask, ask_home, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
 from remembrancer.commands.status import describe_remote
@@ -50,7 +51,7 @@ from remembrancer.config.settings import (
 )
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.memory.stop_words import ENGLISH
-from remembrancer.protocol.control import RuntimeStatus
+from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
@@ -63,7 +64,7 @@ from remembrancer.protocol.errors import (
     size_in_words,
 )
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FilesExamined, FileState
+from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FileCondition, FilesExamined
 from remembrancer.protocol.paths import RuntimePaths, look_at, look_at_database
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 from remembrancer.protocol.sharing import LaneState
@@ -72,8 +73,8 @@ from remembrancer.protocol.work import ModelChoice
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
 
-Status = Literal["ok", "warning", "problem"]
-MARKS: Final[dict[Status, str]] = {
+CheckStatus = Literal["ok", "warning", "problem"]
+MARKS: Final[dict[CheckStatus, str]] = {
     "ok": "[green]ok[/green]     ",
     "warning": "[yellow]warning[/yellow]",
     "problem": "[red]problem[/red]",
@@ -148,7 +149,7 @@ logger = logging.getLogger(__name__)
 class Finding(msgspec.Struct, frozen=True):
     """The finding of a check. `advice` is what a person does about it; `details` are lines of their own."""
 
-    status: Status
+    status: CheckStatus
     found: str
     advice: str = ""
     details: tuple[str, ...] = ()
@@ -172,7 +173,7 @@ class Examination:
     def records(self) -> FilesExamined:
         """The state of each file of records, by the store's word while it runs."""
         if self._examined is None:
-            self._examined = ask_home(self.paths, ExamineFiles(), FilesExamined)
+            self._examined = ask_home(self.paths, ExamineFiles())
         return self._examined
 
     @property
@@ -204,8 +205,12 @@ class Examination:
         "--repair",
         help="Make damaged files of memories whole, of what can be read and the last daily copy; then look again.",
     ),
+    flag(
+        "--delete-old-files",
+        help="Delete the files of release 0.2.0, which stay beside the database that was made of them.",
+    ),
 )
-def doctor(project: str, fix: bool, repair: bool) -> Report:
+def doctor(project: str, fix: bool, repair: bool, delete_old_files: bool) -> Report:
     """Look for what is wrong with the memory of this home and what starts it, and say what to do. Exit status 3: there
     is a problem."""
     if not Path(project).is_dir():
@@ -219,6 +224,9 @@ def doctor(project: str, fix: bool, repair: bool) -> Report:
         repaired = repair_home(paths)
         facts["repaired"] = msgspec.to_builtins(repaired)
         lines += [line for file in repaired for line in file.lines()]
+    if delete_old_files and paths.database.exists():
+        drop_old_files(paths.home)
+        (paths.home / REPORT).unlink(missing_ok=True)
     found = Examination(paths, Surroundings.here(os.environ, Path(project)), fix=fix).run()
     status = worst(finding.status for finding in found.values())
     checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in found.items()]
@@ -229,7 +237,7 @@ def doctor(project: str, fix: bool, repair: bool) -> Report:
 COMMANDS = {"doctor": doctor}
 
 
-def worst(statuses: Iterator[Status] | Sequence[Status]) -> Status:
+def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatus:
     """The worst status of all; `ok` of none."""
     return max(statuses, key=list(MARKS).index, default="ok")
 
@@ -462,7 +470,6 @@ def check_files(at: Examination) -> Finding:
     home, paths = at.paths.home, at.paths
     directories = [
         paths.logs,
-        paths.user_database.parent,
         paths.projects,
         paths.lanes,
         paths.vectors,
@@ -470,8 +477,7 @@ def check_files(at: Examination) -> Finding:
         paths.hooks,
     ]
     directories += [paths.run, *sorted(paths.projects.glob("p_*"))]
-    files = [paths.catalog, paths.write_queue, paths.erasing, paths.user_database, paths.runtime_record]
-    files += [paths.keys / "http.key"]
+    files = [paths.catalog, paths.write_queue, paths.erasing, paths.database, paths.runtime_record]
     files += [home / name for name in ("tokens.json", "tokens.json.lock", *CONFIG_FILES)]
     files += [
         *home.glob("*.lock"),
@@ -487,7 +493,7 @@ def check_files(at: Examination) -> Finding:
     bad += [f"{path} is missing or empty, though memories were in it" for path in _lost(at)]
     aside = sorted(
         path
-        for pattern in ("*.damaged-*", "*/*.damaged-*", "*/*.lost-*", "projects/*/*.damaged-*", "projects/*/*.lost-*")
+        for pattern in ("*.damaged-*", "*/*.damaged-*", "*.lost-*", "projects/*/*.damaged-*")
         for path in home.glob(pattern)
     )
     details = few([*bad, *(f"set aside: {path}" for path in aside)])
@@ -501,10 +507,8 @@ def check_files(at: Examination) -> Finding:
 
 
 def _lost(at: Examination) -> list[Path]:
-    """The files of memories that the catalogue knows of and that are not there any more."""
-    names = at.records.registered
-    places = [at.paths.user_database if name == "user" else at.paths.project_database(name) for name in names]
-    looks = [(path, look_at(path)) for path in places]
+    """The file of memories, if the catalogue knows of any and it is not there any more."""
+    looks = [(path, look_at(path)) for path in ([at.paths.database] if at.records.registered else [])]
     return [path for path, look in looks if look.problem is None and not look.size_bytes]
 
 
@@ -548,7 +552,7 @@ def check_processes(at: Examination) -> Finding:
     """Check the processes by what they say of themselves."""
     if at.held and at.runtime is None:
         try:
-            at.runtime = ask_status(at.paths)
+            at.runtime = ask(at.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
             check_lock(at)  # it may have gone down meanwhile
             if at.held:
@@ -607,7 +611,7 @@ def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
 
 
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or put back a backup of it"
-OF_STATES: Final[dict[FileState, tuple[Status, str, str]]] = {
+OF_STATES: Final[dict[FileCondition, tuple[CheckStatus, str, str]]] = {
     "whole": ("ok", "", ""),
     "older": ("ok", "of release {}: it is copied and brought forward when it is opened next", ""),
     "newer": ("problem", "of a newer release ({})", "install the newer release that wrote it"),
@@ -639,7 +643,12 @@ def check_records(at: Examination) -> Finding:
     details += [f"a damaged catalogue was set aside: {each}" for each in at.paths.home.glob("catalog.damaged-*")]
     details += [f"kept for a return to an older release, delete it when that is not wanted: {each}" for each in copies]
     advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
-    status = worst([finding.status for finding in found.values()])
+    old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
+    details += [f"not taken over whole from release 0.2.0: {problem}" for problem in left_out.values()]
+    if old:
+        size = size_in_words(sum(path.stat().st_size for path in old.values()))
+        details.append(f"{len(old)} files of release 0.2.0 are kept, {size}: 'remembrancer doctor --delete-old-files'")
+    status = worst([*(finding.status for finding in found.values()), "warning" if left_out else "ok"])
     return Finding(
         status,
         f"{whole} of {len(files)} files are whole, {total}, of release {releases}",
@@ -672,8 +681,6 @@ def check_copies(at: Examination) -> Finding:
 def finding_of(file: ExaminedFile) -> Finding:
     """The finding about one file of records."""
     status, found, advice = OF_STATES[file.state]
-    if advice == RESTORE and Path(file.path).parent.name == LANES:
-        advice = "move what is damaged in lanes/ away, and run 'remembrancer down': it is read from the journal again"
     return Finding(status, found.format(file.reason), advice)
 
 
@@ -706,7 +713,7 @@ def check_sharing(at: Examination) -> Finding:
     except ModuleNotFoundError as error:
         return Finding("problem", f"{error.name} is not installed", INSTALL)
     details, advice = list[str](), dict[str, None]()
-    status: Status = "ok"
+    status: CheckStatus = "ok"
     lanes = anyio.run(look_at_lanes, Sharing(at.paths.home), at.lanes)
     for about in lanes:
         lane, title = str(about["lane"]), f"{about['title']} ({about['lane']})"
@@ -717,7 +724,7 @@ def check_sharing(at: Examination) -> Finding:
                 if about.get("user")
                 else f"{title}: joined, and no project here shares it: 'remembrancer share project' in its directory"
             )
-        position = about.get("position", lane_position(at.paths.lane_database(lane)))
+        position = about.get("position", lane_position(at.paths.database, lane))
         if position is not None and "head" in about:
             behind = max(0, int(str(about["head"])) - int(str(position)))
             details.append(f"{title}: at {position} of {about['head']} changes, {behind} behind")
@@ -766,7 +773,7 @@ def check_queue(at: Examination) -> Finding:
     if depth and not advice:
         waits = "they are applied by themselves when the store answers"
         advice = [waits if at.held else "nothing to do: the next start applies them, in order"]
-    status: Status = "warning" if details or is_slow else "ok"
+    status: CheckStatus = "warning" if details or is_slow else "ok"
     return Finding(status, "; ".join(said) or "empty", "; ".join(advice), few(details))
 
 
@@ -812,7 +819,7 @@ def check_clients(at: Examination) -> Finding:
     return Finding("ok", f"{len(good)} entries start it", details=details)
 
 
-def our_entries(client: Client, place: Place, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
+def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
     """The entries of ours in a client's file. Raises `FileRefused` when it cannot be read."""
     whole = read_object(place)
     lists = [whole.get(place.key)]

@@ -20,7 +20,7 @@ from remembrancer.config.settings import (
     Settings,
 )
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.work import AskModels, ChooseModel, ModelChoice, ModelProgress, ModelsTold
+from remembrancer.protocol.work import AskModels, ChooseModel, ModelChoice, ModelProgress
 
 ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine")))
 
@@ -60,7 +60,7 @@ COMMANDS = {
 
 
 def _told(request: AskModels | ChooseModel) -> Report:
-    told = ask_store(request, ModelsTold)
+    told = ask_store(request)
     return Report({"models": told.models}, [describe(model) for model in told.models])
 
 

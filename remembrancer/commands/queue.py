@@ -16,10 +16,10 @@ from rich.text import Text
 from remembrancer.actors.gateway.queue_contents import QueuedWrite, read_queue
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.commands.report import Report, argument, command, flag
-from remembrancer.commands.runtime_client import ask, is_up, paths_here, refusal
+from remembrancer.commands.runtime_client import ask, is_up, paths_here
 from remembrancer.memory.limits import moment
-from remembrancer.protocol.control import ChangeQueue, QueueChanged
-from remembrancer.protocol.errors import InvalidInput, PeerUnavailable
+from remembrancer.protocol.control import ChangeQueue
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, StoreMemory
@@ -75,10 +75,7 @@ def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
                 return file.do(
                     lambda each: each.take_back(change.operation_ids, time.time(), deletes=change.deletes)[1]
                 )
-    answer = ask(paths, change)
-    if not isinstance(answer, QueueChanged):
-        raise PeerUnavailable(refusal(answer))
-    return answer.writes
+    return ask(paths, change).writes
 
 
 def _decoded(write: QueuedWrite) -> Operation | None:

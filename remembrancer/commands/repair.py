@@ -15,8 +15,7 @@ import msgspec
 from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.repair import Repaired, is_damaged, rebuild
 from remembrancer.actors.store.daily_copies import made_at
-from remembrancer.actors.store.home_reader import project_of_file
-from remembrancer.actors.store.records.schema import RECORDS, recount
+from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.backup import locked
 from remembrancer.commands.output_files import PRIVATE_UMASK, stamp
 from remembrancer.protocol.errors import FileUnusable
@@ -61,7 +60,7 @@ class RepairedFile(msgspec.Struct, frozen=True):
 
 
 def repair_home(paths: RuntimePaths) -> list[RepairedFile]:
-    """Repair every file of memories that needs it.
+    """Repair the database if it needs it. (Old files are read as far as they can be when a home is brought forward.)
 
     Raises:
         AlreadyRunning: a runtime is up.
@@ -70,16 +69,9 @@ def repair_home(paths: RuntimePaths) -> list[RepairedFile]:
     """
     os.umask(PRIVATE_UMASK)
     with locked(paths):
-        return [repair(path, time.time()) for path in _files(paths) if not path.exists() or is_damaged(path)]
-
-
-def _files(paths: RuntimePaths) -> Iterator[Path]:
-    """The files of memories that are there, or have been: their copies are. A lane's is read from its journal again."""
-    projects = [each / "memory.db" for each in sorted(paths.projects.glob("p_*")) if each.is_dir()]
-    for path in (paths.user_database, *projects):
-        is_ours = path == paths.user_database or project_of_file(str(path.relative_to(paths.home))) is not None
-        if is_ours and (path.exists() or daily_copies(path)):
-            yield path
+        path = paths.database
+        is_needed = is_damaged(path) if path.exists() else bool(daily_copies(path))
+        return [repair(path, time.time())] if is_needed else []
 
 
 def repair(path: Path, now: float) -> RepairedFile:
@@ -90,7 +82,7 @@ def repair(path: Path, now: float) -> RepairedFile:
     copy = next((each for each in daily_copies(path) if not is_damaged(each)), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:
-        done = Repaired() if _was_made(fresh, path) else rebuild(path, copy, fresh, RECORDS, recount)
+        done = Repaired() if _was_made(fresh, path) else rebuild(path, copy, fresh, MEMORY, recount)
         aside = _put_in_place(path, fresh, now)
     except OSError as error:
         raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is as it was") from error

@@ -28,10 +28,10 @@ from remembrancer.commands.clients import (
     RULES,
     Action,
     Client,
+    ClientFile,
+    ClientScope,
     FileRefused,
-    Place,
     Plan,
-    Scope,
     Surroundings,
     client_named,
     clients,
@@ -50,6 +50,7 @@ from remembrancer.commands.clients import (
     read_text,
     refused_plan,
     replace_text,
+    run_own_command,
 )
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask, is_up, wait_down
@@ -76,6 +77,7 @@ libraries, and that it is slow is no fault of the command."""
 RETRY_S: Final = 0.2
 STOP_S: Final = 10.0
 WILL_NOT_LAST: Final = "that will not last: install it for good, or name a lasting one with --command"
+DONE: Final[dict[Action, str]] = {"add": "added", "replace": "replaced", "remove": "removed"}
 STATES: Final[dict[Action, str]] = {
     "add": "not set up",
     "extend": "set up, without the variables of this environment",
@@ -145,21 +147,16 @@ COMMANDS = {"setup": setup}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a plan: `backup` is what the file held before; `error` says why it could not be carried out."""
+    """The outcome of a plan. `wrote`: the file was changed; `error` says why it could not be."""
 
     plan: Plan
-    backup: Path | None = None
+    wrote: bool = False
     error: str | None = None
 
     @property
     def refused(self) -> bool:
         """True if the file was left as it is although it should have been changed."""
         return self.error is not None or self.plan.action == "refuse"
-
-    @property
-    def wrote(self) -> bool:
-        """True if the file was changed."""
-        return self.plan.after is not None and self.error is None
 
 
 class Probed(msgspec.Struct, frozen=True):
@@ -181,12 +178,10 @@ class Setup:
         if not project.is_dir():
             raise InvalidInput(f"{project} is not a directory")
         self.asked = asked
-        self.scope: Scope = "user" if asked.project is None else "project"
+        self.scope: ClientScope = "user" if asked.project is None else "project"
         self.around = Surroundings.here(os.environ, project)
         self.command = _command(asked)
         self.environ = _environ(asked)
-        self.texts: dict[Path, str] = {}
-        """The files as the plans so far leave them."""
         self.lines: list[Line] = []
         self.notes: list[str] = []
 
@@ -202,16 +197,15 @@ class Setup:
         targets = self._targets()
         if asked.prints:
             return self._documents(targets)
-        plans: list[Plan] = []
+        outcomes: list[Outcome] = []
         for client, place in targets:
-            plans.append(self._plan(client, place))
+            outcomes.append(self._write_entry(client, place))
             # Whoever removes the entry would be left with hooks and rules of no use.
             hooks = client.hooks_place(self.around, self.scope) if asked.hooks or asked.remove else None
             rules = client.rules_place(self.around, self.scope) if asked.rules or asked.remove else None
-            more = [self._plan_hooks(client, hooks)] if hooks else []
-            more += [self._plan_rules(client, rules)] if rules else []
-            plans += [plan for plan in more if plan.action != "nothing" or not asked.remove]
-        outcomes = _carry_out(plans)
+            more = [_carry_out(self._plan_hooks(client, hooks))] if hooks else []
+            more += [_carry_out(self._plan_rules(client, rules))] if rules else []
+            outcomes += [outcome for outcome in more if outcome.plan.action != "nothing" or not asked.remove]
         works = not asked.remove and not all(outcome.refused for outcome in outcomes)
         probed = probe(self.command, self.environ) if works and not asked.no_check else None
         self._tell(outcomes, probed)
@@ -236,7 +230,7 @@ class Setup:
             "'remembrancer config --set native_memories=true' reads them where they are, and writes nothing there."
         )
 
-    def _targets(self) -> list[tuple[Client, Place]]:
+    def _targets(self) -> list[tuple[Client, ClientFile]]:
         """The files that are meant.
 
         Raises:
@@ -264,7 +258,16 @@ class Setup:
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"
 
-    def _plan(self, client: Client, place: Place) -> Plan:
+    def _write_entry(self, client: Client, place: ClientFile) -> Outcome:
+        """Change the client's file by its own command, or else ourselves."""
+        plan, name = self._plan(client, place), self.asked.name
+        entry = make_entry(client, self.command, self.environ)
+        if (ran := run_own_command(client, place, plan.wanted, name, entry, self.around)) is None:
+            return _carry_out(self._plan(client, place))  # anew: the command may have changed the file all the same
+        said = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
+        return Outcome(replace(plan, action=plan.wanted, said=said, paste="", after=None), wrote=True)
+
+    def _plan(self, client: Client, place: ClientFile) -> Plan:
         wanted, name, force = make_entry(client, self.command, self.environ), self.asked.name, self.asked.force
 
         def plan(text: str | None) -> Plan:
@@ -274,7 +277,7 @@ class Setup:
 
         return self._planned(client, place, plan, document(place, {name: wanted}))
 
-    def _plan_hooks(self, client: Client, place: Place) -> Plan:
+    def _plan_hooks(self, client: Client, place: ClientFile) -> Plan:
         wanted = make_groups(client, self.command[:-1], self.environ)
 
         def plan(text: str | None) -> Plan:
@@ -293,24 +296,21 @@ class Setup:
         enabled = [each["enabledPlugins"] for each in settings if isinstance(each.get("enabledPlugins"), Mapping)]
         return any(is_on and name.partition("@")[0] == COMMAND for each in enabled for name, is_on in each.items())
 
-    def _plan_rules(self, client: Client, place: Place) -> Plan:
+    def _plan_rules(self, client: Client, place: ClientFile) -> Plan:
         def plan(text: str | None) -> Plan:
             return plan_rules(client, place, text, remove=self.asked.remove)
 
         return self._planned(client, place, plan, RULES.rstrip())
 
-    def _planned(self, client: Client, place: Place, plan: Callable[[str | None], Plan], paste: str) -> Plan:
+    def _planned(self, client: Client, place: ClientFile, plan: Callable[[str | None], Plan], paste: str) -> Plan:
         try:
-            planned = plan(self.texts[place.path] if place.path in self.texts else read_text(place.path))
+            return plan(read_text(place.path))
         except FileRefused as error:
             return refused_plan(client, place, None, error, "" if self.asked.remove else paste)
-        if planned.after is not None:
-            self.texts[place.path] = planned.after
-        return planned
 
-    def _documents(self, targets: list[tuple[Client, Place]]) -> Report:
+    def _documents(self, targets: list[tuple[Client, ClientFile]]) -> Report:
         """The texts for the files, which a person puts in by hand."""
-        texts: list[tuple[Client, Place, str]] = []
+        texts: list[tuple[Client, ClientFile, str]] = []
         for client, place in targets:
             hooks, rules = client.hooks_place(self.around, self.scope), client.rules_place(self.around, self.scope)
             entry = {self.asked.name: make_entry(client, self.command, self.environ)}
@@ -370,7 +370,6 @@ class Setup:
                     "action": outcome.plan.action,
                     "done": outcome.wrote,
                     "said": outcome.error or outcome.plan.said,
-                    "backup": None if outcome.backup is None else str(outcome.backup),
                     "difference": outcome.plan.difference or None,
                     "paste": outcome.plan.paste or None,
                 }
@@ -388,8 +387,6 @@ class Setup:
             nothing = ", nothing to do" if plan.action == "nothing" else ""
             said = escape(outcome.error or plan.said + nothing)
             say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {said}")
-            if outcome.backup is not None:
-                say(f"  [dim]as it was before: {escape(str(outcome.backup))}[/dim]")
             if plan.difference:
                 say(escape(plan.difference))
             if plan.paste:
@@ -456,19 +453,15 @@ def _environ(asked: Asked) -> dict[str, str]:
     return environ
 
 
-def _carry_out(plans: list[Plan]) -> list[Outcome]:
-    """Write each file once, as the last of its plans leaves it."""
-    written: dict[Path, tuple[Path | None, str | None]] = {}
-    for path in dict.fromkeys(plan.place.path for plan in plans if plan.after is not None):
-        changes = [plan for plan in plans if plan.place.path == path and plan.after is not None]
-        first, last = changes[0], changes[-1]
-        is_removal = last.action == "remove"
-        try:
-            scope, after = first.place.scope, last.after or ""
-            written[path] = replace_text(path, first.before, after, scope=scope, is_removal=is_removal), None
-        except FileRefused as error:
-            written[path] = None, error.reason
-    return [Outcome(plan, *(written[plan.place.path] if plan.after is not None else ())) for plan in plans]
+def _carry_out(plan: Plan) -> Outcome:
+    if plan.after is None:
+        return Outcome(plan)
+    is_removal = plan.action == "remove"
+    try:
+        replace_text(plan.place.path, plan.before, plan.after, scope=plan.place.scope, is_removal=is_removal)
+    except FileRefused as error:
+        return Outcome(plan, error=error.reason)
+    return Outcome(plan, wrote=True)
 
 
 # --- the check of what was written ---

@@ -20,11 +20,8 @@ from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
 from remembrancer.protocol.sharing import (
     DescribeLanes,
-    LaneLeft,
-    LanesDescribed,
     LaneState,
     LeaveLane,
-    ProjectShared,
     RejoinLane,
     ShareProject,
 )
@@ -129,7 +126,7 @@ def remove(name: str, lane: str | None, user: bool) -> Report:
     shared = _lane(sharing, lane, is_users=user)
     shut = asyncio.run(sharing.remove(shared.lane, name))
     if is_up(paths_here()):  # which seals with the new key when it has answered
-        ask_store(RejoinLane(shared.lane, has_new_key=True), LanesDescribed)
+        ask_store(RejoinLane(shared.lane, has_new_key=True))
     line = (
         f"Removed {name} from {shared.title}: "
         + ("the server lets it in no more." if shut else "the server lets everybody in, so it sees when you write.")
@@ -177,7 +174,7 @@ def join(invitation: str, here: bool, yes: bool) -> Report:
     membership = asyncio.run(sharing.join_first(_invitation(invitation)))
     head = asyncio.run(_head(sharing, membership))
     if is_up(paths_here()):
-        ask_store(RejoinLane(membership.lane), LanesDescribed)
+        ask_store(RejoinLane(membership.lane))
     if here or membership.is_users:
         consent = Consent(dry_run=False, yes=yes)
         return asyncio.run(_share(sharing, membership.lane, None, consent, is_users=membership.is_users))
@@ -252,7 +249,7 @@ async def _share(
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     async with connected_store() as ask_store:
-        described = await ask_store(DescribeLanes(), LanesDescribed)
+        described = await ask_store(DescribeLanes())
         taken = {each.lane: each.project for each in described.lanes}
         free = [
             each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path
@@ -267,7 +264,7 @@ async def _share(
                 "'remembrancer share join' with an invitation of another one"
             )
         known = "" if joined is None else joined.lane
-        planned = await ask_store(ShareProject(project, known, dry_run=True), ProjectShared, answer_s=SHARE_S)
+        planned = await ask_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
         name = title if joined is None else joined.title
         will = (
             f"{_memories(planned.memories)} of yours, of the scope user, would go where all machines that you invite "
@@ -283,7 +280,7 @@ async def _share(
         if joined is None:
             await sharing.start([])
         lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
-        done = await ask_store(ShareProject(project, lane.lane), ProjectShared, answer_s=SHARE_S)
+        done = await ask_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}
     left = f" {done.left:,} stay here: {done.reason}" if done.left else ""
     facts = {
@@ -305,11 +302,11 @@ async def _leave(sharing: Sharing, consent: Consent, *, is_users: bool) -> Repor
     project, title = _whose(is_users=is_users)
     title = "Your scope user" if is_users else title
     async with connected_store() as ask_store:
-        planned = await ask_store(LeaveLane(project, dry_run=True), LaneLeft, answer_s=SHARE_S)
+        planned = await ask_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
         will = f"{title} shares no more, and keeps a copy of {_memories(planned.memories)}. The others keep theirs."
         if not consent.is_given(will):
             return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
-        done = await ask_store(LeaveLane(project), LaneLeft, answer_s=SHARE_S)
+        done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
     sharing.leave(done.lane)
     return Report({"left": done.lane, "memories": done.memories}, f"{title} is shared no more: its copy stays here.")
 
@@ -415,7 +412,7 @@ async def lanes_here() -> tuple[LaneState, ...]:
     if not is_up(paths_here()):
         return ()
     async with connected_store() as ask_store:
-        described = await ask_store(DescribeLanes(), LanesDescribed)
+        described = await ask_store(DescribeLanes())
     return described.lanes
 
 

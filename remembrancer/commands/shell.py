@@ -114,9 +114,9 @@ class Where(NamedTuple):
 def known_places() -> list[Place]:
     """The projects of the home. Files that cannot be read are named on stderr."""
     from remembrancer.commands.runtime_client import ask_home, paths_here
-    from remembrancer.protocol.home import DescribeProjects, ProjectsDescribed
+    from remembrancer.protocol.home import DescribeProjects
 
-    described: ProjectsDescribed = ask_home(paths_here(), DescribeProjects(), ProjectsDescribed)
+    described: ProjectsDescribed = ask_home(paths_here(), DescribeProjects())
     for failure in described.unreadable:
         print(f"{failure.code}: {failure.message}", file=sys.stderr)
     return [Place(project.path, project.id) for project in described.projects if project.path is not None]
@@ -393,10 +393,10 @@ def _tabbed(memory: Answer) -> str:
 def _stale(where: Where) -> Report:
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.config.project import project_of
-    from remembrancer.protocol.code import ListStale, StaleListed
+    from remembrancer.protocol.code import ListStale
 
     project = project_of(Path(where.places()[0].directory))
-    found = ask_store(ListStale(project), StaleListed).memories
+    found = ask_store(ListStale(project)).memories
     lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in found]
     notes = () if found else ("No memory here is about code that is not as it was.",)
     return Report({"memories": found}, lines, notes=notes)
@@ -506,13 +506,13 @@ DETAILS: Final = (
 def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
     """The first words of memories, by their whole ids, of those that are in these projects or the user's."""
     from remembrancer.commands.runtime_client import ask_home, paths_here
-    from remembrancer.protocol.home import FindMemories, MemoriesFound
+    from remembrancer.protocol.home import FindMemories
 
     if not ids:
         return {}
     words: dict[str, str] = {}
     for project in (None, *projects):
-        words |= ask_home(paths_here(), FindMemories(project, tuple(dict.fromkeys(ids))), MemoriesFound).words
+        words |= ask_home(paths_here(), FindMemories(project, tuple(dict.fromkeys(ids)))).words
     return {each: _one_line(text) for each, text in words.items()}
 
 

@@ -156,8 +156,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Origins of pages that may come, as `https://app.example`; `*`: all that have a token."""
     http_certificate: Text | None = None
     """The PEM file of a TLS certificate and its private key; None: no TLS."""
-    http_requests_per_minute: Annotated[int, Meta(ge=0, le=1_000_000)] = 3000
-    """Requests that a token has in a minute, all at once or one by one; 0: as many as it likes."""
     notes: bool = True
     """True if the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")

@@ -31,7 +31,10 @@ class RuntimePaths:
         self.gateway_lock = home / "gateway.lock"
         """Held by the gateway as long as it lives: one owner for the write queue."""
         self.catalog = home / "catalog.db"
+        self.database = home / "memory.db"
+        """The records: of the user, of every project, and of what is shared."""
         self.user_database = home / "user" / "memory.db"
+        """The records of the user in a home of release 0.2.0."""
         self.projects = home / "projects"
         self.lanes = home / "lanes"
         """The lanes that projects share with other machines."""
@@ -47,11 +50,11 @@ class RuntimePaths:
         self.gateway_socket = self.run / "gateway.sock"
 
     def project_database(self, project_id: str) -> Path:
-        """The records of one project."""
+        """The records of one project in a home of release 0.2.0; its indexes are beside it."""
         return self.projects / project_id / "memory.db"
 
     def lane_database(self, lane: str) -> Path:
-        """The records of one shared lane."""
+        """The records of one shared lane in a home of release 0.2.0; snapshots on their way are beside it."""
         return self.lanes / f"{lane}.db"
 
     @property
@@ -77,8 +80,8 @@ def _run_directory(home: Path) -> Path:
     return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
 
 
-Kind = Literal["missing", "file", "directory", "pipe", "socket", "device", "unreachable"]
-_KINDS: Final[tuple[tuple[Kind, int], ...]] = (
+FileKind = Literal["missing", "file", "directory", "pipe", "socket", "device", "unreachable"]
+_KINDS: Final[tuple[tuple[FileKind, int], ...]] = (
     ("file", stat.S_IFREG),
     ("directory", stat.S_IFDIR),
     ("pipe", stat.S_IFIFO),
@@ -89,12 +92,12 @@ _KINDS: Final[tuple[tuple[Kind, int], ...]] = (
 class Look(NamedTuple):
     """A path as it is found. `problem` says what keeps it from being used, and what to do (None: nothing does)."""
 
-    kind: Kind
+    kind: FileKind
     size_bytes: int = 0
     problem: str | None = None
 
 
-def look_at(path: Path | str, wanted: Kind = "file", access: int = os.R_OK | os.W_OK) -> Look:
+def look_at(path: Path | str, wanted: FileKind = "file", access: int = os.R_OK | os.W_OK) -> Look:
     """Look at a path before it is opened: to open a pipe may wait for ever, and to open a device may do anything."""
     try:
         about = os.stat(path)  # noqa: PTH116 - the bridge has strings
@@ -104,7 +107,7 @@ def look_at(path: Path | str, wanted: Kind = "file", access: int = os.R_OK | os.
     except OSError as error:  # no right to search a directory, or a file in the place of one
         return Look("unreachable", problem=f"{path} cannot be reached: {error.strerror or error}")
     sort = stat.S_IFMT(about.st_mode)
-    kind: Kind = next((name for name, each in _KINDS if each == sort), "device")
+    kind: FileKind = next((name for name, each in _KINDS if each == sort), "device")
     if kind != wanted:
         return Look(kind, about.st_size, f"{path} is a {kind} and no {wanted}: move it away")
     if not os.access(path, access | (os.X_OK if kind == "directory" else 0)):

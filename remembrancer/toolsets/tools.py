@@ -1,7 +1,8 @@
 """Tools and toolsets: what a tool is, how it registers itself, and what its answers and errors are to a client.
 
 A tool is a function in a module of its own, `toolsets/<family>/<tool>.py`, under the decorator `tool`. That registers
-it under its own name in the toolset of its folder; its schema comes from the type of its second parameter.
+it under its own name in the toolset of its folder; its schema comes from the type of its second parameter. A tool that
+does what another one does, under other names, is registered by `derived_tool`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType, ModuleType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypedDict, TypeVar, Unpack
 
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 
 from remembrancer import toolsets
 from remembrancer.memory.credentials import refuse_credentials, texts_of
@@ -35,7 +37,7 @@ from remembrancer.memory.short_ids import (
 from remembrancer.memory.text import neutralised, neutralised_value, shown
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
-from remembrancer.protocol.reads import FindIds, IdsFound, Notice
+from remembrancer.protocol.reads import FindIds, Notice
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import Change, Operation
 from remembrancer.toolsets.arguments import ArgumentDecoder
@@ -230,7 +232,7 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if unknown := [part for part in parts if part not in whole_ids]:
         question = FindIds(project, session_id, tuple(unknown))
         try:
-            found = (await call.service.ask(question, IdsFound, call.received_at)).reply
+            found = (await call.service.ask(question, call.received_at)).reply
         except AWAY as error:
             message = f"the store is away, and only it knows {unknown[0]}: give the whole id"
             raise MemoryUnavailable(message, field=parts[unknown[0]]) from error
@@ -258,7 +260,7 @@ async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: b
     if unknown and not only_known and call.service.store_health.usable:
         with suppress(RemembrancerError):  # an answer is right with whole ids, too
             question = FindIds(project, session_id, ids=tuple(unknown))
-            found = (await call.service.ask(question, IdsFound, call.received_at)).reply
+            found = (await call.service.ask(question, call.received_at)).reply
             if len(known) > MOST_SHORT_IDS:
                 known.clear()
             known.update({(project.id, session_id, each): short for each, short in found.short.items()})
@@ -270,62 +272,84 @@ def saying(**fields: Any) -> Answer:
     return {name: value for name, value in fields.items() if value not in (None, "", [], {}) and value is not False}
 
 
-def whole(short: msgspec.Struct, arguments: type[T], **names: str) -> T:
-    """The arguments of a tool from those of its short form; `names` are of fields that are called otherwise there."""
-    return arguments(**{names.get(name, name): getattr(short, name) for name in short.__struct_fields__})
-
-
 _registered: Final[dict[tuple[str, str], Tool[Any]]] = {}
 """By toolset and name."""
 
 
+class Hints(TypedDict, total=False):
+    """Further facts about a tool: see `Tool`."""
+
+    read_only: bool
+    destructive: bool
+    is_short_form: bool
+    marks_data: bool
+    answers_text: bool
+    unlisted: tuple[str, ...]
+    always_loaded: bool
+    shows_whole_ids: bool
+
+
 def tool(
-    description: str,
-    *,
-    read_only: bool = False,
-    destructive: bool = False,
-    is_short_form: bool = False,
-    marks_data: bool = True,
-    shows_whole_ids: bool = False,
-    unlisted: tuple[str, ...] = (),
-    always_loaded: bool = False,
-    answers_text: bool = False,
-    aliases: Mapping[str, str] = MappingProxyType({}),
+    description: str, *, aliases: Mapping[str, str] = MappingProxyType({}), **hints: Unpack[Hints]
 ) -> Callable[[Handler[T]], Handler[T]]:
     """Register a function as the tool of its name, in the toolset of the folder that it is in.
 
-    `destructive`: it may hide or replace what is remembered. `aliases` are other names of its arguments. For
-    `is_short_form`, `marks_data`, `shows_whole_ids`, `answers_text`, `unlisted` and `always_loaded` see `Tool`.
+    `aliases` are other names of its arguments.
 
     Raises:
         ValueError: there is a tool of that name in the toolset already.
     """
 
     def register(run: Handler[T]) -> Handler[T]:
-        name: str = run.__name__
-        toolset = run.__module__.split(".")[-2]
-        if (toolset, name) in _registered:
-            raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {run.__module__}")
-        _, arguments, *_ = typing.get_type_hints(run).values()
-        decoder: ArgumentDecoder[T] = ArgumentDecoder(arguments, aliases)
-        _registered[toolset, name] = Tool(
-            name,
-            toolset,
-            description,
-            decoder,
-            run,
-            read_only,
-            destructive,
-            is_short_form,
-            marks_data,
-            answers_text,
-            unlisted,
-            always_loaded,
-            shows_whole_ids,
-        )
+        decoder = ArgumentDecoder[T](_arguments_of(run), aliases)
+        _register(Tool(run.__name__, run.__module__.split(".")[-2], description, decoder, run, **hints), run.__module__)
         return run
 
     return register
+
+
+def derived_tool(
+    module: str,
+    name: str,
+    description: str,
+    handler: Handler[T],
+    arguments: type[msgspec.Struct],
+    *,
+    renamed: Mapping[str, str] = MappingProxyType({}),
+    fixed: Mapping[str, Any] = MappingProxyType({}),
+    answer_names: Mapping[str, str] = MappingProxyType({}),
+    **hints: Unpack[Hints],
+) -> None:
+    """Register a tool of the module's toolset that another handler carries out.
+
+    `renamed` has the handler's names of arguments that are called otherwise here, `fixed` the values of those that are
+    not given, `answer_names` the names here of fields of the handler's answer.
+
+    Raises:
+        ValueError: there is a tool of that name in the toolset already.
+    """
+    its_arguments = _arguments_of(handler)
+
+    async def run(call: Call, given: msgspec.Struct) -> Answer:
+        values = {renamed.get(each, each): getattr(given, each) for each in given.__struct_fields__}
+        values = {**fixed, **{each: value for each, value in values.items() if value is not UNSET}}
+        answer = await handler(call, its_arguments(**values))
+        return {answer_names.get(each, each): value for each, value in answer.items()}
+
+    _register(Tool(name, module.split(".")[-2], description, ArgumentDecoder(arguments), run, **hints), module)
+
+
+def _arguments_of(handler: Handler[T]) -> type[T]:
+    _, arguments, *_ = typing.get_type_hints(handler).values()
+    found: type[T] = arguments
+    return found
+
+
+def _register(made: Tool[Any], module: str) -> None:
+    key = made.toolset, made.name
+    if key in _registered:
+        raise ValueError(f"two tools of the toolset {made.toolset} have the name {made.name}: see {module}")
+    _registered[key] = made
 
 
 def load_tools() -> list[Tool[Any]]:

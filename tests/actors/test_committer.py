@@ -21,7 +21,8 @@ from remembrancer.actors.store.committer import (
     as_they_are,
 )
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import (
     FileLocked,
     InternalError,
@@ -38,11 +39,11 @@ pytestmark = pytest.mark.anyio
 NAME = "p_0123456789ab"
 
 
-class WatchedRecords(SqliteRecords):
+class WatchedRecords(Records):
     """Notes which operations were committed together."""
 
     def __init__(self, path: Path, name: str) -> None:
-        super().__init__(path, name, lambda: REQUESTED_AT)
+        super().__init__(SqliteFile(path), name, lambda: REQUESTED_AT)
         self.groups: list[list[str]] = []
         self.fault: Exception | None = None
 

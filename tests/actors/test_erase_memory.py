@@ -20,6 +20,7 @@ from remembrancer.protocol.writes import Operation, memory_id_of
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
+from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
 ADMIN: dict[str, Any] = {"environment": {"REMEMBRANCER_TOOLSETS": "memory,admin"}}
@@ -48,10 +49,37 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def read(path: Path) -> Iterator[None]:
+    """Another program reads a database, as of now."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM memories").fetchone()
+        yield
+
+
+async def test_an_erasing_that_a_reader_holds_up_says_so_and_leaves_no_word_when_it_has_ended(rig: Rig) -> None:
+    def having_it() -> set[str]:
+        """The names of the database's files that have the secret in them."""
+        files = rig.paths.home.glob("memory.db*")
+        return {each.name for each in files if b"marigold" in each.read_bytes()}
+
+    async with store_rig(rig.paths.home), rig.running() as gateway, rig.session(**ADMIN) as client:
+        memory_id = (await client.store(SECRET, scope="user"))["memory_id"]
+        await until(lambda: gateway.health().queue_depth == 0)
+        with read(rig.paths.database):
+            refused = await client.call("erase_memory", memory_id=memory_id)
+            assert (refused["error"], refused["retry_possible"]) == ("file_locked", True)
+            assert "still in the log" in refused["message"]
+            assert (await client.call("get_memory", memory_id=memory_id))["error"] == "not_found"
+            assert having_it(), "the reader sees it still"
+        await until(lambda: not rig.paths.erasing.exists())
+        assert not having_it()
+
+
 async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
     rig: Rig, places: tuple[Path, Path]
 ) -> None:
-    ours, theirs = (rig.paths.project_database(project_of(each).id) for each in places)
     async with (
         store_rig(rig.paths.home),
         rig.running() as gateway,
@@ -61,14 +89,14 @@ async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
         for client in (us, them):
             await client.store("this makes the file")
         await until(lambda: gateway.health().queue_depth == 0)
-        with locked(theirs):
+        with locked(rig.paths.database):
             queued = await them.store("Theirs waits")
             assert queued["warnings"][0]["code"] == "queued"
-            assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
+            assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
         await until(lambda: gateway.health().queue_depth == 0)
         assert (await them.call("get_memory", memory_id=queued["memory_id"]))["content"] == "Theirs waits"
 
-        with locked(ours):
+        with locked(rig.paths.database):
             queued = await us.store(SECRET)
             assert (await us.call("erase_memory", memory_id=queued["memory_id"]))["retry_possible"]
         await until(lambda: gateway.health().queue_depth == 0 and not rig.paths.erasing.exists())
@@ -90,7 +118,7 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
         """The turns of sessions in the two projects that say it."""
         found = []
         for each in projects:
-            with closing(sqlite3.connect(rig.paths.project_database(each.id))) as connection:
+            with closing(connect_space(rig.paths, each.id)) as connection:
                 found.append([text for (text,) in connection.execute("SELECT content FROM turns")])
         return found
 
@@ -107,7 +135,7 @@ async def test_an_erasing_that_is_held_up_has_deleted_nothing_and_ends_by_itself
         for project in projects:
             events = RecordEvents("session:any", turns=(Turn("user", said, 1.0),))
             await store.gateway.submit(Operation(f"events of {project.id}", project, "session:any", 1.0, events))
-        with locked(rig.paths.user_database):
+        with locked(rig.paths.database):
             assert (await us.call("erase_memory", memory_id=memory_id))["retry_possible"]
             assert turns() == [[said], [said]]
         await until(lambda: not rig.paths.erasing.exists())

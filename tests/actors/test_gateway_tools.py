@@ -19,7 +19,8 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
-from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
+from remembrancer.protocol.errors import Failure
+from remembrancer.protocol.reads import NoteAccess, Notice, Recall
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import (
     EntityRef,
@@ -137,8 +138,6 @@ async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> Non
         (operation,) = store.applied.values()
     assert answer == {
         "memory_id": memory_id_of(operation.change),
-        "embedding_generated": False,
-        "embedding": "pending",
         "graph_edges_created": 1,
         "scope": "project",
         "type": "semantic",
@@ -177,7 +176,6 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         answer = await client.store("text", wait_for_embedding=True)
     assert answer["embedding_generated"] is True
-    assert answer["embedding"] == "ready"
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
@@ -414,7 +412,7 @@ async def test_an_unknown_tool_names_the_nearest_known_one(rig: Rig) -> None:
 async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         await client.store("first")
-        store.refuses = Refused("storage_full", "the disk is full", retry_possible=True)
+        store.refuses = Failure("storage_full", "the disk is full", retry_possible=True)
         answer = await client.store("second")
     assert answer["error"] == "storage_full"
     assert answer["message"] == "the disk is full"

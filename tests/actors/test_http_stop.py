@@ -13,10 +13,10 @@ import anyio.abc
 import anyio.from_thread
 import httpx
 import pytest
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from remembrancer.actors.gateway import http_server as module
-from remembrancer.actors.gateway.http_server import HttpServer
-from remembrancer.actors.gateway.http_sessions import HttpSessions
+from remembrancer.actors.gateway.http_server import HttpServer, Sessions
 from remembrancer.config.tokens import Tokens
 from remembrancer.toolsets.tools import Result
 from tests.clients.conformance_server import http_server
@@ -79,11 +79,9 @@ async def test_a_call_that_a_stopping_gateway_leaves_undone_is_told_to_try_again
     [
         (module, "read_body", None, CALL, {}),
         (HttpServer, "_visitor", 7, CALL, {}),
-        (HttpSessions, "revived", 7, CALL, {"mcp-session-id": "made.elsewhere", "mcp-protocol-version": VERSION}),
         (HttpServer, "_call", 7, CALL, {}),
-        (HttpSessions, "answer_alone", 7, {**CALL, "method": "tools/list", "params": {}}, {}),
-        (HttpSessions, "handle_request", 7, BEGIN, {}),
-        (HttpServer, "_open", 7, BEGIN, {}),
+        (StreamableHTTPSessionManager, "handle_request", 7, {**CALL, "method": "tools/list", "params": {}}, {}),
+        (Sessions, "handle_request", 7, BEGIN, {}),
     ],
 )
 @pytest.mark.parametrize("end", ["cancelled", "end"])
@@ -209,7 +207,7 @@ async def test_a_request_that_the_sdk_leaves_without_an_answer_has_one_all_the_s
 ) -> None:
     async def quiet(*_: object) -> None: ...
 
-    monkeypatch.setattr(HttpSessions, "handle_request", quiet)
+    monkeypatch.setattr(Sessions, "handle_request", quiet)
     door = http_server(home, never)
     async with anyio.create_task_group() as serving, httpx.AsyncClient(timeout=PATIENCE_S) as client:
         url = await listening(door, serving)

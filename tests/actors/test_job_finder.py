@@ -89,7 +89,7 @@ class Finding:
     def commits(self) -> tuple[int, ...]:
         """A figure for each file that changes with every commit, whoever makes it."""
         found = []
-        for path in (self.paths.user_database, self.paths.project_database(PROJECT.id)):
+        for path in (self.paths.database,):
             with closing(sqlite3.connect(path)) as connection:
                 wal = path.with_name(path.name + "-wal")
                 found += [*connection.execute("PRAGMA schema_version").fetchone(), wal.stat().st_size]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.memory_files import MemoryFiles, UnusableRecords, find_target
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
-from remembrancer.journal.contract import Mark, Page
+from remembrancer.journal.contract import EntryPage, LaneMark
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
@@ -45,8 +47,8 @@ from remembrancer.protocol.sharing import (
     ProjectShared,
     RejoinLane,
     ShareProject,
-    SharingRequest,
 )
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -127,7 +129,7 @@ class Host:
         await asyncio.to_thread(self.committer.close)
         self.files.close()
 
-    async def ask(self, request: SharingRequest) -> object:
+    async def ask(self, request: Request[Any]) -> object:
         answer = self.lanes.handlers()[type(request)](request, None)  # type: ignore[arg-type]
         assert answer is not None
         return await answer
@@ -179,14 +181,15 @@ async def test_a_project_gives_what_it_has_to_the_lane_and_keeps_what_is_a_sessi
     assert await here.share() == ProjectShared(0), "to say it again does nothing"
     assert (here.finds("session", "lantern"), here.finds("project", "lantern")) == (False, True)
     assert (here.finds("session", "candle"), here.finds("project", "candle")) == (True, False)
-    await there.store("torch", "the torch burns pitch")
+    torch = await there.store("torch", "the torch burns pitch")
     assert await there.share() == ProjectShared(1)
     assert there.finds("project", "lantern")
     shown = there.records("project").portable(memory_id, "session:elsewhere")
     assert shown is not None
     assert [entry.change for entry in shown.history] == ["stored", "tagged"]
     await until(lambda: here.finds("project", "torch"))
-    await until(lambda: (LANE, 2) in here.embedded)  # what others store gets its vectors
+    number = here.records("project").number_of(torch)
+    await until(lambda: (LANE, number) in here.embedded)  # what others store gets its vectors
 
 
 async def both_have_one(here: Host, there: Host) -> str:
@@ -418,12 +421,12 @@ async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_mad
     await there.share()
     await here.store("lantern", "the lantern burns oil")
     manifest = back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
-    assert {f"lanes/{LANE}.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
+    assert {"memory.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
     await here.store("torch", "the torch burns pitch")
     await here.aclose()
     _, aside = restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)
     assert aside is not None
-    assert (aside / "lanes" / f"{LANE}.db").exists()
+    assert (aside / "memory.db").exists()
     here.journal.reachable = False
     here.start()
     await here.files.project(PROJECT)
@@ -475,7 +478,7 @@ async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_priva
 class Locked(InProcessJournal):
     """A journal as it is for a host without the key."""
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         page = await super().read(lane, after=after, limit=limit)
         if page.entries:
             raise KeyMissing("ask for a new invitation")
@@ -568,7 +571,7 @@ async def test_what_is_shared_is_exported_listed_and_examined(hosts: list[Host],
     described = reader.answer(DescribeProjects())
     assert isinstance(described, ProjectsDescribed)
     assert [(each.lane, each.memories) for each in described.projects] == [(LANE, 3)]
-    lane = here.paths.lane_database(LANE)
+    lane = here.paths.database
     examined = reader.answer(ExamineFiles())
     assert isinstance(examined, FilesExamined)
     assert {file.path: file.state for file in examined.files}[str(lane)] == "whole"

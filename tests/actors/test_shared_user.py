@@ -105,7 +105,7 @@ async def test_a_user_has_on_each_machine_what_he_had_on_any(hosts: list[OwnHost
     assert here.finds("project", "lantern")
     await here.store("bed", "I go to bed late", "user")
     await until(lambda: there.finds("user", "bed"))
-    assert dump_of(here.paths.lane_database(LANE)) == dump_of(there.paths.lane_database(LANE))
+    assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
 async def test_what_a_user_shares_is_his_after_a_restart_and_private_again_when_he_leaves(
@@ -153,11 +153,11 @@ async def test_a_project_gives_a_memory_to_the_user_and_takes_it_back(hosts: lis
     )
     await until(lambda: not there.finds("user", "tea"))
     for host in hosts:
-        assert not any("drink" in row for row in dump_of(host.paths.lane_database(LANE))), "its history went along"
+        assert not any("drink" in row for row in dump_of(host.paths.database)), "its history went along"
     again = await here.change("back", PromoteMemory(memory_id, "project", "not so"))
     assert isinstance(again, Applied)
     assert again.replayed
-    assert dump_of(here.paths.lane_database(LANE)) == dump_of(there.paths.lane_database(LANE))
+    assert dump_of(here.paths.database) == dump_of(there.paths.database)
 
 
 async def test_what_is_taken_back_while_the_server_is_away_is_the_project_s_after_a_restart(

@@ -102,7 +102,7 @@ class Worker(Host):
         return [] if memory is None else [entry.change for entry in memory.history]
 
     def dump(self) -> list[str]:
-        return dump_of(self.paths.lane_database(LANE))
+        return dump_of(self.paths.database)
 
 
 class Server(InProcessServer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
@@ -52,6 +51,7 @@ from tests.operations import (
     store_operation,
 )
 from tests.patience import until
+from tests.spaces import connect_space, has_space
 
 pytestmark = pytest.mark.anyio
 ResultT = TypeVar("ResultT")
@@ -88,16 +88,16 @@ async def do(
 async def show(
     rig: StoreRig, memory_id: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION
 ) -> MemoryShown:
-    return await rig.gateway.ask(GetMemory(project, session_id, memory_id), MemoryShown)
+    return await rig.gateway.ask(GetMemory(project, session_id, memory_id))
 
 
-def rows(path: Path, query: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as connection:
+def rows(rig: StoreRig, space: str, query: str) -> list[tuple[object, ...]]:
+    with closing(connect_space(rig.paths, space)) as connection:
         return connection.execute(query).fetchall()
 
 
-def passages_recorded(path: Path) -> list[object]:
-    return [row[0] for row in rows(path, "SELECT number FROM passages ORDER BY number")]
+def passages_recorded(rig: StoreRig, space: str) -> list[object]:
+    return [row[0] for row in rows(rig, space, "SELECT number FROM passages ORDER BY number")]
 
 
 # Where a change goes
@@ -147,7 +147,7 @@ async def test_what_nobody_may_see_is_not_found_and_makes_no_file(rig: StoreRig)
             await show(rig, memory_id, project=project)
     batch = await rig.gateway.submit_batch(*asked)
     assert (batch.applied, {each.code for each in batch.rejected}) == ((), {"not_found"})
-    assert not rig.paths.project_database(nowhere.id).exists()
+    assert not has_space(rig.paths, nowhere.id)
     assert (await show(rig, hidden, session_id=OTHER_SESSION)).memory.version == 1
     assert (await show(rig, elsewhere, project=OTHER_PROJECT)).memory.version == 1
 
@@ -156,7 +156,7 @@ async def test_a_user_memory_is_changed_from_a_project_that_has_no_file(rig: Sto
     memory_id = await rig.gateway.store("a lantern", scope="user")
     await do(rig, "tag", TagMemory(memory_id, ("x",)), TaggedResult, project=OTHER_PROJECT, session_id=OTHER_SESSION)
     assert (await show(rig, memory_id, project=OTHER_PROJECT)).memory.tags == ("x",)
-    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+    assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 async def test_a_change_is_made_by_a_store_that_has_not_opened_the_project_yet(rig: StoreRig) -> None:
@@ -215,9 +215,7 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
     assert not any(each.replayed for each in first)
     assert all(each.replayed for each in again)
     assert [each.result for each in again] == [each.result for each in first]
-    batch = await rig.gateway.ask(
-        SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)), BatchApplied
-    )
+    batch = await rig.gateway.ask(SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)))
     assert batch == BatchApplied(("new", *(operation.operation_id for operation in operations)), ())
     shown = (await show(rig, memory_id)).memory
     assert set(shown.tags) == {"new", *(f"t{n}" for n in range(20))}
@@ -237,7 +235,7 @@ async def test_a_memory_is_imported_where_it_belongs_or_left_where_it_is(rig: St
     )
     result = await do(rig, "one", ImportMemory(theirs), ImportedResult, project=OTHER_PROJECT)
     assert result.outcome == "imported"
-    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+    assert not has_space(rig.paths, OTHER_PROJECT.id)
     assert (await show(rig, UNKNOWN)).memory.tags == ("t",)
     memory_id = await rig.gateway.store("another lantern")
     old = (await show(rig, memory_id)).memory
@@ -303,9 +301,10 @@ async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of
     for place, memory_id in enumerate(ids):
         assert (await rig.gateway.found(f"bottle {place} of turn f", strategy="vector"))[0] == memory_id
         assert (await show(rig, memory_id)).embedded
-    path = rig.paths.project_database(PROJECT.id)
-    assert len(passages_recorded(path)) == 8
-    assert rows(path, "SELECT count(*) FROM memories WHERE number NOT IN (SELECT memory FROM passages)") == [(0,)]
+    assert len(passages_recorded(rig, PROJECT.id)) == 8
+    assert rows(rig, PROJECT.id, "SELECT count(*) FROM memories WHERE number NOT IN (SELECT memory FROM passages)") == [
+        (0,)
+    ]
 
 
 async def test_the_index_agrees_with_the_records_after_updates_and_promotions(rig_with_chroma: StoreRig) -> None:
@@ -327,11 +326,8 @@ async def test_the_index_agrees_with_the_records_after_updates_and_promotions(ri
     await rig.stop()
     index = Chroma(rig.paths.vectors)
     try:
-        for name, path, count in (
-            (PROJECT.id, rig.paths.project_database(PROJECT.id), 8),
-            ("user", rig.paths.user_database, 4),
-        ):
-            recorded = passages_recorded(path)
+        for name, count in ((PROJECT.id, 8), ("user", 4)):
+            recorded = passages_recorded(rig, name)
             assert len(recorded) == count
             indexed = index.collection(f"{name}.{IDENTITY.key}", IDENTITY.dimensions).numbers()
             assert sorted(indexed) == recorded
@@ -435,10 +431,9 @@ async def test_kill_9_among_promotions_leaves_each_memory_in_one_place_once(rig:
         if isinstance(before, Applied):
             assert after.replayed
             assert after.result == before.result
-    user = rig.paths.user_database
-    assert rows(rig.paths.project_database(PROJECT.id), "SELECT count(*) FROM memories") == [(0,)]
-    assert rows(rig.paths.project_database(PROJECT.id), "SELECT count(*) FROM moves") == [(0,)]
-    assert rows(user, "SELECT count(*), count(DISTINCT id), min(version), max(version) FROM memories") == [
+    assert rows(rig, PROJECT.id, "SELECT count(*) FROM memories") == [(0,)]
+    assert rows(rig, PROJECT.id, "SELECT count(*) FROM moves") == [(0,)]
+    assert rows(rig, "user", "SELECT count(*), count(DISTINCT id), min(version), max(version) FROM memories") == [
         (60, 60, 2, 2)
     ]
-    assert rows(user, "SELECT count(*) FROM history") == [(120,)]
+    assert rows(rig, "user", "SELECT count(*) FROM history") == [(120,)]

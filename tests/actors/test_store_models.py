@@ -14,10 +14,11 @@ import pytest
 
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
+from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, WorkerLeaving
 from tests.actors.store_process import CHOICE, IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
+from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +48,7 @@ async def fill(rig: StoreRig) -> list[str]:
 
 
 async def choose(rig: StoreRig, choice: ModelChoice | None) -> tuple[ModelProgress, ...]:
-    return (await rig.gateway.ask(ChooseModel(choice), ModelsTold)).models
+    return (await rig.gateway.ask(ChooseModel(choice))).models
 
 
 async def models(rig: StoreRig) -> dict[str, ModelProgress]:
@@ -61,7 +62,7 @@ async def assert_found_by_meaning(rig: StoreRig, ids: list[str]) -> None:
 
 
 def models_recorded(rig: StoreRig) -> set[str]:
-    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection:
+    with closing(connect_space(rig.paths, PROJECT.id)) as connection:
         return {row[0] for row in connection.execute("SELECT DISTINCT model FROM passages")}
 
 

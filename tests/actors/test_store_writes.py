@@ -25,29 +25,22 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.reads import (
-    ContextGathered,
-    DescribeSession,
-    GatherContext,
     GetMemory,
-    GraphFound,
     MemoryCopy,
-    MemoryShown,
-    SearchGraph,
-    SessionDescription,
 )
-from remembrancer.protocol.writes import Applied, ProjectRef, Submit, TaggedResult, TagMemory
+from remembrancer.protocol.writes import Applied, ProjectRef, Submit
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
     PROJECT,
     SESSION,
-    change_operation,
     memory_id_of,
     result_of,
     store_operation,
 )
 from tests.patience import PATIENCE_S, until
+from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
 
@@ -60,7 +53,7 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
 
 def stored_ids(rig: StoreRig) -> list[str]:
     """The ids in the project's file, on disk. Checks the file's integrity."""
-    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection:
+    with closing(connect_space(rig.paths, PROJECT.id)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         return [row[0] for row in connection.execute("SELECT id FROM memories ORDER BY number")]
 
@@ -83,9 +76,9 @@ async def test_copies_of_a_text_in_other_scopes_are_known(rig: StoreRig) -> None
     own = store_operation("own", "a lantern", scope="session", session_id=OTHER_SESSION)
     for each in (first, second, own):
         await rig.gateway.submit(each)
-    shown = await rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(first)), MemoryShown)
+    shown = await rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(first)))
     assert shown.copies == (MemoryCopy(memory_id_of(second), "user"),)
-    theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)), MemoryShown)
+    theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)))
     assert {copy.memory_id for copy in theirs.copies} == {memory_id_of(first), memory_id_of(own)}
 
 
@@ -116,7 +109,7 @@ async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> Non
         await rig.gateway.submit(store_operation("bad", "x", project=ProjectRef("user", "/x")))
     assert await rig.gateway.found("x", project=ProjectRef("../user", "/x")) == []
     assert stored_ids(rig) == []
-    files = {rig.paths.user_database, rig.paths.catalog, rig.paths.project_database(PROJECT.id)}
+    files = {rig.paths.database, rig.paths.catalog}
     assert set(rig.home.parent.glob(f"{rig.home.name}/**/*.db")) == files, "no other was made"
 
 
@@ -172,7 +165,7 @@ async def test_a_stop_in_good_order_answers_what_was_begun_and_leaves_the_files_
     assert all(isinstance(answer, Applied) or answer.retry_possible for answer in answers)
     assert "Traceback" not in rig.log()
     assert "crashed" not in rig.log()
-    assert not rig.paths.project_database(PROJECT.id).with_name("memory.db-wal").exists(), "closed, not dropped"
+    assert not rig.paths.database.with_name("memory.db-wal").exists(), "closed, not dropped"
 
 
 async def test_a_store_does_not_outlive_its_launcher(rig: StoreRig) -> None:
@@ -252,49 +245,26 @@ def spoil(path: Path, how: str) -> bytes:
 
 
 @pytest.mark.parametrize(("how", "kind"), [("newer", SchemaTooNew), ("damaged", RecordsUnusable)])
-async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
+async def test_a_database_that_cannot_be_read_says_so_and_is_left_as_it_is(
     home: Path, how: str, kind: type[RemembrancerError]
 ) -> None:
     async with store_rig(home, started=False) as rig:
-        bad = rig.paths.project_database(OTHER_PROJECT.id)
+        bad = rig.paths.database
         before = spoil(bad, how)
         await rig.start()
-        await rig.worker()
         gateway = rig.gateway
         for _ in range(2):
             with pytest.raises(kind):
-                await gateway.submit(store_operation("there", "x", project=OTHER_PROJECT))
-            with pytest.raises(kind):  # nothing that was asked for can be read
-                await gateway.recall("x", project=OTHER_PROJECT, scopes=("project",))
-            with pytest.raises(kind):  # it may be in there
-                await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, "unknown"), MemoryShown)
-        done = await gateway.submit_batch(
-            store_operation("a", "lantern"), store_operation("b", "x", project=OTHER_PROJECT)
-        )
-        assert (done.applied, done.rejected) == (("a",), ()), "the file may come back"
-        user = await gateway.store("lantern of the user", scope="user")
-        tag = change_operation("tag", TagMemory(user, ("bright",)), project=OTHER_PROJECT)
-        assert (await gateway.submit(tag)).result == TaggedResult(user, ("bright",), 2), "the user's memories go on"
-        await gateway.until_embedded()
-        assert user in await gateway.found("lantern", strategy="vector")
-        assert await gateway.found("lantern", project=OTHER_PROJECT, scopes=("user",)) == [user]
-        recalled = await gateway.recall("lantern", project=OTHER_PROJECT)
-        described = await gateway.describe(OTHER_PROJECT)
-        assert [memory.id for memory in recalled.memories] == [user]
-        assert described.counts.total == 1
-        answers = (
-            recalled,
-            described,
-            await gateway.ask(GatherContext(OTHER_PROJECT, SESSION), ContextGathered),
-            await gateway.ask(DescribeSession(OTHER_PROJECT, SESSION), SessionDescription),
-            await gateway.ask(SearchGraph(OTHER_PROJECT, SESSION), GraphFound),
-        )
-        for answer in answers:
-            (missing,) = answer.notices
-            assert missing.code == kind.code
-            assert str(bad) in missing.message
-            assert ("remembrancer backup restore" in missing.message) == (how == "damaged")
-        assert (await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, user), MemoryShown)).memory.id == user
+                await gateway.submit(store_operation("there", "x"))
+            with pytest.raises(kind):
+                await gateway.recall("x")
+            with pytest.raises(kind):
+                await gateway.ask(GetMemory(PROJECT, SESSION, "unknown"))
+        done = await gateway.submit_batch(store_operation("a", "lantern"))
+        assert (done.applied, done.rejected) == ((), ()), "the file may come back"
+        with pytest.raises(kind) as refused:
+            await gateway.describe(PROJECT)
+        assert str(bad) in refused.value.message
         assert bad.read_bytes() == before
         await rig.launcher.tell(rig.store, Ping())
         health = (await rig.launcher.expect(Pong)).health
@@ -317,8 +287,8 @@ async def test_words_that_came_one_memory_after_the_other_are_merged_while_nobod
         await rig.gateway.store(f"lantern {number}")
 
     def is_merged() -> bool:
-        with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as file:
-            ((pieces,),) = file.execute("SELECT count(DISTINCT segid) FROM memories_text_idx")
+        with closing(connect_space(rig.paths, PROJECT.id)) as file:
+            ((pieces,),) = file.execute("SELECT count(DISTINCT segid) FROM words_2_idx")
         return bool(pieces < 3)
 
     await until(is_merged)

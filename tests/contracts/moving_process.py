@@ -1,6 +1,6 @@
-"""A process that moves a memory from a project's file to the user's, and dies by `kill -9` at one of the steps.
+"""A process that moves a memory from a project to the user, and dies by `kill -9` before one of its statements.
 
-Arguments: the project's file, the user's file, the memory, the operation, and the step at which to die.
+Arguments: the database, the memory, the operation, and the number of the statement.
 """
 
 from __future__ import annotations
@@ -8,38 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.records.contract import USER, Outcome
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.memory.edits import Edits
-from remembrancer.memory.planner import Planner
-from remembrancer.protocol.writes import Operation, PromoteMemory, Result
+from remembrancer.actors.store.records.contract import USER
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.protocol.writes import Operation, PromoteMemory
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
-
-STEPS = ("begun", "received", "ended")
-T = TypeVar("T")
-
-
-class Mortal(SqliteRecords):
-    """Dies as soon as the step is done."""
-
-    step = ""
-
-    def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
-        return self._die_after("begun", super().prepare(operation, step))
-
-    def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
-        done = super().complete(operation, step)
-        return self._die_after("received" if self.name == USER else "ended", done)
-
-    def _die_after(self, step: str, result: T) -> T:
-        if step == self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
 
 
 def promotion(memory_id: str, name: str) -> Operation:
@@ -48,13 +24,20 @@ def promotion(memory_id: str, name: str) -> Operation:
 
 
 def main() -> None:
-    project, user, memory_id, name, Mortal.step = sys.argv[1:]
+    path, memory_id, name, statements = sys.argv[1:]
+    left = int(statements)
 
-    def clock() -> float:
-        return REQUESTED_AT
+    def count(_: str) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    move = Move(Mortal(Path(project), PROJECT.id, clock), Mortal(Path(user), USER, clock), PROJECT.id)
-    move.apply([promotion(memory_id, name)])
+    database = SqliteFile(Path(path))
+    project, user = (Records(database, each, lambda: REQUESTED_AT) for each in (PROJECT.id, USER))
+    database.writer.set_trace_callback(count)
+    Move(project, user, PROJECT.id).apply([promotion(memory_id, name)])
+    os._exit(0)  # it has lived long enough
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -148,22 +149,23 @@ def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(tmp_path:
     factory.close()
 
 
-def test_the_history_that_a_promotion_left_in_the_projects_file_goes_too(tmp_path: Path) -> None:
-    project, user = SqliteFactory(tmp_path / "project"), SqliteFactory(tmp_path / "user")
-    source, destination = project.open(), user.open()
+def test_nothing_is_left_of_an_erased_memory_that_had_come_from_a_project(tmp_path: Path) -> None:
+    factory = SqliteFactory(tmp_path)
+    source = factory.open()
+    destination = Records(source._file.file, "user", factory.clock)
     stored = store_operation("secret", SECRET)
     memory_id = memory_id_of(stored)
     source.apply([stored])
     (moved,) = Move(source, destination, PROJECT.id).apply([change_operation("m", PromoteMemory(memory_id, "user"))])
     assert isinstance(moved.reply, Applied)
     result_of(destination, "e", EraseMemory(memory_id))
-    assert source.scrub(memory_id)
+    source.scrub(memory_id)
+    assert destination.scrub(memory_id)
     assert not source.scrub("memory:of nobody")
     source.close()
-    for file in project.path.parent.iterdir():
+    for file in factory.path.parent.iterdir():
         assert b"marigold" not in file.read_bytes(), file
-    project.close()
-    user.close()
+    factory.close()
 
 
 def test_what_is_done_in_a_shell_begins_no_session_that_would_be_ended_and_handed_over(tmp_path: Path) -> None:

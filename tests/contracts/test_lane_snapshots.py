@@ -8,10 +8,8 @@ import signal
 import sqlite3
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,8 +17,9 @@ import pytest
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.lane_snapshots import SEEN_S, LaneSnapshots, directory_of
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import SharedLane, TakenIn, check_snapshot
-from remembrancer.journal.contract import START, Journal, Mark, Snapshot, Trimmed
+from remembrancer.journal.contract import START, Journal, LaneMark, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation
@@ -48,7 +47,7 @@ class Host:
         def ask(question: Coroutine[Any, Any, T]) -> T:
             return asyncio.run_coroutine_threadsafe(question, loop).result()
 
-        self.lane = SharedLane(path, name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
+        self.lane = SharedLane(SqliteFile(path), path, name, lambda: REQUESTED_AT, self.journal, path.stem, ask)
         self.snapshots = LaneSnapshots(
             self.lane,
             self.journal,
@@ -94,7 +93,7 @@ class World:
         return self.hosts[-1]
 
     @property
-    def kept(self) -> list[tuple[Snapshot, bytes]]:
+    def kept(self) -> list[tuple[LaneSnapshot, bytes]]:
         return list(self.server.lanes[LANE].snapshots.values())
 
     def damage(self, position: int, content: bytes) -> None:
@@ -257,21 +256,18 @@ async def test_a_kill_before_a_snapshot_is_in_place_leaves_the_old_file(world: W
     assert dump_of(again.path) == dump_of(first.path)
 
 
-class _Killed(sqlite3.Connection):
-    """A connection whose process dies when it has copied a part of its database."""
-
-    def backup(self, target: sqlite3.Connection, **_: object) -> None:
-        super().backup(target, pages=3, progress=lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-
-
 def _killed_while_taking(lane: SharedLane, place: Path) -> int:
     """The signal by which a process dies that has taken a part of a snapshot in."""
     child = os.fork()
     if child == 0:
         try:
-            again = SharedLane(lane.path, LANE, lambda: REQUESTED_AT, lane._journal, "killed", lane._ask_journal)
-            with mock.patch.object(sqlite3, "connect", partial(sqlite3.connect, factory=_Killed)):
-                again.take_in(place)
+            again = SharedLane(
+                SqliteFile(lane.path), lane.path, LANE, lambda: REQUESTED_AT, lane._journal, "killed", lane._ask_journal
+            )
+            again._file.writer.set_trace_callback(
+                lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None
+            )
+            again.take_in(place)
         finally:
             os._exit(0)
     _, status = os.waitpid(child, 0)
@@ -337,7 +333,7 @@ async def test_a_snapshot_of_another_journal_of_that_name_is_not_taken(world: Wo
     path = world.directory / "copy.db"
     mark = first.lane.write_snapshot(path)
     check_snapshot(path, mark)
-    await first.journal.put_snapshot(LANE, Mark("another", 3, mark.entry_id), path)
+    await first.journal.put_snapshot(LANE, LaneMark("another", 3, mark.entry_id), path)
     joined = world.host("joined")
     await joined.snapshots.catch_up()
     assert joined.taken == []

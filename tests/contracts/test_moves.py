@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -20,14 +17,13 @@ from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     Filters,
-    Outcome,
     PassageFilter,
     Phrase,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move as MoveRow
-from remembrancer.memory.moves import begin_move, end_move, receive_move
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
@@ -43,7 +39,7 @@ from remembrancer.protocol.writes import (
     RestoreMemory,
     UpdateMemory,
 )
-from tests.contracts.moving_process import STEPS, promotion
+from tests.contracts.moving_process import promotion
 from tests.contracts.records_factories import Clock
 from tests.operations import (
     OTHER_PROJECT,
@@ -68,18 +64,19 @@ PROMOTE = promotion(ID, "promote")
 
 
 class Files:
-    """A project's file and the user's, which are opened again and again."""
+    """A database with the spaces of a project and of the user, which is opened again and again."""
 
     def __init__(self, directory: Path) -> None:
         self.clock = Clock()
-        self.paths = directory / "project.db", directory / "user.db"
-        self._opened: list[SqliteRecords] = []
+        self.path = directory / "memory.db"
+        self._opened: list[Records] = []
 
     def open(self, *, user_limit_bytes: int | None = None) -> Move:
         self.close()
+        database = SqliteFile(self.path)
         self._opened = [
-            SqliteRecords(self.paths[0], PROJECT.id, self.clock),
-            SqliteRecords(self.paths[1], "user", self.clock, limit_bytes=user_limit_bytes),
+            Records(database, PROJECT.id, self.clock),
+            Records(database, "user", self.clock, limit_bytes=user_limit_bytes),
         ]
         source, destination = self._opened
         return Move(source, destination, PROJECT.id)
@@ -89,12 +86,9 @@ class Files:
             records.close()
 
     def are_sound(self) -> bool:
-        for path in self.paths:
-            with closing(sqlite3.connect(path)) as connection:
-                sound = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-                if not sound or connection.execute("PRAGMA foreign_key_check").fetchall():
-                    return False
-        return True
+        with closing(sqlite3.connect(self.path)) as connection:
+            sound = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            return sound and not connection.execute("PRAGMA foreign_key_check").fetchall()
 
 
 @pytest.fixture
@@ -119,7 +113,7 @@ def whole(move: Move) -> tuple[PortableMemory | None, PortableMemory | None]:
 
 def observations(move: Move) -> list[tuple[str, str, int]]:
     """The user's file on where its memories were observed, and how often."""
-    assert isinstance(move.destination, SqliteRecords)
+    assert isinstance(move.destination, Records)
     rows: list[tuple[str, str, int]] = move.destination._file.read(
         "SELECT memory_id, source_projects, observation_count FROM cross_project_patterns"
     )
@@ -161,9 +155,11 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     assert last.details == {"previous_scope": "session", "reason": "of use everywhere", "fields": ["scope"]}
     assert last.record.scope == "user"
     everyone = Filters(OTHER_SESSION)
-    assert [hit.number for hit in move.destination.keyword_hits([Phrase("moves")], everyone, 5)[0]] == [1]
-    assert move.destination.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [1]
-    assert move.destination.pending() == [1]
+    assert [hit.number for hit in move.destination.keyword_hits([Phrase("moves")], everyone, 5)[0]] == [2]
+    assert move.destination.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [2]
+    assert move.destination.pending() == []
+    (passage,) = move.destination.passages(PassageFilter(MODEL, vectors=False)).numbers
+    assert passage > 2, "who knows the vectors up to a number finds it"
     assert move.source.keyword_hits([Phrase("moves")], Filters(SESSION), 5)[0] == []
     assert (move.source.counts(None).total, move.destination.counts(None).by_scope) == (1, {"user": 1})
     assert (move.source.counts(None).entities, move.destination.counts(None).entities) == (1, 2)
@@ -182,7 +178,7 @@ def test_a_promoted_memory_takes_all_that_it_has_to_the_users_file(files: Files)
     before = before_the_move(move)
     (outcome,) = move.apply([msgspec.structs.replace(PROMOTE, requested_at=REQUESTED_AT + 10)])
     assert outcome.reply == Applied("promote", PromotedResult(ID, "session", "user", 3, "of use everywhere"))
-    assert outcome.to_embed == 1
+    assert outcome.to_embed is None, "its vectors came along"
     check_moved(move, before)
     moved = move.destination.portable(ID, OTHER_SESSION)
     assert moved is not None
@@ -231,27 +227,21 @@ def test_a_promotion_is_done_once_and_answered_alike_by_both_files(files: Files)
     check_moved(move, before)
 
 
-@pytest.mark.parametrize("retried", [False, True], ids=["finished when opened", "asked for again"])
-@pytest.mark.parametrize("step", STEPS)
-def test_a_move_that_was_killed_is_finished_and_never_done_twice(files: Files, step: str, retried: bool) -> None:
+@pytest.mark.parametrize("statement", range(1, 90, 4))
+def test_a_move_that_was_killed_is_done_or_not_begun_and_never_done_twice(files: Files, statement: int) -> None:
     before = before_the_move(files.open())
     files.close()
     process = subprocess.run(
-        [sys.executable, "-m", "tests.contracts.moving_process", *map(str, files.paths), ID, "promote", step],
+        [sys.executable, "-m", "tests.contracts.moving_process", str(files.path), ID, "promote", str(statement)],
         timeout=PATIENCE_S,
         check=False,
     )
-    assert process.returncode == -signal.SIGKILL
     move = files.open()
-    assert [memory is not None for memory in whole(move)] == [step != "ended", step != "begun"]
-    if retried:
-        (outcome,) = move.apply([PROMOTE])
-        assert isinstance(outcome.reply, Applied)
-        assert outcome.reply.replayed == (step != "begun")
-        assert not move.finish()
-    else:
-        assert move.finish() == (step != "ended")
-        assert not move.finish()
+    is_moved = process.returncode == 0
+    assert whole(move) == (before, None) or (is_moved and whole(move)[0] is None)
+    (outcome,) = move.apply([PROMOTE])
+    assert isinstance(outcome.reply, Applied)
+    assert outcome.reply.replayed == is_moved
     check_moved(move, before)
     assert files.are_sound()
 
@@ -268,25 +258,6 @@ def test_a_promotion_that_is_refused_moves_nothing(files: Files, operation: Oper
     before = whole(move)
     assert isinstance(move.apply([operation])[0].reply, kind)
     assert (whole(move), move.source.unfinished(MoveRow)) == (before, [])
-
-
-def test_a_change_that_comes_in_the_middle_of_a_move_is_not_acknowledged_and_lost(
-    files: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    move, update = files.open(), change_operation("late", UpdateMemory(ID, metadata={"b": 2}))
-    receive = move.destination.receive
-    with ThreadPoolExecutor() as threads:
-        late: list[Future[list[Outcome]]] = []
-
-        def receive_while_it_changes(operation: Operation, memory: PortableMemory) -> Outcome:
-            late.append(threads.submit(move.source.apply, [update]))
-            wait(late, timeout=0.2)
-            return receive(operation, memory)
-
-        monkeypatch.setattr(move.destination, "receive", receive_while_it_changes)
-        assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
-        assert isinstance(late[0].result()[0].reply, NotFound)
-    assert isinstance(move.destination.apply([update])[0].reply, Applied)
 
 
 def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(files: Files) -> None:
@@ -338,15 +309,34 @@ def test_a_user_file_without_room_leaves_the_memory_where_it_is_and_a_later_try_
     check_moved(move, before)
 
 
-def test_a_memory_comes_to_the_users_file_without_the_links_that_it_leaves_behind(files: Files) -> None:
+def test_a_memory_keeps_its_links_aliases_and_entities_on_its_way_to_the_user_and_back(files: Files) -> None:
     move = files.open()
-    with closing(sqlite3.connect(files.paths[0])) as connection:
+    stays = memory_id_of(STAYS)
+    with closing(sqlite3.connect(files.path)) as connection:
+        connection.execute("INSERT INTO memory_links VALUES (2, 1, 'related_to', 1.0, 5.0)")
+        connection.execute("INSERT INTO memory_links VALUES (1, 2, 'supports', 1.0, 5.0)")
         connection.execute("INSERT INTO memory_links VALUES (2, 1, 'similar_to', 0.99, 5.0)")
+        connection.execute("INSERT INTO aliases VALUES ('memory:other', 2)")
         connection.commit()
-    move.apply([PROMOTE])
-    moved = move.destination.portable(ID, None)
-    assert moved is not None
-    assert moved.links == ()
+    before = before_the_move(move)
+    assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
+    moved = move.destination.portable("memory:other", None)
+    assert moved is not None, "by its alias"
+    assert moved.related_entities == before.related_entities
+    assert moved.links == tuple(link for link in before.links if link.relation != "similar_to")
+    assert move.destination.follow([ID], OTHER_SESSION, 2, 5)[2].related == (), (
+        "of a project another one learns nothing"
+    )
+    returning, operation = back(move)
+    assert isinstance(returning.apply([operation])[0].reply, Applied)
+    again = move.source.portable("memory:other", None)
+    assert again is not None
+    assert again.links == moved.links
+    there = move.source.portable(stays, None)
+    assert there is not None
+    assert [link.target for link in there.links] == [ID]
+    assert list(move.source.follow([ID], SESSION, 1, 5)) == [2, 1]
+    assert files.are_sound()
 
 
 def test_undoing_the_end_of_a_session_names_what_went_to_the_user_then_and_leaves_it_there(files: Files) -> None:
@@ -368,23 +358,10 @@ def back(move: Move, reason: str = "not everywhere") -> tuple[Move, Operation]:
     return Move(move.destination, move.source, PROJECT.id), operation
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 3])
-def test_a_memory_that_is_taken_back_is_the_projects_again_wherever_a_process_died(files: Files, steps: int) -> None:
+def test_a_memory_that_is_taken_back_is_the_projects_again(files: Files) -> None:
     move = files.open()
     assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
     returning, operation = back(move)
-    if steps >= 1:
-        begun = returning.source.prepare(operation, begin_move)
-        assert isinstance(begun, PortableMemory)
-        if steps >= 2:
-            received = returning.destination.complete(operation, partial(receive_move, memory=begun))
-            assert isinstance(received.reply, Applied)
-            assert isinstance(received.reply.result, PromotedResult)
-            if steps == 3:
-                returning.source.complete(operation, partial(end_move, result=received.reply.result))
-    move = files.open()
-    returning, operation = back(move)
-    assert returning.finish() == (steps in (1, 2))
     assert isinstance(returning.apply([operation])[0].reply, Applied)
     taken, left = whole(move)
     assert left is None

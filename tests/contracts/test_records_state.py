@@ -167,8 +167,12 @@ def check_rows(path: Path, model: Model) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-        connection.execute("INSERT INTO memories_text (memories_text, rank) VALUES ('integrity-check', 1)")
-        connection.execute("INSERT INTO entities_text (entities_text) VALUES ('integrity-check')")
+        connection.execute("INSERT INTO words_1 (words_1) VALUES ('integrity-check')")
+        assert (
+            connection.execute("SELECT id FROM words_1_docsize").fetchall()
+            == connection.execute("SELECT number FROM memories ORDER BY number").fetchall()
+        )
+        connection.execute("INSERT INTO names_1 (names_1) VALUES ('integrity-check')")
         edges = connection.execute(
             """SELECT m.id, s.name, s.type, me.relationship, e.name, e.type FROM memory_entities AS me
                JOIN memories AS m ON m.number = me.memory JOIN entities AS e ON e.number = me.entity
@@ -176,9 +180,9 @@ def check_rows(path: Path, model: Model) -> None:
         ).fetchall()
         entities_there = connection.execute("SELECT name, type, key FROM entities").fetchall()
         worded = connection.execute(
-            "SELECT e.name, e.type FROM entities_text AS t JOIN entities AS e ON e.number = t.rowid"
+            "SELECT e.name, e.type FROM names_1 AS t JOIN entities AS e ON e.number = t.rowid"
         ).fetchall()
-        words_alone = connection.execute("SELECT count(*) FROM entities_text").fetchone()[0]
+        words_alone = connection.execute("SELECT count(*) FROM names_1").fetchone()[0]
     expected = []
     for memory_id, memory in model.memories.items():
         for place, entity in enumerate(memory.now.related_entities):

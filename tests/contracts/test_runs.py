@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadMemories, ReadSession
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import (
@@ -242,7 +243,7 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: SqliteFac
     records_file = factory.open()
     with records_file._file.transaction() as connection:  # no way of ours leaves orphans: earlier releases might have
         connection.executemany(
-            "INSERT INTO entities (name, type, created_at, key) VALUES (?, 'service', ?, ?)",
+            "INSERT INTO entities (space, name, type, created_at, key) VALUES (@SPACE, ?, 'service', ?, ?)",
             [("old", 1.0, "old"), ("new", 100.0, "new")],
         )
     assert upkeep_of(records, 50.0, None)[0] == 1

@@ -21,7 +21,7 @@ from remembrancer.actors.gateway.shown_log import FILE, ShownLog
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.migrations import Schema, Step, copy_of, drop_copies, release_of, version_in, version_of
 from remembrancer.actors.store.records.contract import Filters
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.protocol.errors import FileUnusable, RecordsUnusable, SchemaTooNew, SchemaTooOld, StorageFull
 from remembrancer.protocol.session_life import RecordEvents, Turn
@@ -35,11 +35,11 @@ DIES = """
     import os, signal, sys
     from pathlib import Path
     from remembrancer.actors.migrations import Step
-    from remembrancer.actors.store.records.schema import RECORDS
+    from remembrancer.actors.store.records.schema import MEMORY
     from remembrancer.actors.store.records.sqlite_file import SqliteFile
     import sqlite3
 
-    RECORDS.steps += (Step("99.0.0", '''UPDATE memories SET content = content || hex(randomblob(100000));
+    MEMORY.steps += (Step("99.0.0", '''UPDATE memories SET content = content || hex(randomblob(100000));
         SELECT die();'''),)
     connect = sqlite3.connect
 
@@ -71,14 +71,14 @@ def old(factory: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> SqliteFactor
 
 
 def comes(monkeypatch: pytest.MonkeyPatch, *steps: Step) -> None:
-    monkeypatch.setattr(RECORDS, "steps", (*RECORDS.steps[:FIRST], *steps))
+    monkeypatch.setattr(MEMORY, "steps", (*MEMORY.steps[:FIRST], *steps))
 
 
-FIRST = len(RECORDS.steps)
+FIRST = len(MEMORY.steps)
 
 
 def copied(factory: SqliteFactory) -> Path:
-    return copy_of(factory.path, RECORDS.steps[FIRST - 1].release)
+    return copy_of(factory.path, MEMORY.steps[FIRST - 1].release)
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -91,7 +91,7 @@ def is_as_it_was(factory: SqliteFactory) -> bool:
     assert rows(factory.path, "SELECT content FROM memories ORDER BY number") == [
         (f"lantern number {n}",) for n in range(3)
     ]
-    return version_of(factory.path) == RECORDS.versions[FIRST - 1]
+    return version_of(factory.path) == MEMORY.versions[FIRST - 1]
 
 
 def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: SqliteFactory) -> None:
@@ -101,7 +101,7 @@ def test_an_older_file_is_copied_and_brought_forward_and_keeps_what_it_has(old: 
     assert rows(old.path, "SELECT colour FROM memories") == [("green",)] * 3
     records.apply([store_operation("new", "a lantern without a colour")])
     assert records.counts(None).total == 4
-    assert version_of(copied(old)) == RECORDS.versions[FIRST - 1]
+    assert version_of(copied(old)) == MEMORY.versions[FIRST - 1]
     assert rows(copied(old), "SELECT count(*) FROM memories") == [(3,)]
     assert sorted(path.name for path in old.path.parent.glob("*release*")) == [copied(old).name], "and nothing beside"
 
@@ -197,21 +197,24 @@ def test_a_step_that_fails_changes_nothing_and_says_which_release_reads_the_file
     old: SqliteFactory, monkeypatch: pytest.MonkeyPatch, statements: str, reason: str
 ) -> None:
     comes(monkeypatch, COLOURS, Step("99.1.0", f"{statements}\n"))
-    with pytest.raises(RecordsUnusable, match=rf"{reason}.*release {RECORDS.steps[FIRST - 1].release} reads it"):
+    with pytest.raises(RecordsUnusable, match=rf"{reason}.*release {MEMORY.steps[FIRST - 1].release} reads it"):
         old.open()
     assert is_as_it_was(old)
 
 
 def test_a_step_may_make_a_table_anew_that_others_refer_to(old: SqliteFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     anew = """
-        CREATE TABLE runs_anew (run_id TEXT PRIMARY KEY, kind TEXT, session_id TEXT, began_at REAL, undone_at REAL);
+        CREATE TABLE runs_anew (
+            space INTEGER, run_id TEXT, kind TEXT, session_id TEXT, began_at REAL, undone_at REAL,
+            PRIMARY KEY (space, run_id)
+        );
         INSERT INTO runs_anew SELECT * FROM runs;
         DROP TABLE runs;
         ALTER TABLE runs_anew RENAME TO runs;
     """
     with closing(sqlite3.connect(old.path)) as connection, connection:
-        connection.execute("INSERT INTO runs VALUES ('run', 'k', 's', 1.0, NULL)")
-        connection.execute("INSERT INTO run_changes (run_id, memory_id, details) VALUES ('run', 'm', '{}')")
+        connection.execute("INSERT INTO runs VALUES (1, 'run', 'k', 's', 1.0, NULL)")
+        connection.execute("INSERT INTO run_changes (space, run_id, memory_id, details) VALUES (1, 'run', 'm', '{}')")
     comes(monkeypatch, Step("99.0.0", anew))
     old.open()
     assert rows(old.path, "SELECT count(*) FROM run_changes") == [(1,)], "nothing was deleted with the old table"
@@ -238,10 +241,10 @@ def test_of_two_openings_at_once_one_takes_the_steps_and_each_finds_the_present_
         def overtake(statement: str) -> None:
             seen.append(statement)
             if statement == "BEGIN IMMEDIATE" and version_of(old.path) < NEXT:
-                RECORDS.migrate(second, old.path)
+                MEMORY.migrate(second, old.path)
 
         first.set_trace_callback(overtake)
-        RECORDS.migrate(first, old.path)
+        MEMORY.migrate(first, old.path)
         assert "BEGIN IMMEDIATE" in seen
         assert not any("ALTER TABLE" in statement for statement in seen)
         assert version_of(old.path) == NEXT

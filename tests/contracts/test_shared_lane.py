@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import FORMAT, REFUSED_S, SharedLane, check_snapshot
 from remembrancer.journal.contract import MAX_ENTRY_BYTES, START, NewEntry, Trimmed
 from remembrancer.protocol.errors import (
@@ -70,6 +71,7 @@ class Host:
             return self._loop.run_until_complete(question)
 
         self.lane = SharedLane(
+            SqliteFile(self.path),
             self.path,
             LANE,
             lambda: self.clock,

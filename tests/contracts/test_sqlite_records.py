@@ -25,9 +25,9 @@ from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import SCHEMA, Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
-from remembrancer.actors.store.records.schema import RECORDS
-from remembrancer.actors.store.records.sqlite_file import Query
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.schema import MEMORY
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import (
     FileLocked,
     MemoryUnavailable,
@@ -74,10 +74,10 @@ def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(factory: Sq
     factory.path.parent.mkdir()
     factory.path.touch()
     factory.open().close()
-    assert query(factory.path, "PRAGMA user_version") == [(RECORDS.latest,)]
+    assert query(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
     shutil.rmtree(factory.path.parent)
     factory.open().close()
-    assert query(factory.path, "PRAGMA user_version") == [(RECORDS.latest,)]
+    assert query(factory.path, "PRAGMA user_version") == [(MEMORY.latest,)]
     assert query(factory.path, "PRAGMA journal_mode") == [("wal",)]
     assert factory.path.parent.stat().st_mode & 0o777 == 0o700
 
@@ -166,7 +166,7 @@ def test_a_place_where_no_file_can_be_is_an_error_of_ours(factory: SqliteFactory
 
 def test_the_index_of_words_lies_in_few_pieces_once_they_are_merged_and_finds_the_same(factory: SqliteFactory) -> None:
     def pieces() -> int:
-        return len(query(factory.path, "SELECT DISTINCT segid FROM memories_text_idx"))
+        return len(query(factory.path, "SELECT DISTINCT segid FROM words_1_idx"))
 
     records = factory.open()
     for number in range(40):
@@ -179,7 +179,7 @@ def test_the_index_of_words_lies_in_few_pieces_once_they_are_merged_and_finds_th
     assert not records.tidy(), "nothing was stored since"
 
 
-def everything_of(records: SqliteRecords) -> list[Callable[[], object]]:
+def everything_of(records: Records) -> list[Callable[[], object]]:
     """The questions of the store to its records."""
     filters = Filters(SESSION)
     return [
@@ -243,7 +243,7 @@ def files_left(number: int) -> Iterator[None]:
 
 
 def opened_records(path: Path) -> None:
-    with closing(SqliteRecords(path / "memory.db", "p_0", time.time)) as records:
+    with closing(Records(SqliteFile(path / "memory.db"), "p_0", time.time)) as records:
         assert records.portable(memory_id_of(store_operation("op", "lantern")), SESSION) is not None
 
 
@@ -259,14 +259,14 @@ def opened_catalog(path: Path) -> None:
 
 
 def opened_snapshot(path: Path) -> None:
-    take_snapshot(path / "memory.db", RECORDS).connection.close()
+    take_snapshot(path / "memory.db", MEMORY).connection.close()
 
 
 @pytest.mark.parametrize("open_", [opened_records, opened_index, opened_catalog, opened_snapshot])
 def test_a_file_for_which_no_descriptor_is_left_is_whole_and_said_to_be_so(
     tmp_path: Path, open_: Callable[[Path], None]
 ) -> None:
-    with closing(SqliteRecords(tmp_path / "memory.db", "p_0", time.time)) as records:
+    with closing(Records(SqliteFile(tmp_path / "memory.db"), "p_0", time.time)) as records:
         records.apply([store_operation("op", "lantern")])
     opened_index(tmp_path)
     opened_catalog(tmp_path)
@@ -394,7 +394,6 @@ def test_the_tallies_and_the_full_text_always_agree_with_a_scan(factory: SqliteF
                 for column in ("scope", "type")
             )
             forgotten = connection.execute("SELECT count(*) FROM memories WHERE forgotten_at IS NOT NULL").fetchone()[0]
-            connection.execute("INSERT INTO memories_text (memories_text, rank) VALUES ('integrity-check', 1)")
         for session in (None, SESSION):
             counts = records.counts(session)
             assert (counts.by_scope, counts.by_type, counts.forgotten) == (by_scope, by_type, forgotten)
@@ -563,7 +562,7 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: 
 
 
 def test_who_reads_or_writes_after_the_end_is_told_to_try_again(tmp_path: Path) -> None:
-    records = SqliteRecords(tmp_path / "memory.db", "user", lambda: REQUESTED_AT)
+    records = Records(SqliteFile(tmp_path / "memory.db"), "user", lambda: REQUESTED_AT)
     assert records.number_of("mem") is None, "this thread has a connection of its own by now"
     records.close()
     with pytest.raises(MemoryUnavailable):

@@ -103,22 +103,19 @@ async def test_malformed_frames_on_the_stores_socket_are_counted_and_dropped(hom
     await runtime.down()
 
 
-async def test_a_users_file_of_a_newer_release_is_left_alone_and_the_projects_go_on(
-    home: Path,
-) -> None:
-    (home / "user").mkdir()
-    database = home / "user" / "memory.db"
+async def test_a_database_of_a_newer_release_is_left_alone_and_named_while_writes_wait(home: Path) -> None:
+    database = home / "memory.db"
     connection = sqlite3.connect(database)
     connection.executescript("CREATE TABLE future (x); PRAGMA user_version = 99000000;")
     connection.close()
     before = database.read_bytes()
     async with Session(home) as client:
         runtime = Runtime(home)
-        await client.store("the project goes on")
-        found = await client.call("recall_memories", query="project goes on", strategy="keyword")
-        assert [memory["content"] for memory in found["memories"]] == ["the project goes on"]
-        assert "99.0.0" in json.dumps(found["warnings"])
-        assert patiently("status", home=home).returncode == 3
+        for tool, asked in (("store_memory", {"content": "x"}), ("recall_memories", {"query": "x"})):
+            assert "99.0.0" in json.dumps(await client.call_or_error(tool, **asked))
+        status = patiently("status", home=home)
+        assert status.returncode == 3
+        assert "99.0.0" in status.stdout
     assert database.read_bytes() == before
     await runtime.down()
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.reads import GetMemory, GraphFound, MemoryShown, SearchGraph
+from remembrancer.protocol.reads import GetMemory, SearchGraph
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     Applied,
@@ -151,7 +151,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
         if kill == "before":
             await self._restart()
         elif kill == "during":
-            under_way = asyncio.create_task(self.rig.gateway.ask(Submit(operation), Applied))
+            under_way = asyncio.create_task(self.rig.gateway.ask(Submit(operation)))
             await asyncio.sleep(0.001)
             await self._restart()
             await asyncio.gather(under_way, return_exceptions=True)
@@ -186,8 +186,8 @@ class ChangesUnderFire(RuleBasedStateMachine):
             for session in SESSIONS:
                 if memory_id not in self.model.visible(session):
                     with pytest.raises(NotFound, match=memory_id):
-                        await gateway.ask(GetMemory(PROJECT, session, memory_id), MemoryShown)
-            shown = await gateway.ask(GetMemory(PROJECT, memory.now.session_id, memory_id), MemoryShown)
+                        await gateway.ask(GetMemory(PROJECT, session, memory_id))
+            shown = await gateway.ask(GetMemory(PROJECT, memory.now.session_id, memory_id))
             check_memory(shown.memory, memory)
         await gateway.until_embedded()
         for session in SESSIONS:
@@ -216,7 +216,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
                 }
         real: set[tuple[str, ...]] = set()
         for name in NAMES:
-            walked = await gateway.ask(SearchGraph(PROJECT, session, name), GraphFound)
+            walked = await gateway.ask(SearchGraph(PROJECT, session, name))
             real |= {
                 (name_key(entity.name), entity.type, each.type, name_key(each.target))
                 for entity in walked.entities
@@ -227,7 +227,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     def _compare_files(self) -> None:
         """The store is down: each file is whole, and what is derived in it follows from the memories."""
-        for path in (self.rig.paths.user_database, self.rig.paths.project_database(PROJECT.id)):
+        for path in (self.rig.paths.database,):
             if path.exists():
                 with closing(sqlite3.connect(path)) as connection:
                     _compare_file(connection)
@@ -236,9 +236,12 @@ class ChangesUnderFire(RuleBasedStateMachine):
 def _compare_file(connection: sqlite3.Connection) -> None:
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    connection.execute("INSERT INTO memories_text (memories_text, rank) VALUES ('integrity-check', 1)")
-    counted = "SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3"
-    kept = "SELECT scope, type, forgotten, count FROM tallies WHERE count > 0"
+    for (space,) in connection.execute("SELECT number FROM spaces").fetchall():
+        connection.execute(f"INSERT INTO words_{space} (words_{space}) VALUES ('integrity-check')")
+        own = connection.execute("SELECT number FROM memories WHERE space = ? ORDER BY 1", (space,)).fetchall()
+        assert connection.execute(f"SELECT id FROM words_{space}_docsize ORDER BY 1").fetchall() == own
+    counted = "SELECT space, scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3, 4"
+    kept = "SELECT space, scope, type, forgotten, count FROM tallies WHERE count > 0"
     assert sorted(connection.execute(kept)) == sorted(connection.execute(counted))
     listed = "SELECT m.number, j.value FROM memories AS m, json_each(m.tags) AS j"
     assert sorted(connection.execute("SELECT memory, tag FROM memory_tags")) == sorted(connection.execute(listed))

@@ -19,7 +19,7 @@ from remembrancer.protocol.control import PeerGone, Ready
 from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
-from tests.operations import PROJECT, SESSION, change_operation
+from tests.operations import SESSION, change_operation
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio]
@@ -83,7 +83,7 @@ class Ending:
         await self.rig.launcher.tell(self.rig.store, gone)
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
-        path = self.rig.home / "projects" / PROJECT.id / "memory.db"
+        path = self.rig.home / "memory.db"
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             return connection.execute(query).fetchall()
 

@@ -1,4 +1,4 @@
-"""Damage to one file of a home: another project goes on as if nothing were, it is said, and nothing is overwritten.
+"""Damage to a file of a home beside its records: it is said, nothing is overwritten, and projects go on.
 
 The worst dozen of `bench.damage`, which tries all of them.
 """
@@ -14,7 +14,8 @@ import anyio
 import pytest
 
 from bench.damage import Damage, Scene, damages, tried
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import FileLocked
 from tests.runtime import Session, command
 
@@ -24,20 +25,14 @@ WORST = (
     "queue.db: newer",
     "catalog.db: newer",
     "catalog.db: pipe",
-    "user/memory.db: pipe",
-    "projects/P/memory.db: pipe",
-    "projects/P/memory.db: empty",
-    "projects/P/memory.db: missing",
     "projects/P/index.db: directory",
-    "keys/http.key: directory",
+    "tokens.json: directory",
     "config.toml: pipe",
     "logs/gateway.log: pipe",
     "logs: file",
     "run: file",
     "runtime.json: directory",
     ".: full disk",
-    "projects/P/memory.db: locked, while it runs",
-    "projects/P/memory.db: missing, while it runs",
 )
 BY_NAME = {each.name: each for each in damages()}
 
@@ -59,8 +54,8 @@ def scene() -> Iterator[Scene]:
         made.close()
 
 
-def test_the_benchmark_has_sixty_damages_of_twelve_paths() -> None:
-    assert len(BY_NAME) == len(list(damages())) >= 60
+def test_the_benchmark_has_fifty_damages_of_twelve_paths() -> None:
+    assert len(BY_NAME) == len(list(damages())) >= 50
     assert len({each.path for each in BY_NAME.values()}) >= 12
 
 
@@ -72,7 +67,7 @@ async def test_damage_to_one_file_stops_no_other_project(scene: Scene, damage: D
 
 def test_a_file_that_was_taken_away_is_not_begun_anew_by_who_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    records = SqliteRecords(path, "user", lambda: 1.0)
+    records = Records(SqliteFile(path), "user", lambda: 1.0)
     assert records.proposals() == ()
     for each in tmp_path.iterdir():
         each.unlink()

@@ -17,7 +17,7 @@ import pytest
 from remembrancer.actors import repair
 from remembrancer.actors.repair import Repaired
 from remembrancer.actors.salvage import Pages, owners_of
-from remembrancer.actors.store.records.schema import RECORDS, recount
+from remembrancer.actors.store.records.schema import MEMORY, recount
 from remembrancer.commands.repair import repair as repair_file
 from remembrancer.protocol.session_life import RecordEvents, Turn
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory
@@ -54,6 +54,7 @@ class Home:
         self._embed(BEFORE)
         self.before, self.now = rows(self.copy), rows(self.path)
         factory.close()
+        query(self.path, "PRAGMA wal_checkpoint(TRUNCATE)")
         self.roots = dict(query(self.path, "SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 0"))
         with closing(sqlite3.connect(self.path)) as connection:
             self.owners = owners_of(Pages(self.path), repair.trees_of(connection))
@@ -63,7 +64,8 @@ class Home:
             for (number,) in connection.execute("SELECT number FROM memories WHERE number > ?", (after,)).fetchall():
                 vector = random.Random(number).randbytes(1536)
                 connection.execute(
-                    "INSERT INTO passages (memory, model, ordinal, start, end, vector) VALUES (?, 'm', 0, 0, 9, ?)",
+                    "INSERT INTO passages (space, memory, model, ordinal, start, end, vector) "
+                    "VALUES (1, ?, 'm', 0, 0, 9, ?)",
                     (number, vector),
                 )
 
@@ -78,10 +80,11 @@ class Home:
 
     def repaired(self, damaged: Path, *, copy: bool = True) -> tuple[Repaired, dict[str, set[tuple[Any, ...]]]]:
         target = self.directory / "repaired.db"
-        done = repair.rebuild(damaged, self.copy if copy else None, target, RECORDS, recount)
+        done = repair.rebuild(damaged, self.copy if copy else None, target, MEMORY, recount)
         assert not repair.is_damaged(target)
-        for name in ("memories_text", "entities_text"):
+        for name in ("words_1", "names_1"):
             query(target, f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
+        assert query(target, "SELECT count(*) FROM words_1_docsize") == query(target, "SELECT count(*) FROM memories")
         return done, rows(target)
 
 
@@ -99,6 +102,10 @@ def rows(path: Path) -> dict[str, set[tuple[Any, ...]]]:
     """All rows of each table, without those behind a full text."""
     tables = query(path, "SELECT name FROM pragma_table_list WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     return {name: set(query(path, f"SELECT * FROM {name}")) for (name,) in tables}
+
+
+def ids(memories: set[tuple[Any, ...]]) -> set[str]:
+    return {value for row in memories for value in row[:3] if str(value).startswith("memory:")}
 
 
 @pytest.fixture(scope="module")
@@ -120,8 +127,8 @@ def check(home: Home, damaged: Path, owners: set[str | None], *, copy: bool = Tr
         alone = [row for row in missing if not lost_memories.intersection(row)]
         assert not alone or table in {name for name, _ in named} | set(done.incomplete), table
         assert not alone or owners & {table, None}, table
-    there = {row[1] for row in found["memories"]}
-    assert {name for table, name in named if table == "memories"} == {row[1] for row in lost["memories"]} - there
+    there = ids(found["memories"])
+    assert {name for table, name in named if table == "memories"} == ids(lost["memories"]) - there
     if not any(lost.values()):
         assert found["tallies"] == home.now["tallies"] or done.from_copy
 

@@ -86,12 +86,12 @@ async def test_a_database_that_another_program_has_locked_holds_nothing_up_and_l
     async with Session(home) as client:
         runtime = Runtime(home)
         await client.store("before")
-        database = next(each for each in runtime.databases() if each.parent.parent.name == "projects")
+        (database,) = runtime.databases()
         with closing(sqlite3.connect(database, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            queued = await client.store("meanwhile")
-            assert "locked" in json.dumps(queued["warnings"])
-            assert "warnings" not in await client.store("of the user", scope="user")
+            for content, scope in (("meanwhile", "project"), ("of the user", "user")):
+                queued = await client.store(content, scope=scope)
+                assert "locked" in json.dumps(queued["warnings"])
 
             async def the_reason_is_said() -> bool:
                 found = await client.call("recall_memories", query="before", strategy="keyword")
@@ -100,7 +100,7 @@ async def test_a_database_that_another_program_has_locked_holds_nothing_up_and_l
 
             await until(the_reason_is_said)
             status = await runtime.status()
-            assert (status["write_queue"]["depth"], status["write_queue"]["rejected"]) == (1, 0)
+            assert (status["write_queue"]["depth"], status["write_queue"]["rejected"]) == (2, 0)
         await until(runtime.is_drained)
     assert sorted(runtime.contents().values()) == ["before", "meanwhile", "of the user"]
     await runtime.down()

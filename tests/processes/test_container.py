@@ -113,7 +113,7 @@ def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Pa
             assert "memory_id" in client.store("It is in a box")
         finally:
             client.close()
-        until((home / "projects").is_dir)  # what was stored may be queued first
+        until((home / "memory.db").is_file)  # what was stored may be queued first
     finally:
         runtime.terminate()
         runtime.wait(PATIENCE_S)

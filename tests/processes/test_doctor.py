@@ -21,15 +21,12 @@ from unittest import mock
 import pytest
 
 from remembrancer.actors.embedder import workers
-from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.migrations import daily_copies
 from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import Rejected
-from tests.operations import store_operation
 from tests.processes.runtimes import until_dead
 from tests.runtime import Runtime, Session, command, until
 
@@ -211,12 +208,7 @@ def test_a_process_without_a_launcher_is_named(home: Path) -> None:
 async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     await filled(home)
     paths = RuntimePaths(home)
-    paths.user_database.write_bytes(b"no database at all" * 500)
-    project = next(paths.projects.glob("p_*/memory.db"))
-    damaged = bytearray(project.read_bytes())
-    middle = len(damaged) // 8 * 5
-    damaged[middle : middle + 16_384] = b"\xa5" * 16_384
-    project.write_bytes(damaged)
+    paths.database.write_bytes(b"no database at all" * 500)
     paths.runtime_record.write_text("{")
     paths.write_queue.write_bytes(b"nor this" * 600)
     shutil.rmtree(paths.vectors, ignore_errors=True)
@@ -224,7 +216,7 @@ async def test_damage_is_found_wherever_it_is(home: Path) -> None:
     found = Findings(home)
     assert found.checks["records"]["status"] == "problem"
     assert "not a database" in found.text("records")
-    assert str(project) in found.text("records")
+    assert str(paths.database) in found.text("records")
     assert found.checks["write queue"]["status"] == "problem"
     assert SECRET not in found.whole
 
@@ -235,15 +227,14 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         await client.store(SECRET)
 
         async def is_copied() -> bool:
-            return any(paths.projects.glob("p_*/backups/memory.db.*Z"))
+            return bool(daily_copies(paths.database))
 
         await until(is_copied)
         later = await client.call("store_memory", content="The heron has moved.", memory_type="semantic")
     await Runtime(home).down()
-    project = next(paths.projects.glob("p_*/memory.db"))
-    with closing(sqlite3.connect(project)) as connection:
+    with closing(sqlite3.connect(paths.database)) as connection:
         ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchall()
-    with project.open("r+b") as file:
+    with paths.database.open("r+b") as file:
         for page in (1, root):
             file.seek((page - 1) * 4096)
             file.write(bytes(4096))
@@ -253,14 +244,17 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     async with Session(home, cwd=home) as client:
         told = await client.call("store_memory", content="The kingfisher waits.", memory_type="semantic")
         assert [warning["code"] for warning in told["warnings"]] == ["queued"], told
+        status = command("status", "--json", home=home)
+        assert status.returncode == exit_codes.DEGRADED, status.stderr
+        assert any(str(paths.database) in reason for reason in json.loads(status.stdout)["unusable"])
         with pytest.raises(AlreadyRunning):
             repair_home(paths)
     await Runtime(home).down()
     repaired = Findings(home, "--repair")
     (file,) = json.loads(repaired.whole)["repaired"]
-    assert (file["incomplete"], file["path"]) == ([], str(project))
+    assert (file["incomplete"], file["path"]) == ([], str(paths.database))
     assert any(lost.endswith(later["memory_id"]) for lost in file["lost"]), "both pages were written since the copy"
-    assert file["damaged"] in map(str, project.parent.iterdir())
+    assert file["damaged"] in everything(home)
     assert repaired.checks["records"]["status"] == "ok"
     async with Session(home, cwd=home) as client:
         await until(Runtime(home).is_drained)
@@ -268,17 +262,6 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
         assert {memory["content"] for memory in said["memories"]} >= {SECRET, "The kingfisher waits."}
         assert "The heron has moved." not in str(said)
     await Runtime(home).down()
-
-
-async def test_a_file_of_a_newer_release_is_said(home: Path) -> None:
-    await filled(home)
-    database = RuntimePaths(home).user_database
-    connection = sqlite3.connect(database)
-    connection.execute(f"PRAGMA user_version = {RECORDS.latest + 1}")
-    connection.close()
-    found = Findings(home)
-    assert found.checks["records"]["status"] == "problem"
-    assert "newer release" in found.text("records")
 
 
 @pytest.mark.parametrize("kind", ["file", "link into nothing"])
@@ -306,7 +289,7 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
     (home / "hooks").chmod(0o755)  # where no hook would leave an event any more
     (home / "logs").chmod(0o755)
     (home / "catalog.db").chmod(0o644)
-    (home / "user" / "link").symlink_to("/etc/passwd")
+    (home / "logs" / "link").symlink_to("/etc/passwd")
     before = everything(home)
     found = Findings(home)
     assert found.statuses() == {"permissions": "warning"}
@@ -322,33 +305,18 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
     assert Findings(home).statuses() == {}
 
 
-def test_what_waits_and_what_was_rejected_is_counted_with_the_reason(home: Path) -> None:
-    queue = QueueFile(RuntimePaths(home).write_queue)
-    operations = [store_operation(name, SECRET) for name in ("one", "two", "three")]
-    queue.append([queued_row(each, each.project.id, 1.0) for each in operations])
-    queue.settle((), [Rejected(operations[0].operation_id, "schema_too_new", "of a newer release")], 2.0)
-    queue.close()
-    RuntimePaths(home).write_queue.chmod(0o600)
+@pytest.mark.parametrize(
+    ("name", "value", "check"),
+    [("REMEMBRANCER_EMBEDDERS", "many", "configuration"), ("REMEMBRANCER_MODEL", "/nowhere/at/all", "model")],
+)
+def test_a_wrong_setting_is_said_and_the_rest_is_looked_at(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, check: str
+) -> None:
+    monkeypatch.setenv(name, value)
     found = Findings(home)
-    assert found.statuses() == {"write queue": "warning"}
-    assert "2 writes wait" in found.text("write queue")
-    assert "1 rejected as schema_too_new: of a newer release" in found.text("write queue")
-    assert SECRET not in found.whole
-
-
-def test_a_wrong_setting_is_said_and_the_rest_is_looked_at(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "many")
-    found = Findings(home)
-    assert found.checks["configuration"]["status"] == "problem"
-    assert "REMEMBRANCER_EMBEDDERS" in found.text("configuration")
-    assert found.checks["model"]["status"] == "warning"
-
-
-def test_a_model_that_is_missing_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_MODEL", "/nowhere/at/all")
-    found = Findings(home)
-    assert found.checks["model"]["status"] == "problem"
-    assert "/nowhere/at/all" in found.text("model")
+    assert found.checks[check]["status"] == "problem"
+    assert (name if check == "configuration" else value) in found.text(check)
+    assert found.checks["model"]["status"] == ("warning" if check == "configuration" else "problem")
 
 
 def test_a_clients_entry_whose_command_is_gone_is_a_problem(home: Path, user: Path) -> None:
@@ -366,23 +334,16 @@ def test_a_clients_entry_whose_command_is_gone_is_a_problem(home: Path, user: Pa
     assert Findings(home, "--project", "app").checks["clients"]["status"] == "ok"
 
 
-def test_a_person_reads_findings_with_advice(home: Path) -> None:
+def test_a_person_reads_findings_with_advice_and_nothing_of_the_environment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "hush-hush")
+    assert "hush-hush" not in Findings(home).whole
     (home / "queue.db").write_bytes(b"x" * 5000)
     done = command("doctor", home=home)
     assert done.returncode == exit_codes.DEGRADED
     assert "problem  write queue" in done.stdout
     assert "→ " in done.stdout
     assert done.stderr == ""
-
-
-def test_nothing_of_the_environment_gets_into_the_findings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "hush-hush")
-    assert "hush-hush" not in Findings(home).whole
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "remembrancer", "doctor", "--jason"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
-    assert done.returncode == exit_codes.USAGE
+    assert "hush-hush" not in done.stdout
+    assert command("doctor", "--jason", home=home).returncode == exit_codes.USAGE

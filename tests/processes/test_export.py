@@ -16,14 +16,7 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
-from remembrancer.memory.export_format import (
-    EndLine,
-    Line,
-    MemoryLine,
-    ProjectLine,
-    encode_header,
-    encode_line,
-)
+from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT
@@ -157,7 +150,7 @@ def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
     runtime = Runtime(home)
     said = home / "said"
     importing = start_command("backup", "import", str(file), "--json", environ=os.environ, printed=said)
-    database = home / "projects" / PROJECT.id / "memory.db"
+    database = home / "memory.db"
     until(lambda: database.exists() and count(database) > 300)
     runtime.kill("store")
     assert importing.wait(PATIENCE_S) == 0
@@ -180,7 +173,7 @@ def test_an_import_that_was_killed_goes_on(home: Path) -> None:
     names = [f"memory {number}" for number in range(1000)]
     file = write_lines(home / "lines", *names)
     importing = start_command("backup", "import", str(file), environ=os.environ, printed=Path(os.devnull))
-    database = home / "projects" / PROJECT.id / "memory.db"
+    database = home / "memory.db"
     until(lambda: database.exists() and count(database) > 100)
     importing.kill()
     importing.wait()

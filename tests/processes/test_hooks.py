@@ -17,7 +17,6 @@ import pytest
 
 from remembrancer.commands.hook import given_key, note
 from remembrancer.commands.runtime_client import is_up
-from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 from tests.patience import PATIENCE_S
@@ -72,7 +71,7 @@ def waiting(home: Path) -> list[str]:
 
 def rows(home: Path, project: Path, query: str) -> list[tuple[Any, ...]]:
     """The rows of the project's records; none where they are not there yet."""
-    path = RuntimePaths(home).project_database(project_of(project).id)
+    path = RuntimePaths(home).database
     if not path.exists():
         return []
     connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)

@@ -57,7 +57,7 @@ def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: D
     assert '"recall_memories"' in stream.text
     for answer, status, said in (
         (door.client.get(door.url.replace("/mcp", "/other")), 404, "nothing at this path"),
-        (door.post(listed, host="rebound.example"), 421, "http_hosts"),
+        (door.post(listed, host="rebound.example"), 400, "Invalid host"),
         (door.post(listed, origin="https://evil.example"), 403, "http_origins"),
         (door.post(b"{" * 100), 400, "Parse error"),
         (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "bytes at most"),
@@ -67,8 +67,9 @@ def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: D
     ):
         assert answer.status_code == status, answer.text
         assert said in answer.text
-    allowed = door.client.options(door.url, headers={"Origin": "http://localhost:5173"})
-    assert (allowed.status_code, allowed.content) == (204, b"")
+    page = {"Origin": "http://localhost:5173", "Access-Control-Request-Method": "POST"}
+    allowed = door.client.options(door.url, headers=page)
+    assert allowed.status_code == 200
     assert allowed.headers["access-control-allow-origin"] == "http://localhost:5173"
     assert "x-remembrancer-toolsets" in allowed.headers["access-control-allow-headers"]
 
@@ -143,10 +144,7 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
 
     def listen() -> None:
         headers = {**session, "Accept": "text/event-stream", "Authorization": f"Bearer {ana}"}
-        with (
-            httpx.Client(timeout=None) as client,
-            client.stream("GET", door.url, headers=headers) as stream,
-        ):
+        with httpx.Client(timeout=None) as client, client.stream("GET", door.url, headers=headers) as stream:
             started.set()
             try:
                 for _ in stream.iter_lines():
@@ -168,63 +166,36 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
             assert not any(token.encode() in path.read_bytes() for token in (ana, ben, reader)), path
 
 
-def test_an_expired_token_opens_nothing_and_another_no_more_than_its_requests(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HTTP_REQUESTS_PER_MINUTE", "2")
+def test_an_expired_token_opens_nothing(door: Door) -> None:
     token = door.token("short", "--expires", "1h")
     path = door.home / "tokens.json"
     path.write_text(path.read_text().replace('"expires_at": ', '"expires_at": -'))
     door.start()
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     assert door.post(ping, token).status_code == 401
-    greedy, other = door.token("greedy", "--no-user"), door.token("other")
-    answers = [door.post(ping, greedy) for _ in range(3)]
-    assert [each.status_code for each in answers] == [200, 200, 429]
-    assert 0 < int(answers[2].headers["retry-after"]) <= 30
-    assert "2 requests a minute" in answers[2].text
-    assert door.post(ping, other).status_code == 200
+    assert door.post(ping, door.token("other")).status_code == 200
 
 
-def test_who_comes_without_a_token_has_no_more_requests_than_one_token(
-    door: Door, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HTTP_REQUESTS_PER_MINUTE", "2")
-    door.start(no_token=True)
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    answers = [door.post(ping, "") for _ in range(3)]
-    assert [each.status_code for each in answers] == [200, 200, 429]
-    assert 0 < int(answers[2].headers["retry-after"]) <= 30
-    assert "without a token" in answers[2].text
-    assert door.post(ping, door.token("own")).status_code == 200
-
-
-def test_a_session_goes_on_after_the_gateway_was_killed_and_a_retry_is_answered_as_before(door: Door) -> None:
+def test_a_session_ends_with_its_gateway_and_a_retry_by_its_key_is_answered_as_before(door: Door) -> None:
     door.start()
-    session = door.open_session()
-    kept = door.call("store_memory", number=7, headers=session, content="The bridge is red")
-    forgotten = door.call("forget_memory", number=8, headers=session, memory_id=kept["memory_id"])
+    session, ended = door.open_session(), door.open_session()
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    gone = door.client.delete(door.url, headers={**ended, "Authorization": f"Bearer {door.own_token}"})
+    assert gone.status_code in (200, 204)
+    assert [door.post(ping, **each).status_code for each in (session, ended)] == [200, 404]
+    key = {"idempotency-key": "a store"}
+    kept = door.call("store_memory", number=7, headers=key, content="The bridge is red")
     runtime = Runtime(door.home)
     before = runtime.pid("gateway")
     os.kill(before, 9)
     until(lambda: runtime.pid("gateway") not in (0, before) and door.is_up())
-    again = door.call("store_memory", number=7, headers=session, content="The bridge is red")
+    assert door.post(ping, **session).status_code == 404
+    assert door.post(ping, **door.open_session()).status_code == 200
+    again = door.call("store_memory", number=7, headers=key, content="The bridge is red")
     said_now = {"warnings", "searchable_by"}  # that nothing is embedded is known some seconds after the start
     assert {name: each for name, each in again.items() if name not in said_now} == {
         name: each for name, each in kept.items() if name not in said_now
     }
-    assert door.call("forget_memory", number=8, headers=session, memory_id=kept["memory_id"]) == forgotten
-    assert door.call("recall_memories", number=9, headers=session, query="red bridge")["memories"] == []
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    other = door.open_session()
-    gone = door.client.delete(door.url, headers={**session, "Authorization": f"Bearer {door.own_token}"})
-    assert gone.status_code in (200, 204)
-    assert door.post(ping, **session).status_code == 404
-    before = runtime.pid("gateway")
-    os.kill(before, 9)
-    until(lambda: runtime.pid("gateway") not in (0, before) and door.is_up())
-    assert door.post(ping, **session).status_code == 404, "it has been ended for good"
-    assert door.post(ping, **other).status_code == 200
 
 
 def test_a_killed_gateway_loses_and_doubles_nothing_of_fifty_clients(door: Door) -> None:
@@ -313,8 +284,9 @@ def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: 
     statuses = {
         (page, token): door.post(listed, token, origin=page) for page in (elsewhere, own) for token in ("", None)
     }
-    assert [answer.status_code for answer in statuses.values()] == [403, 200, 200, 200], "no stranger's page of a port"
-    assert door.client.options(door.url, headers={"Origin": elsewhere}).status_code == 403
+    assert [answer.status_code for answer in statuses.values()] == [403, 403, 200, 200], "no stranger's page of a port"
+    page = {"Origin": elsewhere, "Access-Control-Request-Method": "POST"}
+    assert door.client.options(door.url, headers=page).status_code == 400
     gateway = Runtime(door.home).pid("gateway")
     os.kill(gateway, 9)
     until(lambda: Runtime(door.home).pid("gateway") not in (0, gateway) and door.is_up())

@@ -102,8 +102,7 @@ async def test_a_restart_of_the_store_is_no_use_of_a_project(home: Path, tmp_pat
 
 
 async def test_a_damaged_file_is_an_exit_status_of_its_own(home: Path, tmp_path: Path) -> None:
-    broken = home / "projects" / "p_0123456789ab" / "memory.db"
-    broken.parent.mkdir(parents=True)
+    broken = home / "memory.db"
     broken.write_bytes(b"no database at all, but a note\n" * 100)
     done = await anyio.to_thread.run_sync(lambda: command("admin", "projects", home=home))
     assert done.returncode == exit_codes.FILE_UNUSABLE

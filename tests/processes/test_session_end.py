@@ -15,7 +15,6 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
-from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.gateway_link import END
 from remembrancer.protocol.paths import RuntimePaths
@@ -169,7 +168,7 @@ async def test_an_erasing_that_is_cut_off_by_kills_is_taken_up_again_and_ended(
         assert (await anyio.to_thread.run_sync(hook)).returncode == 0
         await until(lambda: not list(RuntimePaths(home).hooks.glob("*.json")))
         await client.call("recall_memories", query=secret)
-        project = RuntimePaths(home).project_database(project_of(tmp_path).id)
+        project = RuntimePaths(home).database
         with closing(sqlite3.connect(project, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")  # the memory goes, and what quotes it cannot
             erase = partial(command, "erase", memory_id, "--yes", home=home, directory=tmp_path)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -146,13 +145,13 @@ async def two_hosts(home: Path, *, is_users: bool = False) -> AsyncIterator[Idle
 
 def statuses(world: Idle) -> Counter[tuple[str, int]]:
     """How many memories of the lane have a status and so many versions."""
-    with closing(sqlite3.connect(world.hosts[1].databases(world.about)[0])) as file:
+    with world.hosts[1].read_space(world.about) as file:
         return Counter(file.execute("SELECT status, version FROM memories"))
 
 
 async def settled(world: Idle) -> None:
     await world.settle()
-    first, second = (dump_of(host.databases(world.about)[0]) for host in world.hosts)
+    first, second = (dump_of(host.database, world.about) for host in world.hosts)
     assert [pair for pair in zip(first, second, strict=False) if pair[0] != pair[1]] == []
     assert len(first) == len(second)
 

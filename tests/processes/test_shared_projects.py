@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.nats_servers import Started
 from tests.patience import PATIENT_JOURNAL
 from tests.ports import free_port
 from tests.runtime import command, patiently, until
+from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
 COMPARED = "SELECT id, content, scope, version, created_at, updated_at FROM memories ORDER BY number"
@@ -116,9 +116,10 @@ async def test_whatever_is_written_after_a_removal_is_sealed_with_the_new_key(
 
 
 def rows(home: Path, lane: str) -> tuple[list[Any], list[Any]]:
-    with closing(sqlite3.connect(RuntimePaths(home).lane_database(lane))) as connection:
+    with closing(connect_space(RuntimePaths(home), lane)) as connection:
         history = "SELECT * FROM history ORDER BY memory_id, version"
-        return connection.execute(COMPARED).fetchall(), connection.execute(history).fetchall()
+        rows = connection.execute(history).fetchall()  # each begins with the number of the space
+        return connection.execute(COMPARED).fetchall(), [row[1:] for row in rows]
 
 
 async def test_two_homes_share_a_project_and_agree_after_the_server_was_dead(

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bench.shared_soak import FAULTS, Answered, Session, SharedSoak, Weather, World, by_way_of, run
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
@@ -57,11 +58,10 @@ def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Pa
         replies = [outcome.reply for outcome in hosts[0].lane.apply([stored, tagged, refused])]
         hosts.settle()
     for made, host in zip(hosts.hosts, world.hosts, strict=True):
-        paths, lane = RuntimePaths(host.home), host.databases(LANE)[0]
-        for directory in (lane.parent, host.home / "user", paths.logs):
-            directory.mkdir(parents=True)
-        shutil.copy(made.path, lane)
-        SqliteRecords(host.home / "user" / "memory.db", "user", lambda: 1.0).close()
+        paths = RuntimePaths(host.home)
+        paths.logs.mkdir(parents=True)
+        shutil.copy(made.path, host.database)
+        Records(SqliteFile(host.database), "user", lambda: 1.0).close()
         (paths.logs / "store.log").touch()
     session = Session(0, world.hosts[0], SharedSoak(0), (), 0)
     for operation, reply in zip((stored, tagged, refused), replies, strict=True):
@@ -70,7 +70,7 @@ def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Pa
     def wrong(change: str, hosts: int = 2) -> str:
         """The faults that are found after a change of the files of so many hosts."""
         soak.wrong.clear()
-        lanes = [host.databases(LANE)[0] for host in world.hosts[:hosts]]
+        lanes = [host.database for host in world.hosts[:hosts]]
         for lane in lanes:
             shutil.copy(lane, lane.with_suffix(".kept"))
             with closing(sqlite3.connect(lane, isolation_level=None)) as file:
@@ -80,6 +80,7 @@ def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Pa
             lane.with_suffix(".kept").rename(lane)
         return "\n".join(soak.wrong)
 
+    erased = "INSERT INTO erased (space, memory_id, erased_at) SELECT space,"
     assert wrong("SELECT 1") == ""
     assert "hosts 0 and 1 differ" in wrong("UPDATE memories SET importance = 0.9", hosts=1)
     assert "tag was acknowledged, and is nowhere" in wrong("DELETE FROM applied_operations")
@@ -87,18 +88,16 @@ def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Pa
     assert "tag was acknowledged, and has 0 versions" in wrong(
         "UPDATE history SET operation_id = 'other' WHERE version = 2"
     )
-    with closing(sqlite3.connect(world.hosts[0].databases(LANE)[0])) as file:
+    with closing(sqlite3.connect(world.hosts[0].database)) as file:
         ((created_at,),) = file.execute("SELECT created_at FROM memories").fetchall()
     apart = derive_memory_id(
         f"{memory_id_of(stored)} tag", created_at
     )  # as it goes into a lane that was left meanwhile
-    assert not wrong(
-        f"UPDATE history SET operation_id = 'other' WHERE version = 2; INSERT INTO erased VALUES ('{apart}', 0.0)"
-    )
+    assert not wrong(f"UPDATE history SET operation_id = 'other' WHERE version = 2; {erased} '{apart}', 0.0 FROM lane")
     joined = "INSERT INTO aliases SELECT '{}', number FROM memories; UPDATE history SET operation_id = 'other' "
     assert not wrong(f"{joined.format(apart)} WHERE version = 2"), "its text was there, and was stored again"
     assert "tag was acknowledged, and has 0 versions" in wrong(f"{joined.format('mem_other')} WHERE version = 2")
-    assert "was erased, and is there" in wrong("INSERT INTO erased SELECT id, 0.0 FROM memories")
+    assert "was erased, and is there" in wrong(f"{erased} id, 0.0 FROM memories")
     assert "lantern was acknowledged, and has 2 versions" in wrong("UPDATE history SET operation_id = 'lantern'")
     assert "refused was refused, and has changed" in wrong(
         "UPDATE history SET operation_id = 'refused', memory_id = 'mem_unknown' WHERE version = 2"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -18,7 +17,7 @@ from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.errors import FileLocked, JournalAway
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import GetMemory, MemoryShown
+from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.sharing import ProjectShared, ShareProject
 from remembrancer.protocol.writes import ProjectRef, PromoteMemory
 from tests.actors.store_process import StoreRig, store_rig
@@ -27,6 +26,7 @@ from tests.nats_servers import Started
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENT_JOURNAL, until
 from tests.processes.test_shared_projects import done, nats_server
+from tests.spaces import connect_space
 
 pytestmark = pytest.mark.anyio
 EACH = 120
@@ -51,22 +51,19 @@ def locks() -> Iterator[ExitStack]:
         yield stack
 
 
-def said(*paths: Path, scope: str = "user") -> list[str]:
-    """All that files have of the user (or of another scope), in order."""
+def said(rig: StoreRig, *spaces: str, scope: str = "user") -> list[str]:
+    """All that spaces have of the user (or of another scope), in order."""
     found = []
-    for path in paths:
-        if path.exists():
-            with closing(sqlite3.connect(path)) as connection:
-                has_memories = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'memories'").fetchone()
-                found += [content for (content,) in connection.execute(READ, (scope,))] if has_memories else []
+    for space in spaces:
+        with closing(connect_space(rig.paths, space)) as connection:
+            found += [content for (content,) in connection.execute(READ, (scope,))]
     return sorted(found)
 
 
 async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> None:
     """Kill a store when some of what is its own is in the lane."""
-    file = rig.paths.lane_database(lane)
-    asking = asyncio.create_task(rig.gateway.ask(ShareProject(None, lane), ProjectShared))
-    await until(lambda: its.intersection(said(file)))
+    asking = asyncio.create_task(rig.gateway.ask(ShareProject(None, lane)))
+    await until(lambda: its.intersection(said(rig, lane)))
     await rig.store.kill()
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
@@ -91,23 +88,23 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
                 *(store_operation(text, text, scope="user", project=project) for text in texts[rig.home])
             )
         await killed_while_it_shares(here, lane, set(texts[home]))
-        assert set(said(here.paths.user_database, here.paths.lane_database(lane))) == set(texts[home])
+        assert set(said(here, "user", lane)) == set(texts[home])
         assert await here.gateway.found("lantern 7", strategy="keyword"), "what is left is found as well"
         shared = await done("share", "user", "--yes", "--invite", "laptop", home=home)
         assert (shared["lane"], shared["left"]) == (lane, 0)
-        assert said(here.paths.user_database) == []
+        assert said(here, "user") == []
 
         await asyncio.to_thread(Sharing(other).join, shared["invitation"])
         await killed_while_it_shares(there, lane, set(texts[other]) - set(texts[home]))
         joined = await done("share", "join", "--yes", shared["invitation"], home=other)
         assert (joined["lane"], joined["member"], joined["left"]) == (lane, "laptop", 0)
         everything = sorted({*texts[home], *texts[other]})
-        await until(lambda: said(here.paths.lane_database(lane)) == everything)
-        assert said(there.paths.lane_database(lane)) == everything
-        assert said(there.paths.user_database) == []
+        await until(lambda: said(here, lane) == everything)
+        assert said(there, lane) == everything
+        assert said(there, "user") == []
         await here.gateway.store("I like candles", scope="user")
-        await until(lambda: "I like candles" in said(there.paths.lane_database(lane)))
-        await until(lambda: dump_of(here.paths.lane_database(lane)) == dump_of(there.paths.lane_database(lane)))
+        await until(lambda: "I like candles" in said(there, lane))
+        await until(lambda: dump_of(here.paths.database) == dump_of(there.paths.database))
 
         assert await there.gateway.found("candles", strategy="keyword", project=OTHER_PROJECT)
         without_user = ProjectRef(OTHER_PROJECT.id, OTHER_PROJECT.path, sees_user=False)
@@ -116,7 +113,7 @@ async def test_a_user_has_each_memory_once_on_both_machines_though_both_were_kil
         assert (status["lanes"][0]["user"], set(status["lanes"][0]["members"])) == (True, {"desk", "laptop"})
         left = await done("share", "leave", "--user", "--yes", home=other)
         assert left == {"left": lane, "memories": len(everything) + 1}
-        assert said(there.paths.user_database) == sorted([*everything, "I like candles"])
+        assert said(there, "user") == sorted([*everything, "I like candles"])
 
 
 async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_killed(
@@ -137,12 +134,11 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
     async with store_rig(home, constants=constants) as here, store_rig(other, constants=constants) as there:
         await asyncio.to_thread(Sharing(other).join, await desk.invite(lane, "laptop"))
         for rig in (here, there):
-            assert await rig.gateway.ask(ShareProject(None, lane), ProjectShared) == ProjectShared(0)
-        lanes = [rig.paths.lane_database(lane) for rig in (here, there)]
-        own = here.paths.project_database(PROJECT.id)
+            assert await rig.gateway.ask(ShareProject(None, lane)) == ProjectShared(0)
+        lanes = [rig.paths.database for rig in (here, there)]
         await here.gateway.submit_batch(*stored, *given)
-        await until(lambda: said(lanes[1]) == sorted(texts))
-        assert said(own, scope="project") == []
+        await until(lambda: said(there, lane) == sorted(texts))
+        assert said(here, PROJECT.id, scope="project") == []
 
         async def take_back() -> None:
             """As the gateway does: what has to wait is sent again."""
@@ -157,18 +153,18 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
 
         for taken in (1, TAKEN_BACK // 2):
             asking = asyncio.create_task(take_back())
-            await until(lambda: len(said(own, scope="project")) >= taken)  # noqa: B023 - awaited
+            await until(lambda: len(said(here, PROJECT.id, scope="project")) >= taken)  # noqa: B023 - awaited
             await here.store.kill()
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            assert set(said(own, scope="project")).union(said(lanes[0])) == set(texts), "none is lost"
+            assert set(said(here, PROJECT.id, scope="project")).union(said(here, lane)) == set(texts), "none is lost"
             await here.start()
         await take_back()
-        assert said(own, scope="project") == sorted(texts)
-        await until(lambda: said(lanes[0]) == said(lanes[1]) == [])
+        assert said(here, PROJECT.id, scope="project") == sorted(texts)
+        await until(lambda: said(here, lane) == said(there, lane) == [])
         await until(lambda: dump_of(lanes[0]) == dump_of(lanes[1]))
         for operation in stored:
-            shown = await here.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(operation)), MemoryShown)
+            shown = await here.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(operation)))
             assert [entry.change for entry in shown.memory.history] == ["stored", "promoted", "taken back"]
 
 

@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import re
-import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,9 +20,10 @@ import pytest
 from remembrancer.command_line import COMMANDS
 from remembrancer.commands import exit_codes, terminal
 from remembrancer.config.project import project_of
-from remembrancer.protocol.paths import RuntimePaths, database_files
+from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, stop_runtime, until
+from tests.spaces import connect_space
 
 COMMAND = (sys.executable, "-P", "-m", "remembrancer")
 
@@ -227,22 +227,6 @@ def test_projects_are_apart_unless_all_are_asked_for(
     assert [memory["id"] for memory in shell.json("list", "--project", here)["memories"]] == [mine], "the option first"
 
 
-def test_a_project_that_cannot_be_read_hides_no_other(shell: Shell, tmp_path: Path) -> None:
-    mine = shell.json("add", "the port is 5433")["memory_id"]
-    shell("add", "the port is 6000", "--project", str(tmp_path / "other"))
-    stop_runtime(shell.home)
-    file = RuntimePaths(shell.home).project_database(project_of(tmp_path / "other").id)
-    for beside in database_files(file):
-        beside.unlink(missing_ok=True)
-    file.write_bytes(b"no database at all, but a note\n" * 100)
-    assert str(shell.directory) in shell("admin", "projects", status=exit_codes.FILE_UNUSABLE, prints=True)
-    for asked in (("list", "--all-projects"), ("search", "port", "--all-projects")):
-        done = command(*asked, "--json", home=shell.home, directory=shell.directory)
-        assert done.returncode == 0, done.stderr
-        assert [memory["id"] for memory in json.loads(done.stdout)["memories"]] == [mine]
-        assert "cannot be read" in done.stderr
-
-
 def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
     shell("edit", memory_id, "--content", "We deploy on Wednesdays")
@@ -256,7 +240,7 @@ def test_options_may_come_before_the_memory_that_is_restored(shell: Shell) -> No
 
 def test_a_change_that_is_queued_is_said_to_be_so(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    with closing(sqlite3.connect(RuntimePaths(shell.home).project_database(project_of(shell.directory).id))) as other:
+    with closing(connect_space(RuntimePaths(shell.home), project_of(shell.directory).id)) as other:
         other.execute("BEGIN IMMEDIATE")  # as another program that has the file locked
         done = command("edit", memory_id, "--kind", "decision", home=shell.home, directory=shell.directory)
     assert (done.returncode, done.stdout) == (0, "Queued: it is done as soon as the store takes it.\n"), done.stderr
@@ -309,46 +293,43 @@ def test_a_wait_is_explained_to_a_person_and_to_nobody_else(monkeypatch: pytest.
     assert stream.getvalue().startswith("Starting the memory …") == at_terminal
 
 
-@pytest.mark.parametrize(
-    ("mistyped", "meant"),
-    [
-        ("recal", "search"),
-        ("serach", "search"),
-        ("remov", "forget"),
-        ("erse", "forget --for-good"),
-        ("lst", "list"),
-        ("ad", "add"),
-    ],
-)
-def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell, mistyped: str, meant: str) -> None:
-    assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)
+MISTYPED = {
+    "recal": "search",
+    "serach": "search",
+    "remov": "forget",
+    "erse": "forget --for-good",
+    "lst": "list",
+    "ad": "add",
+}
 
 
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [
-        (("promote", "ID"), "edit --to user"),
-        (("history", "ID"), "show --history"),
-        (("shown", "ID"), "show --shown"),
-        (("graph",), "show --graph"),
-        (("stale",), "list --stale"),
-        (("review",), "list --review"),
-        (("export", "-"), "backup export"),
-        (("projects", "--json"), "admin projects"),
-        (("queue", "--json"), "admin queue"),
-        (("completion", "bash"), "admin completion"),
-        (("claude-plugin-path",), "setup --plugin-path"),
-        (("erase", "ID", "--yes"), "forget --for-good"),
-    ],
-)
-def test_a_command_is_understood_by_its_name_of_release_0_2_0_and_says_the_present_one(
-    shell: Shell, former: tuple[str, ...], present: str
-) -> None:
+def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell) -> None:
+    for mistyped, meant in MISTYPED.items():
+        assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)
+
+
+FORMER_NAMES = {
+    "promote ID": "edit --to user",
+    "history ID": "show --history",
+    "shown ID": "show --shown",
+    "graph": "show --graph",
+    "stale": "list --stale",
+    "review": "list --review",
+    "export -": "backup export",
+    "projects --json": "admin projects",
+    "queue --json": "admin queue",
+    "completion bash": "admin completion",
+    "claude-plugin-path": "setup --plugin-path",
+    "erase ID --yes": "forget --for-good",
+}
+
+
+def test_a_command_is_understood_by_its_name_of_release_0_2_0_and_says_the_present_one(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    arguments = [memory_id if each == "ID" else each for each in former]
-    done = command(*arguments, home=shell.home, directory=shell.directory)
-    assert done.returncode == exit_codes.OK, done.stderr
-    assert f"'remembrancer {former[0]}' is called 'remembrancer {present}' now" in done.stderr
+    for former, present in FORMER_NAMES.items():
+        done = command(*former.replace("ID", memory_id).split(), home=shell.home, directory=shell.directory)
+        assert done.returncode == exit_codes.OK, done.stderr
+        assert f"'remembrancer {former.split()[0]}' is called 'remembrancer {present}' now" in done.stderr
 
 
 def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) -> None:
@@ -362,31 +343,25 @@ def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) 
     assert "--all-projects" in shell("help", "search")
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("sea", ["search"]),
-        ("search --strat", ["--strategy"]),
-        ("search --strategy hy", ["hybrid"]),
-        ("share inv", ["invite"]),
-        ("share invite --read", ["--read-only"]),
-        ("admin mai", ["maintain"]),
-        ("backup res", ["restore"]),
-        ("doctor --f", ["--fix"]),
-    ],
-)
-def test_bash_completes_commands_options_and_choices(shell: Shell, typed: str, meant: list[str]) -> None:
-    for name in ("zsh", "fish"):
+COMPLETED = {
+    "sea": "search",
+    "search --strat": "--strategy",
+    "search --strategy hy": "hybrid",
+    "share inv": "invite",
+    "share invite --read": "--read-only",
+    "admin mai": "maintain",
+    "backup res": "restore",
+    "doctor --f": "--fix",
+}
+
+
+def test_bash_completes_commands_options_and_choices(shell: Shell) -> None:
+    for name in ("zsh", "fish", "bash"):
         assert "_REMEMBRANCER_COMPLETE" in shell("admin", "completion", name)
-    assert "_REMEMBRANCER_COMPLETE" in shell("admin", "completion", "bash")
-    words = f"remembrancer {typed}"
-    variables = {
-        "_REMEMBRANCER_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(typed.count(" ") + 1),
-    }
-    done = command(home=shell.home, variables=variables)
-    assert [line.partition(",")[2] for line in done.stdout.split()] == meant
+    for typed, meant in COMPLETED.items():
+        words = {"COMP_WORDS": f"remembrancer {typed}", "COMP_CWORD": str(typed.count(" ") + 1)}
+        done = command(home=shell.home, variables={"_REMEMBRANCER_COMPLETE": "bash_complete", **words})
+        assert [line.partition(",")[2] for line in done.stdout.split()] == [meant]
 
 
 def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import textwrap
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from release.home import (
     ABOUT_CODE,
     CODE,
     HOMES,
-    LANE,
     MERGED,
     NOT_PROPOSED,
     PROJECT,
@@ -34,17 +32,14 @@ from release.home import (
     move_trees,
     unpack_home,
 )
-from remembrancer import __version__
 from remembrancer.actors.gateway import shown_log, write_queue
-from remembrancer.actors.migrations import Schema, copy_of, releases_in, version_in, version_of
+from remembrancer.actors.migrations import Schema, copy_of, release_of, releases_in, version_in, version_of
 from remembrancer.actors.store.records import catalog
-from remembrancer.actors.store.records.schema import RECORDS
-from remembrancer.actors.store.shared_lane import SharedLane
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
-from remembrancer.protocol.code import ListStale, StaleListed
+from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
-from tests.in_process_journal import InProcessJournal, InProcessServer
 from tests.runtime import Runtime, Session, command, patiently, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_embedders")]
@@ -59,7 +54,7 @@ LATER = """
     from remembrancer.actors.store.records import catalog, schema
 
     SLOW = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT max(i) FROM n"
-    schema.RECORDS.steps += (
+    schema.MEMORY.steps += (
         Step("99.0.0", f"ALTER TABLE memories ADD COLUMN colour; UPDATE memories SET colour = ({SLOW});"),
     )
     for each in (catalog.SCHEMA, write_queue.SCHEMA, shown_log.SCHEMA):
@@ -95,7 +90,7 @@ def lacking(before: Any, after: Any) -> list[str]:
 
 
 def exported_again(home: Path, path: Path) -> dict[str, dict[str, Any]]:
-    done = patiently("backup", "export", str(path), home=home)
+    done = patiently("export", str(path), home=home)
     assert done.returncode == 0, done.stderr
     return exported_lines(path)
 
@@ -108,7 +103,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
             return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
 
         async def is_taken_in() -> bool:
-            return PROMPTED in str(rows(RuntimePaths(home).project_database(project_of(Path(PROJECT)).id), "turns"))
+            return PROMPTED in str(rows(RuntimePaths(home).database, "turns"))
 
         await until(is_drained)
         await until(is_taken_in)
@@ -130,7 +125,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
         assert (await client.call("update_memory", memory_id=boat, content="It leaves at eight."))["version"] == 3
         assert (await client.call("restore_memory", memory_id=boat, version=1))["version"] == 4
         assert (await client.call("forget_memory", memory_id=new["memory_id"]))["status"] == "forgotten"
-    queue = patiently("admin", "queue", home=home)
+    queue = patiently("queue", home=home)
     assert "was too" in queue.stdout, queue.stdout + queue.stderr
     listed = command("shown", boat, home=home)
     assert "pilot boat" in listed.stdout, listed.stdout + listed.stderr
@@ -138,7 +133,7 @@ async def test_the_home_of_each_release_is_read_whole_and_goes_on(home: Path, re
     erased = patiently("erase", boat, "--yes", home=home)
     assert erased.returncode == 0, erased.stdout + erased.stderr
     assert databases_with("boat leaves at seven", home) == []
-    assert set(releases_in(home).values()) == {__version__}
+    assert releases_in(home)["memory.db"] == release_of(MEMORY.latest)
     assert schemas_of(home) == schemas_of_new_files(tmp_path)
 
 
@@ -166,8 +161,6 @@ async def test_the_shared_home_of_each_release_keeps_its_lane_its_runs_and_its_p
         await client.call("reflect_and_consolidate", undo=RUN)
         assert MERGED in str(await client.call("recall_memories", query=MERGED, strategy="keyword"))
     await Runtime(home).down()
-    assert releases_in(home)[f"lanes/{LANE}.db"] == __version__
-    assert schema_in(home / f"lanes/{LANE}.db") == schema_of_new_lane(tmp_path / "lane.db")
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if name.endswith(CODE)])
@@ -191,7 +184,7 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
 
         async def is_stale() -> bool:
             async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home)}) as ask:
-                found = await ask(ListStale(project_of(Path(PROJECT))), StaleListed)
+                found = await ask(ListStale(project_of(Path(PROJECT))))
             return [(each.content, each.verdict) for each in found.memories] == [(ABOUT_CODE, "changed")]
 
         async def knows_notes() -> bool:
@@ -215,7 +208,7 @@ async def test_a_backup_of_an_older_home_is_brought_forward_when_it_is_restored(
     async with Session(home) as client:
         await client.store("The sluice is new.")
     assert before.keys() <= exported_again(home, tmp_path / "again.jsonl").keys()
-    assert version_of(home / "user/memory.db") == RECORDS.latest
+    assert version_of(home / "memory.db") == MEMORY.latest
 
 
 @pytest.mark.parametrize("name", [name for name in STORED if not name.endswith(CODE)])
@@ -234,49 +227,64 @@ async def test_a_later_release_brings_every_file_forward_though_two_start_it_and
 ) -> None:
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "sitecustomize.py").write_text(textwrap.dedent(LATER))
+    async with Session(home) as client:
+        await client.store("It is one database now.")
+    await Runtime(home).down()
+    records, made_by = RuntimePaths(home).database, release_of(MEMORY.latest)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "later"))
-    paths = RuntimePaths(home)
-    records = paths.project_database(project_of(Path(PROJECT)).id)
     async with StdioClient(home) as first, StdioClient(home) as second:
 
         async def is_being_migrated() -> bool:
-            return copy_of(records, release).exists() and version_of(records) < NEXT
+            return copy_of(records, made_by).exists() and version_of(records) < NEXT
 
         asking = asyncio.create_task(first.call_or_error("recall_memories", query="Kestrel", strategy="keyword"))
         await until(is_being_migrated)
         Runtime(home).kill("store")
 
         async def is_there() -> bool:
-            return version_of(records) == NEXT and version_of(paths.user_database) == NEXT
+            return version_of(records) == NEXT
 
         await asking
         await second.store("A later release can write.")
         await until(is_there)
+
+        async def is_drained() -> bool:
+            return bool((await Runtime(home).status())["write_queue"]["depth"] == 0)
+
+        await until(is_drained)
         found = await second.call("recall_memories", query="Kestrel tows later release", strategy="keyword")
         contents = {memory["content"] for memory in found["memories"]}
         assert {"The Kestrel tows at night.", "A later release can write."} <= contents
     await Runtime(home).down()
     monkeypatch.delenv("PYTHONPATH")
-    copies = copies_in(home, release)
+    copies = [*copies_in(home, release), *copies_in(home, made_by)]
     assert {path.name.partition(".release")[0] for path in copies} == {
         *("memory.db", "catalog.db", "queue.db", "shown.db")
     }
     done = command("search", "Kestrel", home=home)
     assert "newer release (99.0.0" in done.stderr + done.stdout
+    await Runtime(home).down()
     for copy in copies:
-        copy.replace(copy.with_name(copy.name.removesuffix(f".release-{release}")))
+        copy.replace(copy.with_name(copy.name.partition(".release-")[0]))
     assert "The Kestrel tows at night." in command("search", "Kestrel", home=home).stdout
 
 
-async def test_a_home_of_before_the_first_release_is_refused_as_older(home: Path, release: str) -> None:
+async def test_a_file_of_before_the_first_release_is_left_and_named_and_the_others_are_taken_over(
+    home: Path, release: str
+) -> None:
     with closing(sqlite3.connect(home / "user/memory.db")) as connection:
         connection.execute("PRAGMA user_version = 57")
     async with Session(home) as client:
-        refused = await client.call_or_error("store_memory", content="x", scope="user")
-        assert refused["error"] == "schema_too_old"
-        assert "older than release 0.2.0" in refused["message"]
         assert "error" not in await client.store("the project goes on")
-    assert "older than 0.2.0" in command("doctor", home=home).stdout
+
+        async def is_taken_over() -> bool:
+            found = await client.call_or_error("recall_memories", query="Kestrel tows", strategy="keyword")
+            return "The Kestrel tows at night." in str(found)
+
+        await until(is_taken_over)
+        assert "older than release 0.2.0" in command("status", home=home).stdout
+    assert "older than release 0.2.0" in command("doctor", home=home).stdout
+    assert version_of(home / "user/memory.db") == 57
 
 
 def copies_in(home: Path, release: str) -> list[Path]:
@@ -294,7 +302,7 @@ def rows(path: Path, table: str) -> list[tuple[Any, ...]]:
 
 
 FILES: dict[str, Schema] = {
-    "user/memory.db": RECORDS,
+    "memory.db": MEMORY,
     "catalog.db": catalog.SCHEMA,
     "queue.db": write_queue.SCHEMA,
     "shown.db": shown_log.SCHEMA,
@@ -303,15 +311,13 @@ FILES: dict[str, Schema] = {
 
 def schema_in(path: Path) -> list[Any]:
     with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT type, name, tbl_name FROM sqlite_schema ORDER BY 1, 2").fetchall()
+        found = connection.execute(
+            "SELECT type, name, tbl_name FROM sqlite_schema "
+            "WHERE tbl_name NOT GLOB 'words_*' AND tbl_name NOT GLOB 'names_[0-9]*' ORDER BY 1, 2"  # one for each space
+        ).fetchall()
         tables = [name for kind, name, _ in found if kind == "table"]
         columns = [sorted(connection.execute(f"SELECT name, type FROM pragma_table_info('{name}')")) for name in tables]
     return [found, columns]
-
-
-def schema_of_new_lane(path: Path) -> list[Any]:
-    with closing(SharedLane(path, LANE, time.time, InProcessJournal(InProcessServer()), "ada", asyncio.run)):
-        return schema_in(path)
 
 
 def schemas_of(home: Path) -> dict[str, list[Any]]:

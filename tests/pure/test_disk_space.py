@@ -11,7 +11,7 @@ import pytest
 
 from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.home_reader import examine_file
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.commands.doctor import finding_of
 from remembrancer.protocol.control import RuntimeStatus
@@ -51,8 +51,8 @@ def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, mon
     with pytest.raises(StorageFull, match="make room"):
         SqliteFile(path)
     with pytest.raises(StorageFull, match="make room"):
-        take_snapshot(path, RECORDS)
-    assert "make room" in finding_of(examine_file(path, RECORDS)).advice
+        take_snapshot(path, MEMORY)
+    assert "make room" in finding_of(examine_file(path, MEMORY)).advice
 
 
 def test_a_status_is_not_well_on_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

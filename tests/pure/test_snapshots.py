@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.snapshots import take_snapshot
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.protocol.errors import RecordsUnusable
 from tests.contracts.records_factories import leave_half_made
 
@@ -18,7 +18,7 @@ def make_database(path: Path) -> None:
     """One in WAL mode that nobody has open, and beside which no log can be made."""
     with closing(sqlite3.connect(path)) as made:
         made.executescript("PRAGMA journal_mode = WAL; CREATE TABLE memories (id TEXT);")
-        made.execute(f"PRAGMA user_version = {RECORDS.latest}")
+        made.execute(f"PRAGMA user_version = {MEMORY.latest}")
         made.execute("INSERT INTO memories VALUES ('one')")
         made.commit()
     nowhere = path.parent / "no such directory"
@@ -28,10 +28,10 @@ def make_database(path: Path) -> None:
 
 def test_a_database_on_a_disk_that_cannot_be_written_is_read(tmp_path: Path) -> None:
     make_database(tmp_path / "memory.db")
-    file = take_snapshot(tmp_path / "memory.db", RECORDS)
+    file = take_snapshot(tmp_path / "memory.db", MEMORY)
     with closing(file.connection) as connection:
         assert connection.execute("SELECT id FROM memories").fetchall() == [("one",)]
-    assert file.version == RECORDS.latest
+    assert file.version == MEMORY.latest
 
 
 def test_a_database_whose_log_has_more_than_it_is_not_read_without_it(tmp_path: Path) -> None:
@@ -41,11 +41,11 @@ def test_a_database_whose_log_has_more_than_it_is_not_read_without_it(tmp_path: 
     log.unlink()
     log.write_bytes(b"what was committed last")
     with pytest.raises(RecordsUnusable):
-        take_snapshot(path, RECORDS)
+        take_snapshot(path, MEMORY)
 
 
 def test_a_database_whose_making_was_killed_has_nothing_in_it(tmp_path: Path) -> None:
     leave_half_made(tmp_path / "memory.db")
-    file = take_snapshot(tmp_path / "memory.db", RECORDS)
+    file = take_snapshot(tmp_path / "memory.db", MEMORY)
     with closing(file.connection):
         assert file.version == 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET, UnsetType
 
 from remembrancer import toolsets
 from remembrancer.protocol.errors import InvalidInput
@@ -20,6 +21,7 @@ from remembrancer.toolsets.tools import (
     _registered,
     answer_text,
     choose_tools,
+    derived_tool,
     load_tools,
     tool,
     unknown_tool,
@@ -35,12 +37,46 @@ class OneArgument(msgspec.Struct):
     memory_id: str
 
 
-def test_each_module_that_is_named_as_a_tool_is_a_tool_of_its_folder() -> None:
+def test_each_tool_has_a_module_of_its_name_or_is_derived_from_one_that_has() -> None:
     folder = Path(toolsets.__file__).parent
     tools = load_tools()
     assert {each.toolset for each in tools} == {"admin", "code", "directory", "files", "graph", "memory", "nodes"}
     for each in tools:
-        assert (folder / each.toolset / f"{each.name}.py").exists()
+        is_derived = each.run.__module__ == derived_tool.__module__
+        assert (folder / each.toolset / f"{each.name}.py").exists() is not is_derived, each.name
+
+
+def test_a_derived_tool_gives_its_arguments_and_the_answer_other_names() -> None:
+    class Arguments(msgspec.Struct, frozen=True):
+        memory_id: str
+        version: int = 1
+        reason: str = "none"
+
+    async def show(call: Call, arguments: Arguments) -> Answer:
+        return {"memory_id": arguments.memory_id, "version": arguments.version, "reason": arguments.reason}
+
+    class Short(msgspec.Struct, frozen=True):
+        id: str
+        version: int | UnsetType = UNSET
+
+    show.__annotations__ = {"call": Call, "arguments": Arguments, "return": Answer}
+    names = {"id": "memory_id"}
+    derived_tool(
+        "a.pure.b",
+        "derived",
+        "It.",
+        show,
+        Short,
+        renamed=names,
+        fixed={"reason": "why", "version": 3},
+        answer_names={"memory_id": "id"},
+    )
+    derived = _registered.pop(("pure", "derived"))
+    for given, version in ({}, 3), ({"version": 2}, 2):
+        answer = derived.run(NotImplemented, derived.decoder.decode({"id": "m", **given}))
+        with pytest.raises(StopIteration) as done:
+            answer.__await__().send(None)
+        assert done.value.value == {"id": "m", "version": version, "reason": "why"}
 
 
 def test_two_tools_of_one_name_in_a_toolset_are_an_error() -> None:

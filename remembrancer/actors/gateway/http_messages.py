@@ -1,35 +1,22 @@
-"""HTTP below MCP: connections and their limits, heads, bodies, and the form of an answer."""
+"""HTTP below MCP: bodies, the form of an answer, and refusals."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-import anyio
 import msgspec
 import uvicorn
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 from starlette.datastructures import Headers
-from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.types import Message, Receive, Send
 
 from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, is_plain
-from remembrancer.actors.gateway.http_sessions import MAX_BODY_BYTES
 
-MAX_HEADER_BYTES: Final = 32 * 1024
-MAX_CONNECTIONS: Final = 1024
-BODY_WAIT_S: Final = 20.0
-FIRST_WAIT_S: Final = 15.0
-"""The time that a client may take to send a request's body, and from its connection to its first request."""
-TOO_LONG: Final = f"a request may have {MAX_BODY_BYTES} bytes at most"
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 SESSION: Final = "mcp-session-id"
-
-Head = Mapping[str, str]
-"""The headers of a request, by names in small letters; of several of one name the first."""
 
 
 class Refused(Exception):
@@ -74,33 +61,6 @@ class QuietServer(uvicorn.Server):
         yield
 
 
-class Connection(H11Protocol):
-    """Lets go of connections on which nothing is asked, or of an answer nothing is read, and of those too many."""
-
-    _seen: tuple[object, int] = (None, 0)
-    """The request of the last look, and how much of its answer was unsent."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-            transport.close()
-        else:
-            self.loop.call_later(FIRST_WAIT_S, self._look)
-
-    def _look(self) -> None:
-        if self.transport.is_closing():
-            return
-        cycle: Any = self.cycle
-        unsent = self.transport.get_write_buffer_size()
-        is_waiting = cycle is not None and not cycle.response_complete and not unsent
-        if not is_waiting and self._seen == (cycle, unsent):
-            self.transport.abort()
-        else:
-            self._seen = (cycle, unsent)
-            self.loop.call_later(FIRST_WAIT_S, self._look)
-
-
 class Said(msgspec.Struct, frozen=True):
     """The parts of a message that are needed before the SDK reads it."""
 
@@ -138,40 +98,18 @@ def said_in(body: bytes) -> Said:
     return said
 
 
-def check_head(scope: Scope, headers: Head) -> None:
-    """Raises `Refused` for a head that is too long, or that two servers could read in two ways."""
-    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
-        raise Refused(431, f"a request's head may have {MAX_HEADER_BYTES} bytes at most", {"Connection": "close"})
-    length = headers.get("content-length")
-    if length is not None and "transfer-encoding" in headers:  # RFC 9112, 6.1
-        raise Refused(400, "a body has a length or comes in chunks, and not both", {"Connection": "close"})
-    if length is not None and int(length) > MAX_BODY_BYTES:
-        raise Refused(413, TOO_LONG, {"Connection": "close"})
-
-
-def host_in(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:  # brackets that are no address
-        return ""
-
-
 async def read_body(receive: Receive) -> bytes:
-    """A request's whole body. Raises `Refused` for one that is too large, or that does not come."""
-    body = bytearray()
-    try:
-        with anyio.fail_after(BODY_WAIT_S):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise Refused(400, "the request has ended before its body")
-                body += message.get("body", b"")
-                if len(body) > MAX_BODY_BYTES:
-                    raise Refused(413, TOO_LONG, {"Connection": "close"})
-                if not message.get("more_body", False):
-                    return bytes(body)
-    except TimeoutError as error:
-        raise Refused(408, f"the body has not come within {BODY_WAIT_S:g} s", {"Connection": "close"}) from error
+    """A request's whole body. Raises `Refused` for one that is too large, or that is cut off."""
+    body, is_whole = bytearray(), False
+    while not is_whole:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "the request has ended before its body")
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            raise Refused(413, f"a request may have {MAX_BODY_BYTES} bytes at most", {"Connection": "close"})
+        is_whole = not message.get("more_body", False)
+    return bytes(body)
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
@@ -182,17 +120,6 @@ def replayed(body: bytes, receive: Receive) -> Receive:
         return left.pop() if left else await receive()
 
     return replay
-
-
-def with_headers(send: Send, headers: dict[str, str]) -> Send:
-    more = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start" and more:
-            message = {**message, "headers": [*message["headers"], *more]}
-        await send(message)
-
-    return sending
 
 
 def as_json(send: Send) -> Send:

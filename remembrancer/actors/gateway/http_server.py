@@ -1,21 +1,19 @@
 """MCP over streamable HTTP: who may come in, and whose memory a request is about. The SDK speaks the protocol.
 
-A client with a handshake has a session, whose id the gateway signs: a gateway that was started anew takes a session up
-again as it was, so that a retried request is answered as before, and so does that of another host, if the token is one
-that it takes too. A client without one (the protocol of 2026-07-28, or a bare call) has none: a retry is known by its
-`Idempotency-Key`.
+A client with a handshake has a session, which ends with its gateway; one without (the protocol of 2026-07-28, or a bare
+call) has none, and its retry is known by its `Idempotency-Key`. Slow clients and floods are for a proxy in front.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
 import logging
-import math
+import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -25,12 +23,14 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 import uvicorn
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR
+from mcp.server.streamable_http import EventCallback, EventMessage, EventStore, StreamableHTTPServerTransport
+from mcp.server.streamable_http_manager import DEFAULT_SESSION_IDLE_TIMEOUT, StreamableHTTPSessionManager
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, INTERNAL_ERROR, JSONRPCMessage
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,32 +38,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from remembrancer.actors.gateway.attendance import SessionRegistry
 from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallTool, RequestContext
 from remembrancer.actors.gateway.http_messages import (
-    MAX_CONNECTIONS,
-    MAX_HEADER_BYTES,
+    MAX_BODY_BYTES,
     SESSION,
-    Connection,
     Exchange,
-    Head,
     QuietServer,
     Refused,
     Said,
     as_json,
-    check_head,
-    host_in,
     read_body,
     replayed,
     said_in,
-    with_headers,
 )
-from remembrancer.actors.gateway.http_sessions import HttpSessions, name_of
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.tracing import Traces
+from remembrancer.protocol.tracing import begin
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool, choose_tools
@@ -90,10 +82,15 @@ TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
 BRIDGE: Final = "x-remembrancer-bridge"
 """A bridge's own id: whatever session its requests come in, they are its own, and a repetition is known by its id."""
-SHOWN_HEADERS: Final = f"{SESSION}, WWW-Authenticate"
-TAKEN_HEADERS: Final = ", ".join(
-    ("Content-Type", "Authorization", "Accept", "Last-Event-ID", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
+TAKEN_HEADERS: Final = (
+    *("Content-Type", "Authorization", "Accept", "Last-Event-ID"),
+    *(SESSION, VERSION, PROJECT, TOOLSETS, RETRY),
 )
+MAX_HEADER_BYTES: Final = 32 * 1024
+MAX_CONNECTIONS: Final = 1024
+MAX_SESSIONS: Final = 512
+EVENTS: Final = 256
+"""Events of a session that a client which lost its stream can have again."""
 
 logger = logging.getLogger(__name__)
 
@@ -112,14 +109,8 @@ class Visitor:
         self.has_said_end = True
         self.owner = owner
         """Whose it is: nobody else goes on with it."""
-        self.requests = 0
-        self.streams = 0
-        """Requests that are being answered, and streams of events that are open."""
-        self.used_at = time.monotonic()
-        """The time at which the last request came or was answered."""
         self._caller = caller
         self._notices = notices
-        self._at_end: list[Callable[[], None]] = []
 
     async def caller(self) -> Caller:
         """Who calls."""
@@ -129,33 +120,6 @@ class Visitor:
         """The notices that the client has not been told yet; each is taken once."""
         notices, self._notices = self._notices, []
         return notices
-
-    def at_end(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the client is gone."""
-        self._at_end.append(callback)
-
-    def when_known(self, callback: Callable[[Caller], None]) -> None:
-        """The project of one that comes over HTTP is known at once."""
-        callback(self._caller)
-
-    @contextlib.contextmanager
-    def at_work(self, method: str) -> Iterator[None]:
-        """Count a request as long as it is being answered."""
-        is_stream = method == "GET"
-        self.requests += not is_stream
-        self.streams += is_stream
-        self.used_at = time.monotonic()
-        try:
-            yield
-        finally:
-            self.requests -= not is_stream
-            self.streams -= is_stream
-            self.used_at = time.monotonic()
-
-    def end(self) -> None:
-        """It is gone."""
-        for callback in self._at_end:
-            callback()
 
 
 class HttpServer:
@@ -175,7 +139,6 @@ class HttpServer:
         call_tool: CallTool | None,
         tools: Sequence[Tool[Any]],
         registry: SessionRegistry,
-        traces: Traces,
         notices: Callable[[], list[Notice]],
         *,
         no_token: bool = False,
@@ -189,15 +152,16 @@ class HttpServer:
         self._call_tool = call_tool
         self._tools = tools
         self._registry = registry
-        self._traces = traces
         self._notices = notices
         self._tokens = Tokens(home)
         self._no_token = no_token
         self._open_browser = open_browser
         self._browser: ASGIApp | None = None
         self._pages = 0
-        self._rates = _Rates(settings.http_requests_per_minute)
-        self._manager = HttpSessions(server, RuntimePaths(home).keys, self._idle_since, self._session_ended)
+        self._app: ASGIApp = self._answer_always
+        self._manager = Sessions(server, self._session_ended)
+        self._alone = StreamableHTTPSessionManager(server, stateless=True)
+        """Answers what needs no session."""
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
         self._has_ended = False
@@ -217,7 +181,7 @@ class HttpServer:
         host, port = self._settings.http_host, self._settings.http_port
         config = uvicorn.Config(
             self,
-            http=Connection,
+            http="h11",
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -239,13 +203,14 @@ class HttpServer:
             self.error = f"HTTP is off: {error}"
             logger.error("HTTP is off", extra={"reason": str(error)})
             return
+        self._app = self._guarded(listener.getsockname()[1])
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for the head's receipt
         tls = bool(self._settings.http_certificate)
         shown = f"[{host}]" if ":" in host else host
         self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
         self._server = QuietServer(config)
         with listener:
-            async with self._manager.run(), anyio.create_task_group() as tasks:
+            async with self._manager.run(), self._alone.run(), anyio.create_task_group() as tasks:
                 try:
                     await self._server.serve([listener])
                 finally:
@@ -280,13 +245,38 @@ class HttpServer:
 
     # --- one request ---
 
+    def _guarded(self, port: int) -> ASGIApp:
+        """All that is served: under names that are ours alone, because a page in a browser can have a name lead to this
+        machine, and to pages of origins that may come."""
+        local = "|".join(re.escape(f"[{each}]" if ":" in each else each) for each in sorted(LOOPBACK))
+        # Where no token is needed, a page of another port is a stranger: whoever has an account here may serve one.
+        origins = [f"https?://({local})" + (f":{port}" if self._no_token else r"(:\d+)?")]
+        for each in self._settings.http_origins:
+            origins += ([] if self._no_token else [".*"]) if each == "*" else [re.escape(each)]
+        self._cors = CORSMiddleware(
+            self._answer_always,
+            allow_origin_regex="|".join(origins),
+            allow_methods=("POST", "GET", "DELETE"),
+            allow_headers=TAKEN_HEADERS,
+            expose_headers=(SESSION, "WWW-Authenticate"),
+        )
+        names = [f"[{each}]" if ":" in each else each for each in (*LOOPBACK, *self._settings.http_hosts)]
+        checks_names = self._settings.http_host in LOOPBACK or self._settings.http_hosts
+        return TrustedHostMiddleware(self._by_path, names if checks_names else ["*"], www_redirect=False)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer an HTTP request: an ASGI application. What it raised, uvicorn would answer in plain text."""
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
+        """Answer an HTTP request: an ASGI application."""
+        await self._app(scope, receive, send)
+
+    async def _by_path(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self._cors if scope["path"] == PATH else self._answer_always)(scope, receive, send)
+
+    async def _answer_always(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer in JSON whatever a request raises: uvicorn would answer in plain text."""
         exchange, refused = Exchange(send), None
         try:
             if not self._has_ended:
-                await self._serve_request(scope, headers, exchange, receive)
+                await self._serve_request(scope, exchange, receive)
         except Refused as error:
             refused = error
         except anyio.get_cancelled_exc_class():  # by `end`, or by uvicorn when `STOP_S` are over
@@ -301,31 +291,20 @@ class HttpServer:
             return
         if refused is None:
             refused = _stopped() if self._has_ended else Refused(500, FAILED, code=INTERNAL_ERROR)
-        allowed = {}
-        with contextlib.suppress(Refused):
-            allowed = self._cors(scope, headers, has_token=False)
-        answer = JSONResponse(refused.body(exchange.id), refused.status, headers={**allowed, **(refused.headers or {})})
-        await answer(scope, receive, send)
+        await JSONResponse(refused.body(exchange.id), refused.status, headers=refused.headers)(scope, receive, send)
 
-    async def _serve_request(self, scope: Scope, headers: Head, exchange: Exchange, receive: Receive) -> None:
-        send = exchange.send
-        check_head(scope, headers)
-        self._check_host(headers)
+    async def _serve_request(self, scope: Scope, exchange: Exchange, receive: Receive) -> None:
+        headers = Headers(scope=scope)
         if scope["path"] == HEALTH:
-            await JSONResponse({"status": "ok"})(scope, receive, send)
-            return
-        if self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
-            await self._browse(self._open_browser, scope, receive, send)
-            return
-        if scope["path"] != PATH:
+            await JSONResponse({"status": "ok"})(scope, receive, exchange.send)
+        elif self._open_browser is not None and f"{scope['path']}/".startswith(f"{BROWSER}/"):
+            await self._browse(self._open_browser, scope, receive, exchange.send)
+        elif scope["path"] != PATH:
             raise Refused(404, f"there is nothing at this path: MCP is at {PATH}")
-        if scope["method"] == "OPTIONS":
-            await Response(status_code=204, headers=self._cors(scope, headers, has_token=False))(scope, receive, send)
-            return
-        grant = self._grant(headers)
-        self._limit_rate(grant)
-        cors = self._cors(scope, headers, has_token=grant is not None)
-        await self._answer(scope, headers, grant, exchange, receive, with_headers(send, cors))
+        elif "origin" in headers and not self._cors.is_allowed_origin(headers["origin"]):
+            raise Refused(403, "pages of that origin may not come here: see the setting http_origins")
+        else:
+            await self._answer(scope, headers, self._grant(headers), exchange, receive)
 
     async def _browse(self, opened: Callable[[], ASGIApp], scope: Scope, receive: Receive, send: Send) -> None:
         """Show a page of the memory browser, which is imported when somebody looks for the first time."""
@@ -338,39 +317,7 @@ class HttpServer:
         finally:
             self._pages -= 1
 
-    def _check_host(self, headers: Head) -> None:
-        """A page in a browser can have a name lead to this machine: it is not served under names that are not ours."""
-        host = host_in(f"//{headers.get('host', '')}")
-        known = LOOPBACK | set(self._settings.http_hosts)
-        if host not in known and (self._settings.http_host in LOOPBACK or self._settings.http_hosts):
-            raise Refused(421, "this server does not go by that name: see the setting http_hosts")
-
-    def _cors(self, scope: Scope, headers: Head, *, has_token: bool) -> dict[str, str]:
-        """The CORS headers for a page of the request's origin. Where no token is needed, a page of another port of this
-        machine is a stranger: whoever has an account here may serve one.
-
-        Starlette's middleware would answer a page of a foreign origin all the same, and only hide the answer from it.
-        """
-        origin = headers.get("origin")
-        if origin is None:
-            return {}
-        allowed = self._settings.http_origins
-        is_own = origin == f"{scope['scheme']}://{headers.get('host', '')}"
-        is_local = host_in(origin) in LOOPBACK and (is_own or has_token or not self._no_token)
-        is_ours = is_local or origin in allowed
-        if not is_ours and "*" not in allowed:
-            raise Refused(403, "pages of that origin may not come here: see the setting http_origins")
-        if not is_ours and not has_token and self._no_token:
-            raise Refused(403, "pages of any origin may only come with a token")
-        return {
-            "Access-Control-Allow-Origin": origin if is_ours else "*",
-            "Access-Control-Allow-Methods": "POST, GET, DELETE, OPTIONS",
-            "Access-Control-Allow-Headers": TAKEN_HEADERS,
-            "Access-Control-Expose-Headers": SHOWN_HEADERS,
-            "Vary": "Origin",
-        }
-
-    def _grant(self, headers: Head) -> Grant | None:
+    def _grant(self, headers: Headers) -> Grant | None:
         """The rights of the request's token; None for a request without one, where none is needed."""
         if self._no_token and "authorization" not in headers:
             return None
@@ -385,116 +332,86 @@ class HttpServer:
             raise Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         return grant
 
-    def _limit_rate(self, grant: Grant | None) -> None:
-        """Refuse a request beyond what its token has in a minute, or all have together that come without any."""
-        wait_s = self._rates.wait_s(_whose(grant), time.monotonic())
-        if wait_s:
-            whose = "all have together that come without a token" if grant is None else "a token has"
-            said = f"{self._settings.http_requests_per_minute} requests a minute are what {whose}: try again later"
-            raise Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
-
     async def _answer(
-        self, scope: Scope, headers: Head, grant: Grant | None, exchange: Exchange, receive: Receive, send: Send
+        self, scope: Scope, headers: Headers, grant: Grant | None, exchange: Exchange, receive: Receive
     ) -> None:
-        body = await read_body(receive)
+        body, send = await read_body(receive), exchange.send
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
         said = said_in(body) if scope["method"] == "POST" else Said()
         exchange.id = None if said.id is msgspec.UNSET else said.id
-        if session_id is not None:
-            visitor = await self._known(session_id, version, scope, headers, grant)
-            if scope["method"] == "DELETE":
-                await self._end_for_good(session_id, grant)
-        elif has_handshake and said.method == "initialize":
-            await self._visitor("", "", scope, headers, grant, said.client)  # refused before there is a session
-            await self._pass_on(None, body, said, scope, headers, grant, receive, send)
-            return
-        else:
+        begins = session_id is None and has_handshake and said.method == "initialize"
+        if session_id is None:
             # A client without a session counts its requests anew each time it starts: an id of its own for each.
             key = headers.get(RETRY) or new_ulid()
-            visitor = await self._visitor(key, _shared_session(grant), scope, headers, grant, said.client)
+            session = f"session:{key}" if begins else _shared_session(grant)
+            visitor = await self._visitor(key, session, scope, headers, grant, said.client)
+        elif (known := self._visitors.get(session_id)) is not None and known.owner == _whose(grant):
+            visitor = known
+        else:
+            raise Refused(404, "there is no such session (any more): begin one with initialize")
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
-            with visitor.at_work(scope["method"]):
-                if self._call_tool is not None and has_handshake and said.is_call and reads_json:
-                    answer = await self._call(self._call_tool, visitor, said, session_id)
-                    await answer(scope, receive, send)
-                else:
-                    await self._pass_on(visitor, body, said, scope, headers, grant, receive, send)
+            if self._call_tool is not None and has_handshake and said.is_call and reads_json:
+                answer = await self._call(self._call_tool, visitor, said, session_id)
+                await answer(scope, receive, send)
+            else:
+                is_alone = session_id is None and has_handshake and not begins
+                manager = self._alone if is_alone and scope["method"] == "POST" else self._manager
+                sending = self._opening(visitor, send) if begins else send
+                await self._pass_on(manager, visitor, body, scope, headers, grant, receive, sending)
         finally:
-            if session_id is None:
-                visitor.end()
+            if session_id is None and not begins:
+                self._registry.left(visitor)
 
-    async def _known(self, session_id: str, version: str, scope: Scope, headers: Head, grant: Grant | None) -> Visitor:
-        """Whose session it is, also if an earlier gateway began it. Raises `Refused` if it is over, or another's."""
-        if session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
-            await self._open(session_id, scope, headers, grant, "")
-        visitor = self._visitors.get(session_id)
-        if visitor is None or visitor.owner != _whose(grant):
-            raise Refused(404, "there is no such session (any more): begin one with initialize")
-        return visitor
+    def _opening(self, visitor: Visitor, send: Send) -> Send:
+        """Note the session that an answer opens."""
 
-    async def _end_for_good(self, session_id: str, grant: Grant | None) -> None:
-        try:
-            await self._manager.end_for_good(session_id)
-        except OSError as error:
-            logger.error("the end of a session cannot be noted", extra={"reason": str(error)})
-            raise Refused(503, f"the end of this session cannot be noted ({error.strerror}): try again") from error
+        async def sending(message: Message) -> None:
+            made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
+            if made is not None and message["status"] < 300:
+                self._visitors[made] = visitor
+                self._registry.known(visitor, await visitor.caller())
+            await send(message)
 
-    def _idle_since(self, session_id: str) -> tuple[bool, float] | None:
-        """The order in which sessions make room: those that listen last. None: it is being answered, or begins."""
-        visitor = self._visitors.get(session_id)
-        return None if visitor is None or visitor.requests else (visitor.streams > 0, visitor.used_at)
+        return sending
 
     async def _pass_on(
         self,
-        visitor: Visitor | None,
+        manager: StreamableHTTPSessionManager,
+        visitor: Visitor,
         body: bytes,
-        said: Said,
         scope: Scope,
-        headers: Head,
+        headers: Headers,
         grant: Grant | None,
         receive: Receive,
         send: Send,
     ) -> None:
-        """Have the SDK answer a request; without a visitor it begins a session."""
-
-        async def sending(message: Message) -> None:
-            made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
-            if visitor is None and made is not None and message["status"] < 300:
-                await self._open(made, scope, headers, grant, said.client)
-            await out(message)
-
-        scope, out = {**scope, "user": _owner(grant)}, send
-        if visitor is not None:
-            scope["remembrancer"] = RequestContext(visitor, time.time())
-        is_post, version = scope["method"] == "POST", headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
-        if is_post:
+        """Have the SDK answer a request."""
+        scope = {**scope, "remembrancer": RequestContext(visitor, time.time())}
+        if scope["method"] == "POST":
             scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept"]
             scope["headers"].append((b"accept", b"application/json, text/event-stream"))
             if "text/event-stream" not in headers.get("accept", ""):
-                out = as_json(send)
-        receiving = replayed(body, receive)
-        is_alone = is_post and visitor is not None and SESSION not in headers
+                send = as_json(send)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_when_revoked, grant, headers.get(SESSION, ""), tasks.cancel_scope)
-            if is_alone and version in HANDSHAKE_PROTOCOL_VERSIONS:
-                await self._manager.answer_alone(version, scope, receiving, sending)
-            else:
-                await self._manager.handle_request(scope, receiving, sending)
+            tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
+            await manager.handle_request(scope, replayed(body, receive), send)
             tasks.cancel_scope.cancel()
 
     async def _call(self, call_tool: CallTool, visitor: Visitor, said: Said, session_id: str | None) -> Response:
         """The answer to a call of a tool. Through the SDK it would take several times as long."""
-        trace = self._traces.begin(CALL)
+        trace = begin(CALL)
+        trace.mark("call read")
         context = RequestContext(visitor, time.time(), trace)
         result = await call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
         body = await result.response(said.id)
         trace.end("answer made")
         headers = {} if session_id is None else {SESSION: session_id}
+        self._manager.note_use(session_id or "")
         return Response(body, media_type="application/json", headers=headers)
 
-    async def _end_when_revoked(self, grant: Grant | None, session_id: str, scope: anyio.CancelScope) -> None:
+    async def _end_when_revoked(self, grant: Grant | None, scope: anyio.CancelScope) -> None:
         while grant is not None:
             await anyio.sleep(CHECK_S)
             try:
@@ -506,7 +423,7 @@ class HttpServer:
                 return
 
     async def _visitor(
-        self, key: str, session: str, scope: Scope, headers: Head, grant: Grant | None, client: str
+        self, key: str, session: str, scope: Scope, headers: Headers, grant: Grant | None, client: str
     ) -> Visitor:
         """A client, in the project that its request names, or else in the first that its token is for.
 
@@ -529,39 +446,61 @@ class HttpServer:
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
         return Visitor(f"{self._incarnation}-{key}", caller, tools, notices, name, _whose(grant))
 
-    async def _open(self, session_id: str, scope: Scope, headers: Head, grant: Grant | None, client: str) -> None:
-        """A session begins, or is there again."""
-        session = f"session:{name_of(session_id)}"
-        visitor = await self._visitor(session_id, session, scope, headers, grant, client)
-        if session_id not in self._visitors:
-            self._visitors[session_id] = visitor
-            self._registry.attend(visitor)
-
     def _session_ended(self, session_id: str) -> None:
         visitor = self._visitors.pop(session_id, None)
         if visitor is not None:
-            visitor.end()
             self._registry.left(visitor)
 
 
-class _Rates:
-    """A bucket for each token, and one for all who have none, of as many requests as it has in a minute; it fills up
-    as time goes. Pure."""
+class Sessions(StreamableHTTPSessionManager):
+    """The SDK's sessions, each with its own events: under the SDK's keys those of two sessions could be mixed up.
 
-    def __init__(self, per_minute: int) -> None:
-        self._per_minute = per_minute
-        self._full_at: dict[str, float] = {}
+    `when_ended` is told of each that is over.
+    """
 
-    def wait_s(self, whose: str, now: float) -> float:
-        """Count a request; or how long it is until the next one, where there is none left."""
-        if not self._per_minute:
-            return 0.0
-        full_at = max(self._full_at.get(whose, 0.0), now) + 60.0 / self._per_minute
-        wait_s = full_at - now - 60.0
-        if wait_s <= 1e-6:
-            self._full_at[whose] = full_at
-            return 0.0
-        return wait_s
+    def __init__(self, server: Server[Any], when_ended: Callable[[str], None]) -> None:
+        super().__init__(server, max_request_body_size=MAX_BODY_BYTES, max_sessions=MAX_SESSIONS)
+        self._when_ended = when_ended
+
+    def note_use(self, session_id: str) -> None:
+        """A call was answered without the SDK: its session is not idle."""
+        transport = self._server_instances.get(session_id)
+        if transport is not None and transport.idle_scope is not None:
+            until = anyio.current_time() + DEFAULT_SESSION_IDLE_TIMEOUT
+            transport.idle_scope.deadline = max(transport.idle_scope.deadline, until)
+
+    def _admit_session(self, requestor: Any) -> StreamableHTTPServerTransport | None:
+        transport = super()._admit_session(requestor)
+        if transport is not None:
+            transport._event_store = _Events()
+        return transport
+
+    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        self._when_ended(session_id)
+        await super()._discard_session(session_id, transport)
+
+
+class _Events(EventStore):
+    """The last events of one session, for a client that has lost its stream."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, str, JSONRPCMessage | None]] = deque(maxlen=EVENTS)
+        self._number = 0
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Keep an event; its id."""
+        self._number += 1
+        self._kept.append((self._number, stream_id, message))
+        return str(self._number)
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send again what came after an event on its stream; the stream, None: it is not known (any more)."""
+        kept = list(self._kept)
+        stream = next((each for number, each, _ in kept if str(number) == last_event_id), None)
+        for number, each, message in kept if stream is not None else ():
+            if each == stream and number > int(last_event_id) and message is not None:
+                await send_callback(EventMessage(message, str(number)))
+        return stream
 
 
 def _place(directory: Path, grant: Grant | None) -> tuple[ProjectRef, str]:
@@ -582,11 +521,6 @@ def _stopped() -> Refused:
 
 def _whose(grant: Grant | None) -> str:
     return "anyone" if grant is None else grant.sha256
-
-
-def _owner(grant: Grant | None) -> AuthenticatedUser:
-    """By this the SDK knows whose a session is."""
-    return AuthenticatedUser(AccessToken(token="", client_id=_whose(grant), scopes=[]))
 
 
 def _shared_session(grant: Grant | None) -> str:

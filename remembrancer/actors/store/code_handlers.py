@@ -215,7 +215,7 @@ class CodeHandlers:
                 tuple(StaleMemory(each.id, each.content, anchor.verdict, described(anchor)) for anchor, each in listed)
             )
 
-        return await self._readers.read(request.project.id, load)
+        return await self._readers.read(load)
 
     def _announce(self, trees: tuple[CodeTree, ...]) -> None:
         self._work = CodeWork(self._work.revision + 1, trees)
@@ -507,7 +507,7 @@ class CodeHandlers:
         return self._open.setdefault(tree.database, _OpenIndex(Path(tree.database)))
 
     async def _read(self, work: Callable[[], T]) -> T:
-        return await self._readers.read(LANE, work)
+        return await self._readers.read(work)
 
 
 class _OpenIndex:

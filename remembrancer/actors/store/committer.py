@@ -1,8 +1,8 @@
-"""The threads that write, one a file. Operations that wait together are committed together (group commit).
+"""The threads that write: one for the records, and one each for what may be slow by itself. Operations that wait
+together are committed together (group commit).
 
 A commit with `synchronous=FULL` costs one wait for the disk, whether it holds one operation or a hundred. Client
-operations go before all other writes, which still get their turn under a lasting load. A file that is locked or whose
-disk is slow holds up nothing but itself.
+operations go before all other writes, which still get their turn under a lasting load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -63,25 +63,27 @@ class Committer:
     an answer says.
     """
 
-    def __init__(self, complete: Complete = as_they_are) -> None:
+    def __init__(self, complete: Complete = as_they_are, thread_of: Callable[[str], str] = lambda name: name) -> None:
         self._loop = asyncio.get_running_loop()
         self._complete = complete
+        self.thread_of = thread_of
+        """The thread that writes what has a name."""
+        self._commits: Counter[str] = Counter()
         self._writers: dict[str, _Writer] = {}
         self._closing = False
 
     @property
     def commits(self) -> int:
         """The number of groups of operations that have been committed to any file."""
-        return sum(writer.commits for writer in self._writers.values())
+        return self._commits.total()
 
     def commits_of(self, name: str) -> int:
         """The number of groups of operations that have been committed to that file."""
-        writer = self._writers.get(name)
-        return 0 if writer is None else writer.commits
+        return self._commits[name]
 
     def note_commit(self, name: str) -> None:
         """Something was committed to that file in another way than by `commit`: by `run`, on its thread."""
-        self._writer_of(name).commits += 1
+        self._commits[name] += 1
 
     def commit(self, target: Appliable, operations: Sequence[Operation], done: Done) -> None:
         """Commit these in order; `done` is called on the event loop with an outcome for each.
@@ -146,25 +148,27 @@ class Committer:
                 self._loop.call_soon_threadsafe(writer.refuse_late)
 
     def _writer_of(self, name: str) -> _Writer:
+        name = self.thread_of(name)
         writer = self._writers.get(name)
         if writer is None:
-            writer = self._writers[name] = _Writer(name, self._loop, self._complete)
+            writer = self._writers[name] = _Writer(name, self._loop, self._complete, self.note_commit)
         return writer
 
 
 class _Writer:
-    """The operations that wait for one file, and the thread that writes it, which is there while there is something to
-    write."""
+    """The operations that wait for one thread, and that thread, which is there while there is something to write."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete) -> None:
+    def __init__(
+        self, name: str, loop: asyncio.AbstractEventLoop, complete: Complete, committed: Callable[[str], None]
+    ) -> None:
         self._name = name
         self._loop = loop
         self._complete = complete
+        self._committed = committed
         self.operations: deque[Submission] = deque()
         self.work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self.submitted = 0
         self.taken = 0
-        self.commits = 0
         self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closing = False
         self._guard = threading.Lock()
@@ -240,7 +244,7 @@ class _Writer:
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
-        self.commits += 1
+        self._committed(group[0][0].name)
         committed = time.monotonic()
         try:
             outcomes = self._complete(group[0][0], together, outcomes)

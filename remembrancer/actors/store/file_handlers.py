@@ -467,4 +467,4 @@ class FileHandlers:
                 self._ask(workspace, None, SyncFiles(workspace))
 
     async def _read(self, index: FileIndex, work: Callable[[], T]) -> T:
-        return await self._readers.read(index.name, work)
+        return await self._readers.read(work)

@@ -158,7 +158,9 @@ class FileIndex(SqlitePassages, SqliteWords):
 
     links_duplicates = False
     _table = "texts"
+    _own = "TRUE"
     _count = "SELECT count(*) FROM texts"
+    _file: SqliteFile
     _words = "words"
     _full_texts = ("words",)
 

@@ -1,9 +1,7 @@
 """Answers what commands ask about all that a home holds: its projects, a copy, an export, the state of its files.
 
-It reads each file as of one moment and owns none of them, so it works in the store, on a thread for which nobody waits,
-and in a command's own process while no store runs. All moments are one: the projects' come before those of shared lanes
-and the user's, as a memory that is promoted is written there before it is deleted here, and where one has moved between
-two moments they are taken anew.
+It reads as of one moment and owns no file, so it works in the store, on a thread for which nobody waits, and in a
+command's own process while no store runs.
 """
 
 from __future__ import annotations
@@ -12,17 +10,16 @@ import asyncio
 import hashlib
 import os
 import re
-import resource
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -36,11 +33,13 @@ from remembrancer.actors.snapshots import (
     take_snapshot,
     unreadable,
 )
+from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.records import catalog
 from remembrancer.actors.store.records.contract import USER
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.schema import MEMORY
+from remembrancer.actors.store.records.schema import RECORDS as FORMER_RECORDS
 from remembrancer.actors.store.records.sessions import read_sessions
-from remembrancer.actors.store.records.sqlite_file import query_of
+from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.memory.export_format import (
@@ -70,10 +69,9 @@ from remembrancer.protocol.home import (
     ExaminedFile,
     ExamineFiles,
     ExportWritten,
+    FileCondition,
     FilesExamined,
-    FileState,
     FindMemories,
-    HomeReply,
     HomeRequest,
     KnownProject,
     MemoriesFound,
@@ -84,15 +82,17 @@ from remembrancer.protocol.home import (
 )
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.wire import Request
 
+T = TypeVar("T")
 CATALOG: Final = "catalog.db"
+RECORDS: Final = "memory.db"
 USER_RECORDS: Final = "user/memory.db"
 PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
+PROJECT: Final = re.compile("p_[0-9a-f]{12}")
 LANE_RECORDS: Final = re.compile(r"lanes/(l_[0-9a-f]{12})\.db")
 SHARED: Final = "lanes/projects.json"
 """The file that says which project shares which lane, and under `user` which one the user does."""
-TRIES: Final = 5
-OPEN_FILES: Final = 65_536
 CHECK_LIMIT_S: Final = 30.0
 """For one file: quick_check reads all of it."""
 FAULTS: Final = 5
@@ -105,18 +105,22 @@ BETWEEN_PAUSES: Final = 20
 """Memories of an export: some milliseconds of work."""
 GIT_DIRECTORY: Final = ".git"
 _decode_lanes: Final = msgspec.json.Decoder(dict[str, str]).decode
-COUNTED: Final = {CATALOG: {"projects": "SELECT count(*) FROM projects"}}
-COUNTED_IN_RECORDS: Final = {"memories": "SELECT count(*) FROM memories"}
+COUNTED_IN_CATALOG: Final = {"projects": "SELECT count(*) FROM projects"}
+COUNTED_IN_RECORDS: Final = {
+    "memories": "SELECT count(*) FROM memories",
+    "project_spaces": "SELECT count(*) FROM spaces WHERE name GLOB 'p_*'",
+    "lane_spaces": "SELECT count(*) FROM spaces WHERE name GLOB 'l_*'",
+}
 
 
 def project_of_file(name: str) -> str | None:
-    """The id of the project whose records the file of that name in a home has; None for any other file."""
+    """The id of the project whose records the file of that name in a home of release 0.2.0 has; None for any other."""
     match = PROJECT_RECORDS.fullmatch(name)
     return match[1] if match else None
 
 
 def lane_of_file(name: str) -> str | None:
-    """The shared lane whose records the file of that name in a home has; None for any other file."""
+    """The shared lane whose records the file of that name in a home of release 0.2.0 has; None for any other."""
     match = LANE_RECORDS.fullmatch(name)
     return match[1] if match else None
 
@@ -137,15 +141,23 @@ def decode_shared(content: bytes) -> dict[str, str]:
 
 def schema_of(name: str) -> Schema:
     """The schema of the file of that name."""
-    return catalog.SCHEMA if name == CATALOG else RECORDS
+    if name == RECORDS:
+        return MEMORY
+    return catalog.SCHEMA if name == CATALOG else FORMER_RECORDS
 
 
 def names_in(paths: RuntimePaths) -> list[str]:
-    """The files of records that a home has, and its catalogue, in the order in which they have to be read."""
+    """The files of records that a home has, and its catalogue."""
+    names = [RECORDS] if os.path.lexists(paths.database) else former_names_in(paths)
+    return [*names, *([CATALOG] if os.path.lexists(paths.catalog) else [])]
+
+
+def former_names_in(paths: RuntimePaths) -> list[str]:
+    """The files of records that release 0.2.0 has left in a home."""
     projects = sorted(path.parent.name for path in paths.projects.glob("p_*/memory.db"))
     lanes = sorted(f"lanes/{path.name}" for path in paths.lanes.glob("l_*.db"))
     of_projects = filter(project_of_file, (f"projects/{project}/memory.db" for project in projects))
-    names = [*of_projects, *filter(lane_of_file, lanes), USER_RECORDS, CATALOG]
+    names = [*of_projects, *filter(lane_of_file, lanes), USER_RECORDS]
     return [name for name in names if os.path.lexists(paths.home / name)]
 
 
@@ -173,7 +185,7 @@ class HomeReader:
         requests = DescribeProjects, FindMemories, ExamineFiles, DescribeReleases, CopyRecords, WriteExport
         return dict.fromkeys(requests, self._handle)
 
-    async def _handle(self, request: HomeRequest, _context: RequestContext) -> HomeReply:
+    async def _handle(self, request: HomeRequest, _context: RequestContext) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.answer, request)
 
     def close(self) -> None:
@@ -190,7 +202,7 @@ class HomeReader:
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 
-    def answer(self, request: HomeRequest) -> HomeReply:
+    def answer(self, request: Request[T]) -> T:
         """The answer to a request.
 
         Raises:
@@ -198,6 +210,9 @@ class HomeReader:
             InvalidInput: a project that is wanted is not there.
             SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
         """
+        return cast(T, self._answer(request))
+
+    def _answer(self, request: Request[Any]) -> object:
         match request:
             case ExamineFiles():
                 return self._examine()
@@ -212,105 +227,96 @@ class HomeReader:
                 return self._copy(Path(request.directory))
             case WriteExport():
                 return self._export(request)
+        raise TypeError(f"{type(request).__name__} is no question about a home")
 
     @contextmanager
-    def _moment(self, wanted: Callable[[str], bool] = bool) -> Iterator[dict[str, Snapshot]]:
-        """The files of those names that are `wanted`, in order, all as of one moment; without those that are empty."""
+    def _records(self) -> Iterator[Snapshot | None]:
+        """The records; None where there are none yet."""
         refuse_unfinished(self._paths)
-        _allow_many_files()
-        for last in (False,) * (TRIES - 1) + (True,):
-            with ExitStack() as stack:
-                files: dict[str, Snapshot] = {}
-                names = list(filter(wanted, names_in(self._paths)))
-                users: set[str] = set()
-                of_user = self._users_files()
-                for name in of_user.intersection(names[1:]):
-                    with self._snapshot(name) as before:
-                        users |= _ids(before) if before is not None else set()
-                for name in names:
-                    file = take_snapshot(self._paths.home / name, schema_of(name))
-                    stack.callback(file.connection.close)
-                    if file.version > 0:
-                        files[name] = file
-                if last or not _has_moved(users, files, of_user):
-                    yield files
-                    return
-
-    def _users_files(self) -> set[str]:
-        """The names of the files that have memories of the user: his own, and that of a lane which he shares."""
-        lane = lanes_of_projects(self._paths.home / SHARED).get(USER)
-        return {USER_RECORDS} if lane is None else {USER_RECORDS, f"lanes/{lane}.db"}
-
-    def _describe(self) -> ProjectsDescribed:
-        known: dict[str, tuple[str, str | None, float, float]] = {}
-        projects: list[KnownProject] = []
-        shared = lanes_of_projects(self._paths.home / SHARED)
-        in_lanes: dict[str, tuple[int, int]] = {}
-        troubles: list[RemembrancerError] = []
-        for name in reversed(names_in(self._paths)):  # the catalogue first
-            project_id, lane = project_of_file(name), lane_of_file(name)
-            if name == USER_RECORDS:
-                continue
-            try:
-                with self._snapshot(name) as file:
-                    if file is None:
-                        continue
-                    if name == CATALOG:
-                        rows = file.rows("SELECT id, path, directory, created_at, last_used_at FROM projects")
-                        known = {project: (path, directory, *times) for project, path, directory, *times in rows}
-                    if project_id is None and lane is None:
-                        continue
-                    ((memories, forgotten),) = file.rows(
-                        "SELECT count(*) FILTER (WHERE forgotten_at IS NULL), count(forgotten_at) FROM memories"
-                    )
-                    if lane is not None:
-                        in_lanes[lane] = memories, forgotten
-                    if project_id is None:
-                        continue
-                    ((sessions,),) = file.rows("SELECT count(*) FROM sessions")
-            except RemembrancerError as error:
-                troubles.append(error)
-                if project_id is None:
-                    continue
-                memories = forgotten = sessions = 0
-            path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
-            if directory is None and path is not None:
-                directory = _working_tree(path)
-            lane = shared.get(project_id)
-            more, more_forgotten = in_lanes.get(lane or "", (0, 0))
-            counts = memories + more, forgotten + more_forgotten, sessions
-            projects.append(KnownProject(project_id, path, directory, created_at, used_at, *counts, lane))
-        return ProjectsDescribed(
-            tuple(sorted(projects, key=lambda project: (-(project.last_used_at or 0.0), project.id))),
-            tuple(error.to_failure() for error in troubles),
-            self._paths.user_database.exists(),
-        )
+        if is_old(self._paths):  # nobody has brought it forward yet: a copy is, for this one look
+            with TemporaryDirectory(prefix="remembrancer-old-") as directory:
+                bring_forward(self._paths, Path(directory) / RECORDS)
+                with self._snapshot(Path(directory, RECORDS)) as file:
+                    yield file
+            return
+        if not os.path.lexists(self._paths.database):
+            yield None
+            return
+        with self._snapshot(self._paths.database) as file:
+            yield file
 
     @contextmanager
-    def _snapshot(self, name: str) -> Iterator[Snapshot | None]:
-        """One file by itself; None for one that is empty yet."""
-        file = take_snapshot(self._paths.home / name, schema_of(name))
+    def _snapshot(self, path: Path) -> Iterator[Snapshot | None]:
+        """One file; None for one that is empty yet."""
+        file = take_snapshot(path, schema_of(path.name))
         try:
             yield file if file.version > 0 else None
         finally:
             file.connection.close()
 
+    def _known(self) -> list[Any]:
+        """The projects as the catalogue knows them."""
+        if not os.path.lexists(self._paths.catalog):
+            return []
+        with self._snapshot(self._paths.catalog) as file:
+            known = "SELECT id, path, directory, created_at, last_used_at FROM projects"
+            return [] if file is None else file.rows(known)
+
+    def _describe(self) -> ProjectsDescribed:
+        known: dict[str, Any] = {}
+        counts: dict[str, tuple[int, int]] = {}
+        sessions: dict[str, int] = {}
+        troubles: list[RemembrancerError] = []
+        try:
+            known = {project_id: about for project_id, *about in self._known()}
+        except RemembrancerError as error:
+            troubles.append(error)
+        try:
+            with self._records() as file:
+                if file is not None:
+                    rows = file.rows(
+                        """SELECT s.name, total(t.count) FILTER (WHERE NOT t.forgotten),
+                               total(t.count) FILTER (WHERE t.forgotten)
+                           FROM spaces AS s LEFT JOIN tallies AS t ON t.space = s.number GROUP BY s.number"""
+                    )
+                    counts = {name: (int(memories), int(forgotten)) for name, memories, forgotten in rows}
+                    its = "SELECT s.name, count(*) FROM sessions JOIN spaces AS s ON s.number = space GROUP BY space"
+                    sessions = dict(file.rows(its))
+        except RemembrancerError as error:
+            troubles.append(error)
+            counts = dict.fromkeys(known, (0, 0))
+        shared = lanes_of_projects(self._paths.home / SHARED)
+        projects = []
+        for project_id in filter(PROJECT.fullmatch, counts):
+            path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
+            if directory is None and path is not None:
+                directory = _working_tree(path)
+            lane = shared.get(project_id)
+            memories, forgotten = map(sum, zip(counts[project_id], counts.get(lane or "", (0, 0)), strict=True))
+            about = (project_id, path, directory, created_at, used_at)
+            projects.append(KnownProject(*about, memories, forgotten, sessions.get(project_id, 0), lane))
+        return ProjectsDescribed(
+            tuple(sorted(projects, key=lambda project: (-(project.last_used_at or 0.0), project.id))),
+            tuple(error.to_failure() for error in troubles),
+            USER in counts,
+        )
+
     def _find(self, request: FindMemories) -> MemoriesFound:
-        names = sorted(self._users_files())
-        if request.project_id is not None:
-            lane = lanes_of_projects(self._paths.home / SHARED).get(request.project_id)
-            names = [f"projects/{request.project_id}/memory.db", *([] if lane is None else [f"lanes/{lane}.db"])]
+        if not request.memory_ids:  # asked only to see if anybody answers, of records that may be damaged
+            return MemoriesFound({})
+        own = request.project_id or USER
+        names = own, lanes_of_projects(self._paths.home / SHARED).get(own)
         found: dict[str, str] = {}
-        for name in names:
-            is_ours = name == USER_RECORDS or project_of_file(name) or lane_of_file(name)
-            if not request.memory_ids or not is_ours or not (self._paths.home / name).is_file():
-                continue
-            with self._snapshot(name) as file:
-                if file is None:
-                    continue
-                for memory_id in request.memory_ids:
-                    for (content,) in file.rows("SELECT content FROM memories WHERE id = ?", (memory_id,)):
-                        found[memory_id] = " ".join(content.split())[:WORDS]
+        with self._records() as file:
+            if file is None:
+                return MemoriesFound({})
+            for memory_id in request.memory_ids:
+                for (content,) in file.rows(
+                    """SELECT content FROM memories WHERE id = ?
+                       AND space IN (SELECT number FROM spaces WHERE name IN (?, ?))""",
+                    (memory_id, *names),
+                ):
+                    found[memory_id] = " ".join(content.split())[:WORDS]
         return MemoriesFound(found)
 
     # --- the state of the files ---
@@ -334,14 +340,16 @@ class HomeReader:
     # --- copies ---
 
     def _copy(self, directory: Path) -> RecordsCopied:
-        with self._moment() as files:
-            if not any(name != CATALOG for name in files):
+        copies = []
+        with self._records() as records:
+            if records is None:
                 return RecordsCopied(())
-            copies = []
-            for name, file in files.items():
-                copied = copy_snapshot(file, directory / name, COUNTED.get(name, COUNTED_IN_RECORDS))
-                copies.append(CopiedFile(name, copied.sha256, copied.size_bytes, file.version, copied.counts))
-                self._pause()
+            copies.append(_copied(records, directory / RECORDS, COUNTED_IN_RECORDS))
+        self._pause()
+        if os.path.lexists(self._paths.catalog):
+            with self._snapshot(self._paths.catalog) as known:
+                if known is not None:
+                    copies.append(_copied(known, directory / CATALOG, COUNTED_IN_CATALOG))
         if shared := lanes_of_projects(self._paths.home / SHARED):
             content = msgspec.json.encode(shared)
             _write(directory / SHARED, content)
@@ -351,73 +359,75 @@ class HomeReader:
     # --- an export ---
 
     def _export(self, request: WriteExport) -> ExportWritten:
-        known = [project for name in names_in(self._paths) if (project := project_of_file(name))]
-        missing = sorted(set(request.projects or ()).difference(known))
-        if missing:
-            raise InvalidInput(
-                f"this home has no memories of {', '.join(missing)}: known are {', '.join(known) or '-'}"
-            )
-
-        shared = lanes_of_projects(self._paths.home / SHARED)
-        sharer = {lane: project for project, lane in shared.items()}
-
-        of_user = self._users_files()
-
-        def wanted(name: str) -> bool:
-            if name == CATALOG or name in of_user:
-                return name == CATALOG or request.of_user
-            project = project_of_file(name) or sharer.get(lane_of_file(name) or "")
-            is_chosen = project is not None and (request.projects is None or project in request.projects)
-            return is_chosen and bool(request.in_projects)
-
-        counted: Counter[str] = Counter()
-        with self._moment(wanted) as files:
-            holding = sum(name != CATALOG for name in files)
-            if not holding:
+        with self._records() as file:
+            spaces = {} if file is None else dict(file.rows("SELECT name, number FROM spaces ORDER BY name"))
+            known = list(filter(PROJECT.fullmatch, spaces))
+            missing = sorted(set(request.projects or ()).difference(known))
+            if missing:
+                raise InvalidInput(
+                    f"this home has no memories of {', '.join(missing)}: known are {', '.join(known) or '-'}"
+                )
+            if file is None or not spaces:
                 return ExportWritten(0)
+            counted: Counter[str] = Counter()
+            paths = {row[0]: row[1] for row in self._known()}
+            shared = lanes_of_projects(self._paths.home / SHARED)
             try:
-                with Path(request.path).open("wb") as output:
+                with Path(request.path).open("wb") as output, _of_this_release(file) as connection:
                     output.write(encode_header(time.time()))
-                    for line in export_lines(files, request, shared, counted):
+                    for line in export_lines(connection, spaces, request, shared, paths, counted):
                         output.write(encode_line(line))
                         if (counted["memories"] + counted["sessions"]) % BETWEEN_PAUSES == 0:
                             self._pause()
+            except sqlite3.Error as error:
+                raise unreadable(file.path, error) from error
+            except ValueError as error:  # what the store wrote as JSON does not decode
+                raise RecordsUnusable(f"{file.path} is damaged ({error}): put back a backup of it") from error
             except OSError as error:
                 raise FileUnusable(f"{request.path} cannot be written: {error.strerror or error}") from error
-        return ExportWritten(holding, **counted)
+        return ExportWritten(len(spaces), **counted)
 
 
 def export_lines(
-    files: dict[str, Snapshot], request: WriteExport, shared: Mapping[str, str], counted: Counter[str]
+    connection: sqlite3.Connection,
+    spaces: Mapping[str, int],
+    request: WriteExport,
+    shared: Mapping[str, str],
+    paths: Mapping[str, str],
+    counted: Counter[str],
 ) -> Iterator[Line]:
     """The lines after the header: of a project that shares a lane, with those of the lane (`shared`, by project).
 
     `counted` is kept up to date: projects, memories, forgotten ones, sessions.
     """
-    catalog, user = files.get(CATALOG), files.get(USER_RECORDS)
-    paths = dict(catalog.rows("SELECT id, path FROM projects")) if catalog is not None else {}
-    users = [file for file in (user, files.get(f"lanes/{shared.get(USER)}.db")) if file is not None]
-    promoted = {memory_id for file in users for memory_id in _ids(file)}
-    lines_of = partial(_lines_of, forgotten=request.forgotten, counted=counted)
-    for name, file in files.items():
-        project_id = project_of_file(name)
-        if project_id is not None:
-            counted["projects"] += 1
-            yield ProjectLine(project_id, paths.get(project_id, ""))
-            lane = files.get(f"lanes/{shared[project_id]}.db") if project_id in shared else None
-            in_lane = set() if lane is None else _ids(lane)
-            yield from lines_of(file, project_id, request.in_projects, promoted | in_lane)
-            if lane is not None:
-                yield from lines_of(lane, project_id, request.in_projects, promoted, sessions=False)
-    in_lane = set() if len(users) < 2 else _ids(users[1])
-    for file in users if request.of_user else ():
-        is_lane = file is not user
-        yield from lines_of(file, None, ("user",), () if is_lane else in_lane, sessions=not is_lane)
+    lines_of = partial(_lines_of, connection, forgotten=request.forgotten, counted=counted)
+
+    def ids(name: str) -> set[str]:
+        rows = connection.execute("SELECT id FROM memories WHERE space = ?", (spaces.get(name),))
+        return {memory_id for (memory_id,) in rows}
+
+    users_lane = shared.get(USER, "")
+    in_users_lane = ids(users_lane)
+    promoted = ids(USER) | in_users_lane
+    for project_id in filter(PROJECT.fullmatch, spaces):
+        if not request.in_projects or (request.projects is not None and project_id not in request.projects):
+            continue
+        counted["projects"] += 1
+        yield ProjectLine(project_id, paths.get(project_id, ""))
+        lane = shared.get(project_id, "")
+        yield from lines_of(spaces[project_id], project_id, request.in_projects, promoted | ids(lane))
+        if lane in spaces:
+            yield from lines_of(spaces[lane], project_id, request.in_projects, promoted, sessions=False)
+    if request.of_user and USER in spaces:
+        yield from lines_of(spaces[USER], None, ("user",), in_users_lane)
+    if request.of_user and users_lane in spaces:
+        yield from lines_of(spaces[users_lane], None, ("user",), (), sessions=False)
     yield EndLine(counted["projects"], counted["memories"], counted["sessions"])
 
 
 def _lines_of(
-    file: Snapshot,
+    connection: sqlite3.Connection,
+    space: int,
     project: str | None,
     scopes: Container[Scope],
     elsewhere: Container[str],
@@ -426,27 +436,21 @@ def _lines_of(
     counted: Counter[str],
     sessions: bool = True,
 ) -> Iterator[Line]:
-    """The sessions (but of a lane, which has no more than their ids) and the memories of one file, without those that
+    """The sessions (but of a lane, which has no more than their ids) and the memories of one space, without those that
     are `elsewhere` already."""
-    condition = "" if forgotten else "WHERE forgotten_at IS NULL"
-    try:
-        with _of_this_release(file) as connection:
-            query = query_of(connection)
-            for session in read_sessions(query) if sessions else ():
-                counted["sessions"] += 1
-                yield SessionLine(session, project)
-            ids = connection.execute(f"SELECT id, scope FROM memories {condition} ORDER BY number")  # noqa: S608 - fixed
-            for memory_id, scope in ids:
-                wanted = scope in scopes and memory_id not in elsewhere
-                memory = read_portable(query, memory_id, None) if wanted else None
-                if memory is not None:
-                    counted["memories"] += 1
-                    counted["forgotten"] += memory.forgotten_at is not None
-                    yield MemoryLine(memory, project)
-    except sqlite3.Error as error:
-        raise unreadable(file.path, error) from error
-    except ValueError as error:  # what the store wrote as JSON does not decode
-        raise RecordsUnusable(f"{file.path} is damaged ({error}): put back a backup of it") from error
+    condition = "" if forgotten else "AND forgotten_at IS NULL"
+    query = SpaceConnection(connection, space).query
+    for session in read_sessions(query) if sessions else ():
+        counted["sessions"] += 1
+        yield SessionLine(session, project)
+    ids = f"SELECT id, scope FROM memories WHERE space = @SPACE {condition} ORDER BY number"  # noqa: S608 - fixed
+    for memory_id, scope in query(ids):
+        wanted = scope in scopes and memory_id not in elsewhere
+        memory = read_portable(query, memory_id, None) if wanted else None
+        if memory is not None:
+            counted["memories"] += 1
+            counted["forgotten"] += memory.forgotten_at is not None
+            yield MemoryLine(memory, project)
 
 
 def examine_file(path: Path, schema: Schema) -> ExaminedFile:
@@ -458,7 +462,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
             try:
                 schema.refuse(path, version)
             except (SchemaTooNew, SchemaTooOld) as error:
-                state: FileState = "newer" if isinstance(error, SchemaTooNew) else "too_old"
+                state: FileCondition = "newer" if isinstance(error, SchemaTooNew) else "too_old"
                 return ExaminedFile(str(path), state, size, release_of(version))
             said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
@@ -475,7 +479,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     return ExaminedFile(str(path), "older" if is_older else "whole", size, reason, languages, release)
 
 
-def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileState:
+def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
     code = getattr(error, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_INTERRUPT:
         return "too_large"
@@ -495,7 +499,7 @@ def _languages(connection: sqlite3.Connection) -> dict[str, int]:
 @contextmanager
 def _of_this_release(file: Snapshot) -> Iterator[sqlite3.Connection]:
     """The file, or a migrated copy of it when an older release wrote it and no runtime has opened it since."""
-    if file.version == RECORDS.latest:
+    if file.version == MEMORY.latest:
         yield file.connection
         return
     with (
@@ -503,8 +507,13 @@ def _of_this_release(file: Snapshot) -> Iterator[sqlite3.Connection]:
         closing(sqlite3.connect(Path(directory) / "memory.db", isolation_level=None)) as copy,
     ):
         file.connection.backup(copy)
-        RECORDS.migrate(copy, None)
+        MEMORY.migrate(copy, None)
         yield copy
+
+
+def _copied(file: Snapshot, target: Path, counted: Mapping[str, str]) -> CopiedFile:
+    copied = copy_snapshot(file, target, counted)
+    return CopiedFile(target.name, copied.sha256, copied.size_bytes, file.version, copied.counts)
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -515,24 +524,6 @@ def _write(path: Path, content: bytes) -> None:
         raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _ids(file: Snapshot) -> set[str]:
-    """The ids of the memories in a file of records."""
-    return {row[0] for row in file.rows("SELECT id FROM memories")}
-
-
-def _has_moved(users: set[str], files: Mapping[str, Snapshot], of_user: Container[str]) -> bool:
-    """True if a memory has moved between the moments of two files, so that it is in both of them, or in neither.
-
-    `users`: the memories that the user's files (`of_user`) had before the first of these moments.
-    """
-    now = {each for name, file in files.items() if name in of_user for each in _ids(file)}
-    if not users and not now:
-        return False
-    elsewhere = (file for name, file in files.items() if name != CATALOG and name not in of_user)
-    in_projects = {each for file in elsewhere for each in _ids(file)}
-    return bool(now & in_projects or users - now - in_projects)
-
-
 def _working_tree(path: str) -> str | None:
     """The directory where a project most likely is that no session has named since: beside its git directory. None: it
     has none (a bare repository with worktrees)."""
@@ -540,11 +531,3 @@ def _working_tree(path: str) -> str | None:
     if place.name == GIT_DIRECTORY:
         return str(place.parent)
     return None if place.suffix == GIT_DIRECTORY else path
-
-
-def _allow_many_files() -> None:
-    """An open database takes three descriptors, and a home may have hundreds of projects."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

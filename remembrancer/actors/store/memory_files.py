@@ -1,4 +1,4 @@
-"""The open files of records: the user's always, a project's from its first use; and the lane that a write belongs to.
+"""The spaces of the records: the user's always, a project's from its first use; and the lane that a write belongs to.
 
 Isolation between projects begins here.
 """
@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Never, Protocol, cast
+from typing import Final, Literal, Never, Protocol
 
+from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.moves import Move
@@ -20,12 +21,15 @@ from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import USER as USER
-from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
-from remembrancer.actors.store.records.schema import RECORDS
-from remembrancer.actors.store.records.sqlite_file import unusable
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import EmbeddedTexts
+from remembrancer.actors.store.records.schema import MEMORY
+from remembrancer.actors.store.records.space import SpaceConnection, drop_space
+from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.edits import Move as MoveRow
+from remembrancer.memory.edits import NoteWrite
 from remembrancer.protocol.errors import (
     UNREADABLE,
     FileLocked,
@@ -57,8 +61,10 @@ from remembrancer.protocol.writes import (
 
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 """The id is a part of a path: nothing else may get there."""
-USER_AGAIN_S: Final = 2.0
-"""The time that after a failed attempt the user's file is opened again, if somebody wants it."""
+AGAIN_S: Final = 2.0
+"""The time after which, after a failed attempt, the database is opened again, if somebody wants it."""
+RECORDS: Final = "records"
+"""The thread that writes them."""
 LOST: Final = "lost"
 """The end of the name of what was in the place of a file that was begun anew: as long as it is there, answers say
 so."""
@@ -94,10 +100,8 @@ class PendingSessions:
         return [self._starts.pop(key) for key in taken]
 
 
-class UnusableRecords:
-    """Stands where a file cannot be opened: everything that is asked of it is refused with the reason."""
-
-    is_shared = False
+class UnusableRecords(Records):
+    """Stands where records cannot be opened: without a space, every question of them is refused with the reason."""
 
     def __init__(self, name: str, error: RemembrancerError, *, is_users: bool = False) -> None:
         self.name = name
@@ -107,15 +111,7 @@ class UnusableRecords:
     def close(self) -> None:
         """There is nothing to close."""
 
-    def __getattr__(self, _: str) -> Callable[..., Never]:
-        def refuse(*_: object, **__: object) -> Never:
-            raise self.error
-
-        return refuse
-
-    @property
-    def graph(self) -> Never:
-        """As everything else."""
+    def __getattr__(self, _: str) -> Never:
         raise self.error
 
     @property
@@ -125,10 +121,11 @@ class UnusableRecords:
 
 
 class MemoryFiles:
-    """Opens files, each on its own thread, once; the user's at once, and again and again while it cannot be.
+    """The records of a home in their one database, which is opened at once, and again and again while it cannot be. A
+    project has its space from its first use; one that others share is read in the lane as well.
 
-    A file that was there once and is missing, or cut to nothing, is begun anew: what is left of it is kept beside it,
-    and answers say so until somebody takes that away.
+    A database that was there once and is missing, or cut to nothing, is begun anew: what is left of it is kept beside
+    it, and answers say so until somebody takes that away.
     """
 
     def __init__(
@@ -144,155 +141,192 @@ class MemoryFiles:
     ) -> None:
         self._paths = paths
         self._committer = committer
+        committer.thread_of = self._thread_of
         self._clock = clock
         self._limits = {"limit_bytes": limit_bytes, "session_limit": session_limit}
         self._on_open = on_open
+        self._database: SqliteFile | None = None
+        self._spaces: set[str] = set()
+        """The names of those that are in it."""
         self._open: dict[str, Records] = {}
+        self._user: Records | None = None
         self._lanes = lanes
         self._shared: dict[str, Records] = {}
-        """The lanes that open projects share, by the project's id, and the user's, by the name of his file."""
-        self._losses: dict[str, str] = {}
+        """The lanes that open projects share, by the project's id, and the user's, by the name of his space."""
+        self._loss: str | None = None
         self._opening: dict[str, asyncio.Task[Records]] = {}
-        self._unusable: dict[str, str] = {}
+        self._unusable: str | None = None
+        self._left_out: tuple[str, ...] = ()
         self._moves: dict[tuple[str, str, str], Move] = {}
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.pending_sessions = PendingSessions()
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by name: they are embedded as memories are."""
-        self._user: Records | None = None
-        self._user_again_at = 0.0
-        self._user_refusal: UnusableRecords
-        self._opening_user: asyncio.Future[Records] | None = None
+        self._again_at = 0.0
+        self._refusal = UnusableRecords(USER, FileLocked("the memories are being opened"))
+        self._reopening: asyncio.Future[SqliteFile] | None = None
         if self.shares(USER):
             wait = FileLocked("what the user shares is being opened")
-            self._shared[USER] = cast(Records, UnusableRecords(USER, wait))
-        if RECORDS.is_older(paths.user_database):  # its copy may take long, and is made on its own thread
-            self._user_refusal = UnusableRecords(USER, FileLocked("the user's memories are brought to this release"))
+            self._shared[USER] = UnusableRecords(USER, wait)
+        if MEMORY.is_older(paths.database) or is_old(paths):  # its copy may take long, and is made on its own thread
             _ = self.user_file
             return
         try:
-            self._user_opened(self._connect(paths.user_database, USER, wait_s=0.0))
+            self._take(self._opened_database(wait_s=0.0))
         except RemembrancerError as error:
-            self._user_failed(error)
+            self._failed(error)
 
     def __iter__(self) -> Iterator[Records]:
-        """The files that are open."""
+        """The spaces that are open."""
         shared = [lane for lane in self._shared.values() if not isinstance(lane, UnusableRecords)]
         return iter([*([] if self._user is None else [self._user]), *self._open.values(), *shared])
 
+    def _thread_of(self, name: str) -> str:
+        """Shared lanes have threads of their own, which may wait for a journal; all other records have one together."""
+        is_record = name == USER or PROJECT_ID.fullmatch(name) is not None
+        return RECORDS if is_record and not self.shares(name) else name
+
+    @property
+    def database(self) -> SqliteFile:
+        """The database.
+
+        Raises:
+            RemembrancerError: it cannot be opened, which is tried again.
+        """
+        if self._database is None:
+            _ = self.user_file
+            raise self._refusal.error
+        return self._database
+
     @property
     def user(self) -> Records:
-        """The records that the user's memories are written to: the lane that he shares, or else his file."""
+        """The records that the user's memories are written to: the lane that he shares, or else his own."""
         return self._shared.get(USER) or self.user_file
 
     @property
     def user_file(self) -> Records:
-        """The user's file; one that cannot be opened refuses what is asked of it, and keeps no project from work."""
-        if self._user is None and self._opening_user is None and self._clock() >= self._user_again_at:
-            connect = partial(self._connect, self._paths.user_database, USER)
-            self._opening_user = self._committer.run(USER, connect)
-            self._opening_user.add_done_callback(self._user_tried)
-        return self._user or cast(Records, self._user_refusal)
+        """The user's own records; while the database cannot be opened they refuse what is asked of them."""
+        if self._database is None and self._reopening is None and self._clock() >= self._again_at:
+            self._reopening = self._committer.run(USER, self._opened_database)
+            self._reopening.add_done_callback(self._tried)
+        return self._user or self._refusal
 
-    def _user_tried(self, opening: asyncio.Future[Records]) -> None:
-        self._opening_user = None
+    def _tried(self, opening: asyncio.Future[SqliteFile]) -> None:
+        self._reopening = None
         error = None if opening.cancelled() else opening.exception()
         if error is None:
-            self._user_opened(opening.result())
-            self._forget_moves(USER)
-            self._on_open(opening.result())
+            self._take(opening.result())
+            self._on_open(self.user_file)
         elif isinstance(error, RemembrancerError):
-            self._user_failed(error)
+            self._failed(error)
         else:
             raise error
 
-    def _user_opened(self, records: Records) -> None:
-        self._user = records
-        self._unusable.pop(USER, None)
+    def _take(self, database: SqliteFile) -> None:
+        self._database = database
+        self._left_out = tuple(problems(self._paths).values())
+        self._spaces = {name for (name,) in database.read("SELECT name FROM spaces")}
+        self._user = Records(database, USER, self._clock, **self._limits)
+        self._unusable = None
 
-    def _user_failed(self, error: RemembrancerError) -> None:
-        logger.error("the user's records cannot be opened", extra={"code": error.code, "reason": error.message})
-        self._user_refusal = UnusableRecords(USER, error)
-        self._user_again_at = self._clock() + USER_AGAIN_S
-        self.note_unusable(USER, error)
+    def _failed(self, error: RemembrancerError) -> None:
+        logger.error("the records cannot be opened", extra={"code": error.code, "reason": error.message})
+        self._refusal = UnusableRecords(USER, error)
+        self._again_at = self._clock() + AGAIN_S
+        self.note_unusable(error)
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """Why files could not be opened or read when they were last wanted, of those that are still there; which were
-        begun anew; and what is wrong with the catalogue."""
-        reasons = [
-            reason
-            for name, reason in self._unusable.items()
-            if name == USER or look_at(self._path_of(name)).kind != "missing"
-        ]
-        catalog = [] if self.catalog.problem is None else [self.catalog.problem]
-        return (*reasons, *filter(None, map(self.loss_of, list(self._losses))), *catalog)
+        """Why the database could not be opened or read when it was last wanted; that it was begun anew; what is wrong
+        with the catalogue; and what was not taken over of the files of release 0.2.0."""
+        return (*filter(None, (self._unusable, self.loss, self.catalog.problem)), *self._left_out)
 
-    def loss_of(self, name: str) -> str | None:
-        """That the file of that name was begun anew, and where what was left of the one before lies."""
-        left = self._losses.get(name)
-        if left is None:
+    @property
+    def loss(self) -> str | None:
+        """That the database was begun anew, and where what was left of the one before lies."""
+        if self._loss is None:
             return None
-        path = self._path_of(name)
-        if not path.with_name(left).exists():
-            del self._losses[name]
+        path = self._paths.database
+        if not path.with_name(self._loss).exists():
+            self._loss = None
             return None
         return (
             f"{path} was missing or empty, though it had been there, and was begun anew: put back a backup of it with "
-            f"'remembrancer backup restore', and delete {path.with_name(left)} when you know of it"
+            f"'remembrancer backup restore', and delete {path.with_name(self._loss)} when you know of it"
         )
 
-    def losses(self, names: Sequence[str]) -> tuple[Notice, ...]:
-        """The notices about lost memories for an answer from these files."""
-        if not self._losses:
-            return ()
-        return tuple(Notice("memories_lost", loss) for name in names if (loss := self.loss_of(name)) is not None)
+    @property
+    def losses(self) -> tuple[Notice, ...]:
+        """The notices about lost memories for an answer."""
+        return () if (loss := self.loss) is None else (Notice("memories_lost", loss),)
 
-    def _path_of(self, name: str) -> Path:
-        if name == USER:
-            return self._paths.user_database
-        is_project = PROJECT_ID.fullmatch(name) is not None
-        return self._paths.project_database(name) if is_project else self._paths.lane_database(name)
-
-    def size_bytes(self, name: str) -> int:
-        """Bytes on disk of the file of that name, with its write-ahead log."""
-        return size_on_disk(self._path_of(name))
+    @property
+    def size_bytes(self) -> int:
+        """Bytes on disk of the database, with its write-ahead log."""
+        return size_on_disk(self._paths.database)
 
     async def reopen_replaced(self, forget: Callable[[str], None]) -> None:
-        """Let go of files that were taken away or replaced under us; `forget` is told of each.
+        """Let go of a database that was taken away or replaced under us; `forget` is told of each space.
 
         The next use opens it.
         """
+        database = self._database
+        if database is None or not database.is_replaced:
+            return
+        logger.error("the database was taken away or replaced, and is opened anew")
         for records in list(self):
-            if records in self._shared.values() or not records.is_replaced:
-                continue  # a lane refuses writes until the next start, and is read from the journal then
-            logger.error("a file was taken away or replaced, and is opened anew", extra={"file": records.name})
-            forget(records.name)
-            if records is self._user:
-                self._forget_moves(USER)
-                self._user = None
-                self._user_refusal = UnusableRecords(USER, FileLocked("the user's memories are being opened anew"))
-                self._user_again_at = 0.0
-            else:
+            if records not in self._shared.values():  # a lane goes on at the next start
+                forget(records.name)
                 self.let_go(records.name)
-            await self._committer.run(records.name, records.close)
-            _ = self.user_file
+        self._database = self._user = None
+        self._refusal = UnusableRecords(USER, FileLocked("the memories are being opened anew"))
+        self._again_at = 0.0
+        await self._committer.run(USER, database.close)
+        _ = self.user_file
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the space of a project another name, in place of the one that has it. On the thread of the records."""
+        with self.database.transaction() as connection:
+            for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (new,)).fetchall():
+                drop_space(SpaceConnection(connection, number))
+            connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new, old))
+        self._spaces = (self._spaces - {old}) | {new}
+
+    def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
+        """Take what is left of erased memories out of every space, and what the project's sessions quoted of them, in
+        one transaction; then out of the database's log. A memory of that id that a space has stays as it is: another
+        one has erased its own. On the thread of the records.
+
+        Raises:
+            FileLocked: what was deleted is still in the log, which a reader holds. It can be done again.
+        """
+        database, now = self.database, self._clock()
+        with database.transaction() as connection:
+            for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
+                edits = SqliteEdits(SpaceConnection(connection, number), now)
+                is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # in which entries alone change anything
+                was_erased = [edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]
+                if any(was_erased):
+                    edits.drop_deleted_words()
+                if name == project_id:
+                    edits.drop_quotes(quotes)
+        database.leave_nothing(*memory_ids, *quotes)
 
     def let_go(self, name: str) -> None:
-        """Know nothing of a project's file any more, which is closed by who says so: the next use opens it."""
+        """Know nothing of a space any more: the next use opens it."""
         self._open.pop(name, None)
         self._shared.pop(name, None)
         self._forget_moves(name)
         if (notes := self._notes.pop(name, None)) is not None:
             notes.close()
 
-    def note_unusable(self, name: str, error: RemembrancerError) -> None:
-        """A file turned out to be damaged, or of a newer release."""
-        self._unusable[name] = error.message
+    def note_unusable(self, error: RemembrancerError) -> None:
+        """The database turned out to be damaged, or of a newer release."""
+        self._unusable = error.message
 
     def get(self, name: str) -> Records | None:
-        """The open file of that name."""
+        """The open space of that name."""
         if name == USER or name in self._open:
             return self._user if name == USER else self._open[name]
         return self.shared_lane(name)
@@ -315,14 +349,16 @@ class MemoryFiles:
         return self.get(name) or self.indexes.get(name)
 
     def exists(self, project: ProjectRef) -> bool:
-        """True if the project has a file, or had one that was lost: reading must not make its first one."""
+        """True if the project has a space, or had one that was lost: reading must not make its first one."""
         return self.is_there(project) or (bool(PROJECT_ID.fullmatch(project.id)) and self.catalog.knows(project.id))
 
     def is_there(self, project: ProjectRef) -> bool:
-        """True if the project has a file now."""
-        if project.id in self._open or self.shares(project.id):
-            return True
-        return bool(PROJECT_ID.fullmatch(project.id)) and self._paths.project_database(project.id).exists()
+        """True if the project has a space now."""
+        return project.id in self._spaces or self.shares(project.id)
+
+    def has_space(self, name: str) -> bool:
+        """True if the database has the space of that name."""
+        return name in self._spaces
 
     def shares(self, project_id: str) -> bool:
         """True if a project shares its memories with other machines."""
@@ -350,21 +386,21 @@ class MemoryFiles:
             await self.share_user(await self._lanes.open(USER))
 
     async def _finish(self, own: Records) -> bool:
-        """Finish the moves between an open project's file and the user's memories. True if there were any."""
-        away = self.move(own, self.user, own.name)
-        back = [self.move(each, own, own.name) for each in self.users if not isinstance(each, UnusableRecords)]
+        """Finish the moves between an open project and the lane that the user shares. True if there were any."""
+        if USER not in self._shared or isinstance(self.user, UnusableRecords):
+            return False
+        away, back = self.move(own, self.user, own.name), self.move(self.user, own, own.name)
         try:
             finished = await self._committer.run(away.name, away.finish)
-            for move in back:
-                await self._committer.run(move.name, move.finish)
-        except RemembrancerError as error:  # a full disk, say: what is in both files is the user's
+            await self._committer.run(back.name, back.finish)
+        except RemembrancerError as error:  # a full disk, say: what is in both is the user's
             logger.warning("a move cannot be finished yet", extra={"file": own.name, "reason": error.message})
             return True
         return finished
 
     @property
     def users(self) -> list[Records]:
-        """All that has memories of the user: his file, and the lane that he shares."""
+        """All that has memories of the user: his own, and the lane that he shares."""
         return list(dict.fromkeys((self.user_file, self.user)))
 
     async def _share(self, own: Records, lane: Records) -> None:
@@ -382,11 +418,11 @@ class MemoryFiles:
         self._forget_moves(self._shared.pop(project_id).name)
 
     async def project(self, project: ProjectRef) -> Records:
-        """The file of a project, made when it is missing.
+        """The records of a project, whose space is made when it is missing.
 
         Raises:
             InvalidInput: the id is none of a project.
-            SchemaTooNew, SchemaTooOld: another release wrote it.
+            SchemaTooNew, SchemaTooOld: another release wrote the database.
             RecordsUnusable: it is damaged.
         """
         found = self._open.get(project.id)
@@ -406,16 +442,14 @@ class MemoryFiles:
         del self._opening[name]
         error = None if opening.cancelled() else opening.exception()
         if isinstance(error, RecordsUnusable | SchemaTooNew | SchemaTooOld):
-            self.note_unusable(name, error)
-        else:
-            self._unusable.pop(name, None)
+            self.note_unusable(error)
 
     def open_project(self, project: ProjectRef) -> Records | None:
-        """As `project`, for a file that is open; None when it is not."""
+        """As `project`, for one that is open; None when it is not."""
         return self._open.get(project.id)
 
     def lanes_of(self, project_id: str) -> Lanes:
-        """The lanes that sessions of a project write to; of one whose file is not open, the user's alone."""
+        """The lanes that sessions of a project write to; of one that is not open, the user's alone."""
         own = self._open.get(project_id)
         users: Lanes = {"user": self.user}
         if USER in self._shared:
@@ -447,8 +481,8 @@ class MemoryFiles:
         """Close all. May be called twice."""
         for notes in self._notes.values():
             notes.close()
-        for records in self:
-            records.close()
+        if self._database is not None:
+            self._database.close()
         self._open.clear()
         self._shared.clear()
         self._moves.clear()
@@ -456,12 +490,17 @@ class MemoryFiles:
         self.catalog.close()
 
     async def _open_project(self, project: ProjectRef) -> Records:
-        path = self._paths.project_database(project.id)
-        records = await self._committer.run(project.id, lambda: self._connect(path, project.id))
+        database = self.database
+        records: Records = await self._committer.run(
+            project.id, lambda: Records(database, project.id, self._clock, **self._limits)
+        )
+        self._spaces.add(project.id)
         await self._committer.run(CATALOG, lambda: self.catalog.register(project))
+        await self._committer.run(CATALOG, partial(self.catalog.note_file, project.id))
         finished = await self._finish(records)
-        self.notes_of(records).settle_soon()
-        while starts := self.pending_sessions.take(project.id):  # others may come until the file is known to be there
+        if records.unfinished(NoteWrite):
+            self.notes_of(records).settle_soon()
+        while starts := self.pending_sessions.take(project.id):  # others may come until it is known to be there
             for directory in await self._committer.run(project.id, partial(self._register, records, starts)):
                 await self._committer.run(CATALOG, partial(self.catalog.note_session, project, directory))
         lane = None
@@ -476,7 +515,7 @@ class MemoryFiles:
         return records
 
     def _register(self, records: Records, starts: Sequence[Operation]) -> list[str | None]:
-        """Register the sessions that were there before the file; the working trees that they began in."""
+        """Register the sessions that were there before the space; the working trees that they began in."""
         directories = []
         for operation, outcome in zip(starts, records.apply(starts), strict=True):
             if isinstance(outcome.reply, RemembrancerError):  # its first write registers it
@@ -485,18 +524,18 @@ class MemoryFiles:
                 directories.append(operation.change.directory)
         return directories
 
-    def _connect(self, path: Path, name: str, wait_s: float | None = None) -> Records:
-        self._keep_what_is_left(path, name)
-        records = SqliteRecords(path, name, self._clock, **self._limits, wait_s=wait_s)
-        self._committer.run_soon(CATALOG, partial(self.catalog.note_file, name))
-        return records
+    def _opened_database(self, wait_s: float | None = None) -> SqliteFile:
+        bring_forward(self._paths)
+        self._keep_what_is_left(self._paths.database)
+        database = SqliteFile(self._paths.database, wait_s=wait_s)
+        self._committer.run_soon(CATALOG, partial(self.catalog.note_file, USER))
+        return database
 
-    def _keep_what_is_left(self, path: Path, name: str) -> None:
+    def _keep_what_is_left(self, path: Path) -> None:
         """Put a file that was cut to nothing, and the log of one that is missing, beside the new one."""
         look = look_at(path)
-        if look.problem is None and self.catalog.knows(name) and not look.size_bytes:
+        if look.problem is None and self.catalog.knows(USER) and not look.size_bytes:
             try:
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.touch(mode=0o600)
                 for beside in database_files(path)[1:]:
                     if beside.exists():
@@ -505,10 +544,10 @@ class MemoryFiles:
                 raise unusable(path, error) from error
             if set_aside(path, LOST) is None:
                 raise RecordsUnusable(f"{path} is empty, though memories were in it: put back a backup of it")
-            logger.error("a file of memories was missing or empty, and is begun anew", extra={"file": name})
+            logger.error("the file of memories was missing or empty, and is begun anew")
         left = sorted(path.parent.glob(f"{path.name}.{LOST}-*"))
         if left:
-            self._losses[name] = left[-1].name
+            self._loss = left[-1].name
 
 
 class LaneSource(Protocol):

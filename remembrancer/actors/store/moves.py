@@ -1,8 +1,9 @@
-"""Moves of memories from one lane to another: from a project's to the user's, or back.
+"""Moves of memories from one space to another: from a project's to the user's, or back.
 
-A move has three steps: the one lane notes it and keeps the memory; the other takes the memory in, and with it the
-operation; the first one lets the memory go, notes the operation too, and forgets the move. A process that
-dies between two of them leaves a note from which the rest is done: every step can be repeated.
+Within a home a move is one transaction. To a shared lane, or from there, it has three steps, as what the lane takes in
+is an entry of its journal: the one lane notes the move and keeps the memory; the other takes the memory in, and with it
+the operation; the first one lets the memory go, notes the operation too, and forgets the move. A process that dies
+between two of them leaves a note from which the rest is done: every step can be repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from functools import partial
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.moves import (
     begin_move,
@@ -52,6 +54,8 @@ class Move:
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Move the memory of each promotion, in order. One that was moved by the same operation before is answered."""
+        if not (self.source.is_shared or self.destination.is_shared):
+            return self.source.promote(operations, self.destination)
         return [self._apply(operation) for operation in operations]
 
     def finish(self) -> bool:
@@ -62,6 +66,8 @@ class Move:
         """
         if self.source.is_shared:
             return self._finish_returns()
+        if not self.destination.is_shared:
+            return False
         begun = [decode_operation(each.operation) for each in self.source.unfinished(MoveRow)]
         moves = [each for each in begun if self._is_ours(each)]
         for operation in moves:

@@ -1,8 +1,8 @@
 """Projects that lie elsewhere now: recognised by the first commit of their repository, and moved when somebody says so.
 
-A project's id is made from its path, and its files lie under that id. To move it is to rename its directory, which is
-one step; what the new place has been told meanwhile is taken into the moved file before, by operations whose ids follow
-from what they carry. A crash on the way leaves both as they were, or the move done, and to ask again is harmless.
+A project's id is made from its path, and is the name of its space. To move it is to give that another name; what the
+new place has been told meanwhile is taken into it before, by operations whose ids follow from what they carry. A crash
+on the way leaves both as they were, or the move done, and to ask again is harmless.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.contract import Belongings, Records
+from remembrancer.actors.store.records.contract import Belongings
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
@@ -135,20 +136,20 @@ class ProjectMoves:
         return ProjectMoved(memories, joined)
 
     def _rename(self, source: Records, target: Records | None, old: ProjectRef, new: ProjectRef) -> None:
-        """On the thread of the new place's file, which nothing is committed to meanwhile."""
+        """On the thread of the records, to which nothing is committed meanwhile."""
         if target is not None:
             _join(source, target.belongings(), old, new)
-            target.close()
-        source.close()
         here = self._paths.project_database(old.id).parent
         there = self._paths.project_database(new.id).parent
         try:
             self._code.move_roots(old, new)
             shutil.rmtree(there, ignore_errors=True)
-            here.rename(there)
-            sync_directory(there.parent)
+            if here.exists():  # the indexes of its files and its code
+                here.rename(there)
+                sync_directory(there.parent)
         except OSError as error:
             raise InvalidInput(f"{here} cannot be renamed to {there}: {error.strerror or error}") from error
+        self._files.rename(old.id, new.id)
 
 
 def _join(source: Records, belongings: Belongings, old: ProjectRef, new: ProjectRef) -> None:

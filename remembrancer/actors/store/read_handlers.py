@@ -23,8 +23,9 @@ from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import Records, Vectors
+from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sessions import describe_session
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import PROJECTS, Source
@@ -189,7 +190,7 @@ class ReadHandlers:
         scopes = request.scopes or SCOPES if not request.sources or "memory" in request.sources else ()
         in_scope = await self._readable(request.project, scopes, model)
         current().mark("files at hand")
-        embed, threads = self.embed_within(context, model), self._readers.of(request.project.id)
+        embed, threads = self.embed_within(context, model), self._readers.threads
         notes, without_notes = await self._notes_or_why_not(request, model)
 
         async def search(view: View) -> Recalled:
@@ -266,7 +267,7 @@ class ReadHandlers:
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
         embed, now = self.embed_within(context, model), time.time()
-        threads = self._readers.of(request.project.id)
+        threads = self._readers.threads
 
         # Preferences are the user's alone.
         scopes: tuple[Scope, ...] = SCOPES if any(each != "preferences" for each in request.sections) else ("user",)
@@ -294,7 +295,7 @@ class ReadHandlers:
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
         question = await self._readable(request.project)
-        view, threads = question.view, self._readers.of(request.project.id)
+        view, threads = question.view, self._readers.threads
         ref = await self._read(request.project, lambda: view.find(request.memory_id))
         if ref is None:
             missing = "there is no such memory" if question.error is None else question.error.message
@@ -369,8 +370,8 @@ class ReadHandlers:
         return StoreDescription(
             counts=total_counts(view.counts(request.session_id)),
             embedding=self._embedding(),
-            database_bytes=sum(map(self._files.size_bytes, view.names)),
-            database_path=str(self._paths.project_database(request.project.id)),
+            database_bytes=self._files.size_bytes,
+            database_path=str(self._paths.database),
             uptime_s=time.monotonic() - self._started_at,
             memories_this_session=sum(start.stored for start in starts),
             session_started_at=min(
@@ -401,8 +402,8 @@ class ReadHandlers:
             found[:0] = [own] if shared is own else [own, shared]
         view = View([Source(records, self._vectors.searchable(records.name, model)) for records in found])
         # Of the project's lane when that is open: it is since its file is.
-        notices = (*files.losses(view.names[::-1]), *self._lane_notices(project.id), *of_user)
-        return Readable(view, files.note_unusable, error, notices)
+        notices = (*files.losses, *self._lane_notices(project.id), *of_user)
+        return Readable(view, lambda _, error: files.note_unusable(error), error, notices)
 
     async def answer(
         self, project: ProjectRef, work: Callable[[View], T], scopes: Collection[Scope] = SCOPES
@@ -413,7 +414,7 @@ class ReadHandlers:
         )
 
     async def _read(self, project: ProjectRef, work: Callable[[], T]) -> T:
-        return await self._readers.read(project.id, work)
+        return await self._readers.read(work)
 
 
 def total_counts(all_counts: Sequence[Counts]) -> Counts:

@@ -17,8 +17,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.actors.store.committer import Appliable
-from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase, Records
-from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Pair, Read, probability, read
+from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import SESSION_KINDS, SESSION_RECORD
 from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory
@@ -52,7 +53,7 @@ class ReplacedMemories:
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         texts = {number: read(memory.content) for number, memory in loaded.items()}
-        possible: list[tuple[Pair, _Judged]] = []
+        possible: list[tuple[TextPair, _Judged]] = []
         for (one, other), found in near.items():
             if one not in loaded or other not in loaded or found.cosine < LEAST_COSINE:
                 continue
@@ -60,7 +61,7 @@ class ReplacedMemories:
             if earlier.scope == "session" or same_in_words(earlier.content, later.content, found.cosine):
                 continue
             apart_s = later.happened_at - earlier.happened_at
-            compared = Pair(texts[earlier.number], texts[later.number], found.cosine, apart_s)
+            compared = TextPair(texts[earlier.number], texts[later.number], found.cosine, apart_s)
             if (at_most := probability(compared)) >= POSSIBLE:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])

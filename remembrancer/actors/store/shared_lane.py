@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import secrets
 import sqlite3
 import time
@@ -21,22 +22,24 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from remembrancer.actors.migrations import write_copy
 from remembrancer.actors.snapshots import check_copy
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
-from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
+from remembrancer.actors.store.records.taking_in import take_in
+from remembrancer.actors.store.records.transfer import write_records
 from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_APPEND_BYTES,
     MAX_ENTRY_BYTES,
     Entry,
+    EntryPage,
     Journal,
-    Mark,
+    LaneMark,
     NewEntry,
-    Page,
     Trimmed,
     check_name,
 )
@@ -97,10 +100,11 @@ REFUSED_S: Final = 7 * 86400.0
 """For so long it is known which operations were refused: no publish is on its way for longer."""
 STOPS: Final = (JournalChanged, EntryDamaged, KeyMissing, SchemaTooNew)
 """The errors after which nothing more is applied or appended, until somebody has done what the error says."""
-_TO_SCRUB: Final = "lane_erasures AS e JOIN lane_entries AS l USING (memory_id)"
+_TO_SCRUB: Final = """lane_erasures AS e JOIN lane_entries AS l
+    ON e.space = @SPACE AND l.space = @SPACE AND l.memory_id = e.memory_id"""
 _REACHED: Final = "max(e.position, l.position)"
 """The entries with the words of erased memories, some of them appended by who did not know that yet."""
-_MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane"
+_MARK: Final = "SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE"
 
 NEWER: Final = (
     "another member of this shared lane has a newer release, whose entries this one does not know: install it here "
@@ -206,7 +210,7 @@ def decode_entry(body: bytes) -> LaneEntry:
     return entry
 
 
-class SharedLane(SqliteRecords):
+class SharedLane(Records):
     """`Records` that are written by way of a journal: a project's, or (`is_users`) the user's on all his machines.
 
     Writing methods: from the lane's thread, not the event loop.
@@ -221,6 +225,7 @@ class SharedLane(SqliteRecords):
 
     def __init__(
         self,
+        database: SqliteFile,
         path: Path,
         name: str,
         clock: Callable[[], float],
@@ -233,9 +238,13 @@ class SharedLane(SqliteRecords):
         is_users: bool = False,
         limit_bytes: int | None = None,
         session_limit: int | None = None,
-        wait_s: float | None = None,
     ) -> None:
-        super().__init__(path, name, clock, limit_bytes=limit_bytes, session_limit=session_limit, wait_s=wait_s)
+        super().__init__(database, name, clock, limit_bytes=limit_bytes, session_limit=session_limit)
+        if not self._file.read(_MARK):
+            with self._file.transaction() as connection:
+                connection.execute("INSERT INTO lane VALUES (@SPACE, '', 0, '', 0)")
+        self.path = path
+        """The place beside which snapshots on their way lie, and entries that were set aside."""
         self.is_users = is_users
         self._journal = journal
         self._member = member
@@ -255,7 +264,7 @@ class SharedLane(SqliteRecords):
         self.head = 0
         """The newest position that is known of."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
-        self.mark = Mark(*mark)
+        self.mark = LaneMark(*mark)
         self.head = self.mark.position
         """The newest of the sessions that such clients have ended."""
 
@@ -291,7 +300,7 @@ class SharedLane(SqliteRecords):
         if self.read_only:
             return
         rows = self._file.read(
-            "SELECT number, id FROM memories WHERE number IN (SELECT value FROM json_each(?))",
+            "SELECT number, id FROM memories WHERE space = @SPACE AND number IN (SELECT value FROM json_each(?))",
             (encode_json(numbers).decode(),),
         )
         ids = dict(rows)
@@ -328,7 +337,7 @@ class SharedLane(SqliteRecords):
             return False
         with self._edits() as edits:
             edits.drop_deleted_words()
-        self._file.leave_nothing()
+        self._file.leave_nothing(memory_id)
         return True
 
     @property
@@ -349,7 +358,7 @@ class SharedLane(SqliteRecords):
         for (number,) in self._file.read(f"SELECT DISTINCT l.position {gone}", (position,)):
             self._ask(self._journal.scrub(self.name, number))
         with self._file.transaction() as connection:
-            gone = f"(memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
+            gone = f"space = @SPACE AND (memory_id, position) IN (SELECT l.memory_id, l.position {gone})"
             connection.execute(f"DELETE FROM lane_entries WHERE {gone}", (position,))  # noqa: S608 - our names
 
     # The journal.
@@ -379,8 +388,8 @@ class SharedLane(SqliteRecords):
     def applied(self, after: str, limit: int) -> list[AppliedOperation]:
         """The operations that were applied here and not forgotten since, behind that id."""
         rows = self._file.read(
-            "SELECT operation_id, result, applied_at FROM applied_operations WHERE operation_id > ? "
-            "ORDER BY operation_id LIMIT ?",
+            """SELECT operation_id, result, applied_at FROM applied_operations
+               WHERE space = @SPACE AND operation_id > ? ORDER BY operation_id LIMIT ?""",
             (after, limit),
         )
         return [AppliedOperation(*row) for row in rows]
@@ -401,61 +410,59 @@ class SharedLane(SqliteRecords):
     # Snapshots: the whole of a lane at a mark, without what each host makes of it by itself.
 
     @property
-    def path(self) -> Path:
-        """The lane's file."""
-        return self._file.path
-
-    @property
     def erased_at(self) -> int:
         """The position of the newest entry that erased a memory; 0 if none has. What is older may have its words."""
-        ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures")
+        ((position,),) = self._file.read("SELECT coalesce(max(position), 0) FROM lane_erasures WHERE space = @SPACE")
         return int(position)
 
     def erasings(self) -> tuple[int, ...]:
         """The positions of the entries that erased memories: a host that has applied one has the memory no more."""
-        return tuple(number for (number,) in self._file.read("SELECT position FROM lane_erasures ORDER BY position"))
+        positions = "SELECT position FROM lane_erasures WHERE space = @SPACE ORDER BY position"
+        return tuple(number for (number,) in self._file.read(positions))
 
-    def write_snapshot(self, path: Path) -> Mark:
+    def write_snapshot(self, path: Path) -> LaneMark:
         """Write the lane as it is now into a new file, and check it; the mark of that. From any thread.
 
         Raises:
             RecordsUnusable: the lane's file is damaged.
             FileUnusable, StorageFull: the snapshot cannot be written.
         """
-        address = f"{self._file.path.absolute().as_uri()}?mode=ro"
         try:
-            with closing(sqlite3.connect(address, uri=True)) as source:
-                write_copy(source, path)
+            path.unlink(missing_ok=True)  # of an attempt that ended in the middle
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-                drop_local(SqliteEdits(copy, 0.0))
-                copy.execute("VACUUM")  # or what was deleted could still be read there
-                *mark, _ = copy.execute(_MARK).fetchone()
+                RECORDS.migrate(copy, None)
+                self._file.read_together(lambda query: write_records(query, copy))
+                (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
         except sqlite3.Error as error:
             raise as_error(path, error) from error
         except OSError as error:
             raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
-        return Mark(*mark)
+        return LaneMark(*mark)
 
     def take_in(self, path: Path) -> TakenIn:
         """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
         one or the other."""
-        known = {memory_id for (memory_id,) in self._file.read("SELECT memory_id FROM erased")}
-        numbered = self._file.read("SELECT seq FROM sqlite_sequence WHERE name = 'passages'")
-        with closing(sqlite3.connect(path, isolation_level=None)) as source:
-            if numbered:  # the number of a passage whose vector is in an index here is never another's
-                source.execute("DELETE FROM sqlite_sequence WHERE name = 'passages'")
-                source.execute("INSERT INTO sqlite_sequence VALUES ('passages', ?)", numbered[0])
-            self._file.take_over(source)
-            to_embed = tuple(number for (number,) in source.execute("SELECT number FROM memories ORDER BY number"))
+        all_erased = "SELECT memory_id FROM erased WHERE space = @SPACE ORDER BY memory_id"
+        known = {memory_id for (memory_id,) in self._file.read(all_erased)}
+        with self._file.transaction() as connection:
+            empty_space(connection)
+            take_in(connection.connection, path, self.name)
         self._file.empty_log()
+        numbers = self._file.read("SELECT number FROM memories WHERE space = @SPACE ORDER BY number")
         ((*mark, self._applied_at),) = self._file.read(_MARK)
-        self.mark = Mark(*mark)
+        self.mark = LaneMark(*mark)
         self.head = max(self.head, self.mark.position)
-        erased = [memory_id for (memory_id,) in self._file.read("SELECT memory_id FROM erased ORDER BY memory_id")]
+        erased = (memory_id for (memory_id,) in self._file.read(all_erased))
         return TakenIn(
-            to_embed,
+            tuple(number for (number,) in numbers),
             tuple(memory_id for memory_id in erased if memory_id not in known),
         )
+
+    def drop(self) -> None:
+        """Delete the space of a lane that this host has left."""
+        with self._file.transaction() as connection:
+            drop_space(connection)
 
     def _append(self, entries: Sequence[Submitted]) -> list[Outcome]:
         """Append entries and apply them: the outcome of each. The accesses that have come together go with them."""
@@ -601,7 +608,9 @@ class SharedLane(SqliteRecords):
             refusals.append(None if refusal is None else Outcome(refusal if earlier is None else earlier))
         return refusals
 
-    def _apply_entries(self, entries: Sequence[tuple[Entry, LaneEntry]], mark: Mark) -> list[tuple[Submitted, Outcome]]:
+    def _apply_entries(
+        self, entries: Sequence[tuple[Entry, LaneEntry]], mark: LaneMark
+    ) -> list[tuple[Submitted, Outcome]]:
         """Apply entries and note the mark behind them, in one transaction: what came of the operations."""
         applied_at = self._applied_at
         outcomes: list[tuple[Submitted, Outcome]] = []
@@ -628,7 +637,7 @@ class SharedLane(SqliteRecords):
                     _note_refusal(connection, entry.operation.operation_id, stands.position, applied_at)
                 connection.execute("RELEASE entry")
             connection.execute(
-                "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ?",
+                "UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ? WHERE space = @SPACE",
                 (mark.journal, mark.position, mark.entry_id, applied_at),
             )
         self.mark, self._applied_at = mark, applied_at
@@ -674,9 +683,9 @@ def _applied(edits: SqliteEdits, entry: Submitted, position: int, at: float, *, 
     quoted = [memory_id] if memory_id is not None else _quoted_by(operation.change)
     if not (is_taken_back or isinstance(operation.change, EraseMemory)):
         for each in quoted:
-            edits.execute("INSERT OR IGNORE INTO lane_entries VALUES (?, ?)", (each, position))
+            edits.execute("INSERT OR IGNORE INTO lane_entries VALUES (@SPACE, ?, ?)", (each, position))
     elif memory_id is not None and isinstance(outcome.reply, Applied):
-        edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (?, ?)", (memory_id, position))
+        edits.execute("INSERT OR REPLACE INTO lane_erasures VALUES (@SPACE, ?, ?)", (memory_id, position))
     return outcome
 
 
@@ -703,30 +712,17 @@ def _is_refused(outcome: Outcome) -> bool:
 
 
 def _was_refused(edits: SqliteEdits, operation_id: str, *, behind: int) -> bool:
-    refused = "SELECT 1 FROM lane_refusals WHERE operation_id = ? AND position > ?"
+    refused = "SELECT 1 FROM lane_refusals WHERE space = @SPACE AND operation_id = ? AND position > ?"
     return edits.execute(refused, (operation_id, behind)).fetchone() is not None
 
 
-def _note_refusal(connection: sqlite3.Connection, operation_id: str, position: int, at: float) -> None:
+def _note_refusal(connection: SpaceConnection, operation_id: str, position: int, at: float) -> None:
     """Keep in mind where an operation was refused, and no longer where others were long ago."""
-    connection.execute("DELETE FROM lane_refusals WHERE refused_at < ?", (at - REFUSED_S,))
-    connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (?, ?, ?)", (operation_id, position, at))
+    connection.execute("DELETE FROM lane_refusals WHERE space = @SPACE AND refused_at < ?", (at - REFUSED_S,))
+    connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (@SPACE, ?, ?, ?)", (operation_id, position, at))
 
 
-def drop_local(edits: SqliteEdits) -> None:
-    """Take out of a copy of a lane what its host has made of it by itself: vectors, and names found in texts."""
-    edits.execute("DELETE FROM passages")
-    edits.execute("DELETE FROM embedded")
-    edits.execute("DELETE FROM embedding_attempts")
-    edits.execute("DELETE FROM sqlite_sequence WHERE name = 'passages'")
-    found = edits.execute("DELETE FROM memory_entities WHERE found RETURNING entity").fetchall()
-    edits.remove_unlinked(entity for (entity,) in found)
-    edits.execute("DELETE FROM found_names")
-    edits.execute("INSERT OR IGNORE INTO names_to_find SELECT number FROM memories")
-    edits.drop_deleted_words()
-
-
-def check_snapshot(path: Path, mark: Mark) -> None:
+def check_snapshot(path: Path, mark: LaneMark) -> None:
     """Look whether a file, which is brought to the schema of this release, is whole and of a lane at a mark.
 
     Raises:
@@ -734,17 +730,17 @@ def check_snapshot(path: Path, mark: Mark) -> None:
         SchemaTooNew: a newer release wrote it.
     """
     try:
-        SqliteFile(path).close()
+        SqliteFile(path, RECORDS).close()
         found = check_copy(path, RECORDS.latest)
         if found != "ok":
             raise EntryDamaged(f"a snapshot of the shared lane is damaged ({found})")
         with closing(sqlite3.connect(path)) as connection:
-            *its, _ = connection.execute(_MARK).fetchone()
+            its = connection.execute("SELECT journal, position, entry_id FROM lane").fetchone()
     except SchemaTooNew as error:
         raise SchemaTooNew(NEWER) from error
     except (SchemaTooOld, RecordsUnusable, sqlite3.Error) as error:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
-    if Mark(*its) != mark:
+    if LaneMark(*its) != mark:
         raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")
 
 
@@ -754,11 +750,11 @@ class _Decoded(NamedTuple):
 
     entries: list[tuple[Entry, LaneEntry]]
     damaged: list[Entry]
-    mark: Mark
+    mark: LaneMark
     problem: RemembrancerError | None
 
 
-def _decoded(page: Page, before: Mark) -> _Decoded:
+def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
     """A page as it is applied. Every host finds the same entries damaged: they are as their member has sealed them.
 
     A hole is an entry that was scrubbed before it was read here: what it did to other memories is in a snapshot alone.
@@ -775,7 +771,7 @@ def _decoded(page: Page, before: Mark) -> _Decoded:
             damaged.append(entry)
         except SchemaTooNew as error:
             return _Decoded(entries, damaged, mark, error)
-        mark = Mark(page.mark.journal, entry.position, entry.id)
+        mark = LaneMark(page.mark.journal, entry.position, entry.id)
     if page.mark.position != mark.position:
         return _Decoded(entries, damaged, mark, Trimmed(page.mark.position + 1))
     return _Decoded(entries, damaged, page.mark, None)

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
-from contextlib import aclosing, nullcontext, suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, cast
 
@@ -21,7 +21,8 @@ import msgspec
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.memory_files import USER, MemoryFiles, UnusableRecords
-from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (
@@ -190,7 +191,7 @@ class SharedLanes:
             is_users = project_id == USER
             if is_users and error.code not in UNREADABLE:  # what is the user's keeps no project from being read
                 error = RecordsUnusable(error.message)
-            return UnusableRecords(name, error, is_users=is_users)  # type: ignore[return-value]
+            return UnusableRecords(name, error, is_users=is_users)
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
         """The notice that an answer has not all that others have stored, if that is so."""
@@ -267,6 +268,7 @@ class SharedLanes:
 
         def make() -> SharedLane:
             return SharedLane(
+                self._files.database,
                 self._paths.lane_database(name),
                 name,
                 self._clock,
@@ -301,7 +303,7 @@ class SharedLanes:
         try:
             return self._connect(name), None
         except RemembrancerError as error:
-            if not self._paths.lane_database(name).exists():
+            if not self._files.has_space(name):
                 raise
             logger.error("a shared lane has no journal", extra={"lane": name, "reason": error.message})
             return Connection(cast("Journal", NoJournal(error)), ""), error
@@ -379,10 +381,16 @@ class SharedLanes:
         scrubbing.add_done_callback(self._tasks.discard)
 
     async def _scrub(self, memory_id: str) -> None:
-        try:
-            await self._follow_up.scrub(memory_id)
-        except RemembrancerError as error:  # of the journal, say, from which another host takes it
-            logger.warning("a file was not scrubbed", extra={"code": error.code, "reason": error.message})
+        while True:
+            try:
+                await self._follow_up.scrub(memory_id)
+            except RemembrancerError as error:
+                logger.warning("a memory is not scrubbed yet", extra={"code": error.code, "reason": error.message})
+                if not error.retry_possible:
+                    return
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
 
     async def aclose(self) -> None:
         """Let go of the journals. What is open is closed with the other files."""
@@ -445,8 +453,7 @@ class SharedLanes:
         moved, reasons = 0, list[str]()
         for begin in range(0, len(ids), MOVED_AT_ONCE):
             some = ids[begin : begin + MOVED_AT_ONCE]
-            # On the thread that writes the project's file: nobody changes them there meanwhile.
-            taken, left = await self._committer.run(own.name, partial(self._move_some, lane, own, project, some))
+            taken, left = await self._committer.run(lane.name, partial(self._move_some, lane, own, project, some))
             for outcome in left:
                 if isinstance(outcome.reply, (JournalAway, JournalRefused)):
                     raise outcome.reply
@@ -458,21 +465,17 @@ class SharedLanes:
     def _move_some(
         self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
     ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
-        """Move memories: what came of those that were, in the lane and in the project's file, and of the others."""
-        with own.held() if own.is_users else nullcontext():  # other threads than his write to the user's file, too
+        """Move memories: what came of those that were, in the lane and in the project's file, and of the others. On the
+        lane's thread."""
+        with own.held():
             return self._move_held(lane, own, project, ids)
 
     def _move_held(
         self, lane: SharedLane, own: Records, project: ProjectRef, ids: Sequence[str]
     ) -> tuple[list[tuple[Outcome, Outcome]], list[Outcome]]:
         memories = _portables(own, ids)
-
-        def move_in() -> list[Outcome]:
-            outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
-            self._committer.note_commit(lane.name)
-            return outcomes
-
-        outcomes = self._committer.run_from_thread(lane.name, move_in)
+        outcomes = lane.apply([self._import(project, _apart(lane, memory)) for memory in memories])
+        self._committer.note_commit(lane.name)
         taken, left = list[tuple[Outcome, Outcome]](), list[Outcome]()
         for memory, outcome in zip(memories, outcomes, strict=True):
             if isinstance(outcome.reply, RemembrancerError):
@@ -515,7 +518,7 @@ class SharedLanes:
                 logger.warning("the others do not know who left", extra={"lane": name, "reason": error.message})
             await self.give_back_lease(name)
             del self._open[name]
-            await self._committer.run(name, lane.close)
+            await self._committer.run(name, lane.drop)
             await opened.journal.aclose()
             await asyncio.to_thread(_delete, self._paths, name)
             return LaneLeft(name, len(ids))

@@ -26,7 +26,7 @@ from remembrancer.actors.store.memory_files import (
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.contract import USER, Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
@@ -127,26 +127,13 @@ class WriteHandlers:
         if isinstance(reply, RemembrancerError):
             raise reply
         if isinstance(operation.change, EraseMemory) and isinstance(reply.result, ErasedResult):
-            own = self._files.open_project(operation.project)
-            if quotes and own is not None:
-                await self._committer.run(own.name, partial(own.drop_quotes, quotes))
-            for memory_id in dict.fromkeys((operation.change.memory_id, *reply.result.gone)):
-                await self.scrub(memory_id)
+            gone = tuple(dict.fromkeys((operation.change.memory_id, *reply.result.gone)))
+            await self._committer.run(USER, partial(self._files.scrub, gone, quotes, operation.project.id))
         return reply
 
-    async def _open_all(self) -> None:
-        for project in self._files.catalog.projects():
-            try:
-                if self._files.is_there(project):
-                    await self._files.project(project)
-            except RemembrancerError as error:
-                logger.warning("a file was not scrubbed", extra={"file": project.id, "code": error.code})
-
     async def scrub(self, memory_id: str) -> None:
-        """Take out of every file what an erased memory has left: its history stays where it was promoted from."""
-        await self._open_all()
-        for records in list(self._files):
-            await self._committer.run(records.name, partial(records.scrub, memory_id))
+        """Take out of every space what an erased memory has left."""
+        await self._committer.run(USER, partial(self._files.scrub, (memory_id,)))
 
     async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
         records = self._files.user_file if request.project is None else await self._files.project(request.project)

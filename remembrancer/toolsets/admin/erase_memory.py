@@ -22,15 +22,11 @@ async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
         MemoryUnavailable: the store is away; nothing is queued.
     """
     memory_id = parse_memory_id(arguments.memory_id)
-    return {"memory_id": memory_id, "status": "erased", **await erased(call, memory_id)}
-
-
-async def erased(call: Call, memory_id: str) -> Answer:
-    """Erase a memory. What is to be said of it: whether it was erased before, and what may still say what it said."""
     operation = Operation(
         call.operation_id, call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
     )
     result = await call.service.erase(operation)
-    return saying(
+    answer: Answer = {"memory_id": memory_id, "status": "erased"}
+    return answer | saying(
         already_erased=result.already, also_said_by=list(result.said_by), also_erased=list(result.also_erased)
     )

@@ -43,7 +43,7 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     caller, service = call.caller, call.service
     found, is_fresh, notices = None, False, list[Notice]()
     with suppress(*AWAY):
-        asked = await service.ask(DescribeStore(caller.project, caller.session_id), StoreDescription, call.received_at)
+        asked = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
         found, is_fresh, notices = asked.reply, not asked.is_old, list(asked.reply.notices)
     health, queue = service.store_health, service.queue_health()
     answer: Answer = {

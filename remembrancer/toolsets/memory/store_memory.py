@@ -110,9 +110,7 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         return answers[0]
     notices = [warning for answer in answers for warning in answer.get("warnings", ())]
     each_once = list({warning["message"]: warning for warning in notices}.values())
-    told: Answer = {
-        name: answers[0][name] for name in ("scope", "type", "kind", "embedding", "status") if name in answers[0]
-    }
+    told: Answer = {name: answers[0][name] for name in ("scope", "type", "kind", "status") if name in answers[0]}
     ids = [answer["memory_id"] for answer in answers]
     degraded = any(answer.get("degraded", False) for answer in answers)
     return {"memory_id": ids[0], "ids": ids, **told, **saying(warnings=each_once, degraded=degraded)}
@@ -139,15 +137,13 @@ async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemor
             notices.append(not_embedded(embedding.error or written.embedding_error))
     elif written.embedding_error is not None:
         notices.append(not_embedded(written.embedding_error))
-    answer: Answer = {
-        "memory_id": memory_id,
-        "embedding_generated": embedding.embedded,
-        "embedding": "ready" if embedding.embedded else "pending",
-        "graph_edges_created": result.graph_edges_created,
-        "scope": result.scope,
-        "type": result.type,
-    }
+    answer: Answer = {"memory_id": memory_id}
+    if arguments.wait_for_embedding is True:  # else it never is at that moment
+        answer["embedding_generated"] = embedding.embedded
     answer |= saying(
+        graph_edges_created=result.graph_edges_created or None,
+        scope=result.scope,
+        type=result.type,
         kind=change.kind,
         already_known=result.already_known,
         duplicates=list(result.duplicates),

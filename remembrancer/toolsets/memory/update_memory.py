@@ -97,9 +97,8 @@ async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     if isinstance(result, UpdatedResult):
         answer |= {
             "updated_fields": list(result.updated_fields),
-            "re_embedded": result.re_embedded,
             "version": result.version,
-            **saying(line=result.line),
+            **saying(re_embedded=result.re_embedded, line=result.line),
         }
     return changed(written, answer)
 

@@ -6,14 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from remembrancer.memory.limits import MAX_ANSWER_BYTES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, ListedMemory, Notice
 from remembrancer.protocol.store_client import AWAY
+from remembrancer.toolsets.admin.erase_memory import erase_memory
 from remembrancer.toolsets.memory.answers import changed, iso, source_of
 from remembrancer.toolsets.service import Asked, Written
-from remembrancer.toolsets.tools import Answer, Call, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, derived_tool, with_caveats
 
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
@@ -51,7 +54,7 @@ async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count
         count,
         MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
     )
-    return await call.service.ask(asked, LinksFound, call.received_at)
+    return await call.service.ask(asked, call.received_at)
 
 
 def clean_links(links: Sequence[str]) -> tuple[str, ...]:
@@ -85,3 +88,20 @@ async def written_node(call: Call, written: Written, memory_id: str, missing: Se
         text = f"Not linked, since there is no such node: {', '.join(missing)}."
         answer = with_caveats(answer, [Notice("unknown_link", text)])
     return answer
+
+
+class NodeToForget(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    node_id: str
+
+
+derived_tool(
+    __name__,
+    "forget",
+    "Delete a node for good, and all links to it.",
+    erase_memory,
+    NodeToForget,
+    renamed={"node_id": "memory_id"},
+    answer_names={"memory_id": "node_id"},
+    destructive=True,
+    marks_data=False,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -28,7 +28,8 @@ from remembrancer.actors.store.records.sessions import (
     read_session_story,
     read_tool_use,
 )
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, query_of
+from remembrancer.actors.store.records.space import Space
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import (
     EntityEdges,
@@ -60,9 +61,23 @@ INCOMING: Final = 50
 class SqliteBackground:
     """The part of `Records` that the work in the background needs, and what explains what it did."""
 
-    _file: SqliteFile
+    _file: Space
 
+    @overload
+    def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
+    @overload
+    def materials(self, request: list[int], model: str | None = None) -> MemoriesRead: ...
+    @overload
+    def materials(self, request: ReadEntityEdges, model: str | None = None) -> EntityEdges: ...
+    @overload
+    def materials(self, request: ReadUpkeep, model: str | None = None) -> Upkeep: ...
+    @overload
+    def materials(self, request: ReadSession, model: str | None = None) -> SessionRead: ...
     def materials(self, request: Any, model: str | None = None) -> Any:
+        """The material that the consolidator works on: a page of memories (with vectors of `model`), the memories of
+        these numbers (without), a page of pairs of entities that the memories of the project or the user name together,
+        the best supported first, and so on. `request.project` is not looked at."""
+
         def read(query: Query) -> MemoriesRead | EntityEdges | Upkeep | SessionRead:
             match request:
                 case ReadMemories():
@@ -73,7 +88,7 @@ class SqliteBackground:
                     return _entity_edges(query, after)
                 case ReadUpkeep(orphans_before=before, prune=edit):
                     ((orphans,),) = query(
-                        """SELECT count(*) FROM entities WHERE created_at < ?
+                        """SELECT count(*) FROM entities WHERE space = @SPACE AND created_at < ?
                            AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
                         (before,),
                     )
@@ -85,20 +100,29 @@ class SqliteBackground:
         return self._file.read_together(read)
 
     def session_story(self, session_id: str) -> SessionStory:
+        """The memories that a session has stored and changed here, forgotten memories included (but not in its
+        topics)."""
         return self._file.read_together(lambda query: read_session_story(query, session_id))
 
     def session_start(self, session_id: str) -> SessionStart:
+        """The beginning of that story."""
         return self._file.read_together(lambda query: read_session_start(query, session_id))
 
     def proposals(self) -> tuple[Proposal, ...]:
+        """The first memories that are proposed to go to the user and wait for an answer, the surest first."""
         return self._file.read_together(_read_proposals)
 
     def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
+        """The work to be done in the background. `threshold` is that of `request_consolidation`; `score` and `limit`
+        say which of running sessions' memories are looked at for promotion, and how many."""
+
         def read(query: Query) -> WaitingWork:
             promotable = query(
                 """SELECT m.id, m.version, min((SELECT count(*) FROM memory_sessions WHERE memory = m.number), ?)
-                   FROM sessions AS s CROSS JOIN memories AS m ON m.session_id = s.session_id AND m.scope = 'session'
-                   WHERE s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active' AND m.forgotten_at IS NULL
+                   FROM sessions AS s CROSS JOIN memories AS m
+                   ON m.space = @SPACE AND m.session_id = s.session_id AND m.scope = 'session'
+                   WHERE s.space = @SPACE AND s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active'
+                   AND m.forgotten_at IS NULL
                    AND m.kind NOT IN ('scratchpad', 'tool_outcome')
                    AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number LIMIT ?""",
                 (
@@ -121,12 +145,17 @@ class SqliteBackground:
         return self._file.read_together(read)
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
+        """Ask for consolidation when more than `threshold` active memories have come since it was asked for last.
+
+        False, and nothing is written, when it is not so or a request waits already. Writes: from its thread.
+        """
         with self._file.transaction() as connection:
-            return bool(add_request(query_of(connection), threshold, now))
+            return bool(add_request(connection.query, threshold, now))
 
     def note_maintenance(self, at: float) -> None:
+        """Maintenance has been done. Writes: from the thread of the file."""
         with self._file.transaction() as connection:
-            note_maintained(query_of(connection), at)
+            note_maintained(connection.query, at)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
         rows = self._file.read(
@@ -142,24 +171,30 @@ class SqliteBackground:
         return found
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
+        """The surroundings of a memory, so far as the session (None: anybody) may see it. Of a memory of another file
+        its copies here alone."""
+
         def read(query: Query) -> Surroundings:
             incoming = query(
                 """SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
                    JOIN memories AS o ON o.number = l.source
-                   WHERE l.target = (SELECT number FROM memories WHERE id = ?) AND o.forgotten_at IS NULL
+                   WHERE l.target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
+                   AND o.forgotten_at IS NULL
                    AND (? IS NULL OR o.scope != 'session' OR o.session_id = ?)
                    ORDER BY l.strength DESC, o.number, l.relation LIMIT ?""",
                 (memory_id, session_id, session_id, INCOMING),
             )
             links = tuple(MemoryLink(*row) for row in incoming)
             copies = query(
-                """SELECT id, scope FROM memories WHERE content_digest = ? AND id != ? AND forgotten_at IS NULL
+                """SELECT id, scope FROM memories
+                   WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
                    AND (scope != 'session' OR ? IS NULL OR session_id = ?) ORDER BY number""",
                 (digest_of(content), memory_id, session_id, session_id),
             )
             found = query(
                 """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number
-                   JOIN entities AS e ON e.number = s.entity WHERE m.id = ? AND s.found ORDER BY e.number""",
+                   JOIN entities AS e ON e.number = s.entity
+                   WHERE m.space = @SPACE AND m.id = ? AND s.found ORDER BY e.number""",
                 (memory_id,),
             )
             return Surroundings(
@@ -179,7 +214,7 @@ def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
     """The log's entries of a memory and of those that were merged into it, the first one first."""
     rows = query(
         """SELECT memory_id, from_scope, to_scope, promoted_at, reason, source_session, score, merged_into
-           FROM promotion_log WHERE memory_id = ? OR merged_into = ? ORDER BY sequence""",
+           FROM promotion_log WHERE space = @SPACE AND (memory_id = ? OR merged_into = ?) ORDER BY sequence""",
         (memory_id, memory_id),
     )
     return tuple(Promotion(*row) for row in rows)
@@ -187,12 +222,14 @@ def _promotions_of(query: Query, memory_id: str) -> tuple[Promotion, ...]:
 
 def _observed_in(query: Query, memory_id: str) -> tuple[str, ...]:
     """The project that a memory came from, and those in which it was observed. Raises `ValueError` for bad rows."""
-    rows = query("SELECT source_project FROM memories WHERE id = ? AND source_project IS NOT NULL", (memory_id,))
+    came_from = "SELECT source_project FROM memories WHERE space = @SPACE AND id = ? AND source_project IS NOT NULL"
+    rows = query(came_from, (memory_id,))
     return tuple(dict.fromkeys((*(row[0] for row in rows), *_projects(query, memory_id))))
 
 
 def _projects(query: Query, memory_id: str) -> tuple[str, ...]:
-    rows = query("SELECT source_projects FROM cross_project_patterns WHERE memory_id = ?", (memory_id,))
+    observed = "SELECT source_projects FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?"
+    rows = query(observed, (memory_id,))
     return _decode_projects(rows[0][0]) if rows else ()
 
 
@@ -207,7 +244,8 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
     )
     rows = query(
         f"""SELECT m.id, m.content, m.kind, p.reason, p.score, p.proposed_at, p.refused_at
-            FROM proposals AS p CROSS JOIN memories AS m ON m.id = p.memory_id WHERE {which}
+            FROM proposals AS p CROSS JOIN memories AS m ON m.space = @SPACE AND m.id = p.memory_id
+            WHERE p.space = @SPACE AND {which}
             ORDER BY m.kind = 'preference' DESC, p.score DESC, m.number LIMIT ?""",  # noqa: S608 - fixed clauses
         (*(() if memory_id is None else (memory_id,)), MOST_PROPOSALS),
     )
@@ -217,7 +255,7 @@ def _read_proposals(query: Query, memory_id: str | None = None) -> tuple[Proposa
 def _requests(query: Query) -> tuple[ConsolidationRequest, ...]:
     rows = query(
         """SELECT number, requested_at, reason, up_to FROM consolidation_requests
-           WHERE status IN ('pending', 'in_progress') ORDER BY number""",
+           WHERE space = @SPACE AND status IN ('pending', 'in_progress') ORDER BY number""",
         (),
     )
     return tuple(ConsolidationRequest(*row) for row in rows)
@@ -225,8 +263,9 @@ def _requests(query: Query) -> tuple[ConsolidationRequest, ...]:
 
 def _maintenance(query: Query) -> MaintenanceState:
     ((done_at, sessions),) = query(
-        """SELECT done_at, max(0, (SELECT count(*) FROM sessions WHERE status != 'active') - coalesce(sessions, 0))
-           FROM (SELECT ? AS what) LEFT JOIN maintenance USING (what)""",
+        """SELECT done_at, max(0, (SELECT count(*) FROM sessions WHERE space = @SPACE AND status != 'active')
+               - coalesce(sessions, 0))
+           FROM (SELECT @SPACE AS space, ? AS what) LEFT JOIN maintenance USING (space, what)""",
         (MAINTENANCE,),
     )
     return MaintenanceState(done_at, sessions)
@@ -235,7 +274,8 @@ def _maintenance(query: Query) -> MaintenanceState:
 def note_maintained(query: Query, at: float) -> None:
     """Note in a transaction that maintenance has been done."""
     query(
-        """INSERT INTO maintenance VALUES (?, ?, (SELECT count(*) FROM sessions WHERE status != 'active'))
+        """INSERT INTO maintenance
+           VALUES (@SPACE, ?, ?, (SELECT count(*) FROM sessions WHERE space = @SPACE AND status != 'active'))
            ON CONFLICT DO UPDATE SET done_at = excluded.done_at, sessions = excluded.sessions""",
         (MAINTENANCE, at),
     )
@@ -247,7 +287,7 @@ def add_request(query: Query, threshold: int, now: float) -> int:
     if up_to is None:
         return 0
     query(
-        "INSERT INTO consolidation_requests (requested_at, reason, up_to) VALUES (?, ?, ?)",
+        "INSERT INTO consolidation_requests (space, requested_at, reason, up_to) VALUES (@SPACE, ?, ?, ?)",
         (now, f"more than {threshold} active memories have been added", up_to),
     )
     return 1
@@ -261,8 +301,9 @@ def _last_of_many(query: Query, threshold: int) -> int | None:
     if _requests(query):
         return None
     ((added, last),) = query(
-        """SELECT count(*), (SELECT max(number) FROM memories) FROM (
-               SELECT 1 FROM memories WHERE number > (SELECT coalesce(max(up_to), 0) FROM consolidation_requests)
+        """SELECT count(*), (SELECT max(number) FROM memories WHERE space = @SPACE) FROM (
+               SELECT 1 FROM memories WHERE space = @SPACE
+               AND number > (SELECT coalesce(max(up_to), 0) FROM consolidation_requests WHERE space = @SPACE)
                AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
         (threshold + 1,),
     )
@@ -276,7 +317,8 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
     them. The subject of a memory is among those it names.
     """
     page = query(
-        """SELECT number FROM memories AS m WHERE number > ? AND scope != 'session' AND forgotten_at IS NULL
+        """SELECT number FROM memories AS m
+           WHERE space = @SPACE AND number > ? AND scope != 'session' AND forgotten_at IS NULL
            AND EXISTS (SELECT 1 FROM memory_entities WHERE memory = m.number AND NOT found) ORDER BY number LIMIT ?""",
         (after, EDGES_OF + 1),
     )
@@ -291,12 +333,12 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
                FROM named AS a JOIN named AS b ON b.memory = a.memory AND b.key > a.key
                WHERE a.early AND b.early OR a.first OR b.first
                GROUP BY one, other ORDER BY said DESC, one, other LIMIT ?)
-           SELECT (SELECT name FROM entities WHERE key = one ORDER BY number LIMIT 1),
-               (SELECT name FROM entities WHERE key = other ORDER BY number LIMIT 1), said
+           SELECT (SELECT name FROM entities WHERE space = @SPACE AND key = one ORDER BY number LIMIT 1),
+               (SELECT name FROM entities WHERE space = @SPACE AND key = other ORDER BY number LIMIT 1), said
            FROM pairs ORDER BY said DESC, one, other""",
         (NAMED_TOGETHER, encode_json(numbers).decode(), MOST_EDGES),
     )
-    ((topics_at,),) = query("SELECT max(found_at) FROM topics", ())
+    ((topics_at,),) = query("SELECT max(found_at) FROM topics WHERE space = @SPACE", ())
     edges = tuple((one, other, float(said)) for one, other, said in rows)
     return EntityEdges(edges, numbers[-1] if len(page) > EDGES_OF else None, topics_at)
 
@@ -304,7 +346,8 @@ def _entity_edges(query: Query, after: int) -> EntityEdges:
 def _session_read(query: Query, session_id: str) -> SessionRead:
     """A session's entry, and how much there was of it."""
     ((promoted,),) = query(
-        "SELECT count(*) FROM promotion_log WHERE source_session = ? AND from_scope = 'session'", (session_id,)
+        "SELECT count(*) FROM promotion_log WHERE space = @SPACE AND source_session = ? AND from_scope = 'session'",
+        (session_id,),
     )
     entry, tools = read_session(query, session_id), read_tool_use(query, session_id)
     return SessionRead(entry, count_turns(query, session_id), tools, promoted)
@@ -328,26 +371,28 @@ def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
         _Stale(
             table,
             "number",
-            f"SELECT t.number FROM sessions AS s JOIN {table} AS t ON t.session_id = s.session_id WHERE {_CLOSED}",  # noqa: S608
+            f"""SELECT t.number FROM sessions AS s JOIN {table} AS t ON t.space = @SPACE AND t.session_id = s.session_id
+                WHERE s.space = @SPACE AND {_CLOSED}""",  # noqa: S608
         )
         for table in ("tool_calls", "turns")
     )
     changes = _Stale(
         "run_changes",
         "sequence",
-        "SELECT c.sequence FROM runs AS r JOIN run_changes AS c ON c.run_id = r.run_id WHERE r.began_at < ?",
+        """SELECT c.sequence FROM runs AS r JOIN run_changes AS c ON c.space = @SPACE AND c.run_id = r.run_id
+           WHERE r.space = @SPACE AND r.began_at < ?""",
     )
     runs = _Stale(
         "runs",
         "run_id",
-        """SELECT run_id FROM runs AS r WHERE began_at < ?
-           AND NOT EXISTS (SELECT 1 FROM run_changes WHERE run_id = r.run_id)""",
+        """SELECT run_id FROM runs AS r WHERE space = @SPACE AND began_at < ?
+           AND NOT EXISTS (SELECT 1 FROM run_changes WHERE space = @SPACE AND run_id = r.run_id)""",
     )
     operations = _Stale(
         "applied_operations",
         "operation_id",
-        """SELECT operation_id FROM applied_operations WHERE applied_at < ?
-           AND operation_id NOT IN (SELECT operation_id FROM moves)""",
+        """SELECT operation_id FROM applied_operations WHERE space = @SPACE AND applied_at < ?
+           AND operation_id NOT IN (SELECT operation_id FROM moves WHERE space = @SPACE)""",
     )
     return (
         (calls, edit.sessions_before),
@@ -366,7 +411,7 @@ def prune(execute: Callable[[str, Sequence[object]], sqlite3.Cursor], edit: Prun
         if left <= 0:
             break
         removed += execute(
-            f"DELETE FROM {stale.table} WHERE {stale.key} IN ({stale.query} LIMIT ?)",  # noqa: S608 - our names
+            f"DELETE FROM {stale.table} WHERE space = @SPACE AND {stale.key} IN ({stale.query} LIMIT ?)",  # noqa: S608 - our names
             (before, left),
         ).rowcount
     return removed
@@ -377,7 +422,7 @@ def _prunable(query: Query, edit: Prune) -> int:
     count = 0
     for stale, before in _stale(edit):
         if stale.table == "runs":  # also those that would go with the last of their changes
-            ((rows,),) = query("SELECT count(*) FROM runs WHERE began_at < ?", (before,))
+            ((rows,),) = query("SELECT count(*) FROM runs WHERE space = @SPACE AND began_at < ?", (before,))
         else:
             ((rows,),) = query(f"SELECT count(*) FROM ({stale.query})", (before,))  # noqa: S608 - our names
         count += rows

@@ -36,7 +36,8 @@ USAGE_DAYS: Final = 90
 NEVER_DAYS: Final = 7
 LINKS: Final = 2
 """Relations for each entity that is asked for, on average."""
-UNSEEN: Final = f"""SELECT a.number FROM {APART} WHERE (a.forgotten_at IS NOT NULL OR a.scope = 'session')
+UNSEEN: Final = f"""SELECT a.number FROM {APART}
+   WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
     AND (a.forgotten_at IS NOT NULL OR a.session_id != ?1)"""  # noqa: S608 - fixed
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
@@ -67,8 +68,8 @@ def _activity(query: Query, request: ReadActivity) -> ActivityRead:
         """SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version, substr(m.content, 1, 200), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL
-           FROM history AS h JOIN memories AS m ON m.id = h.memory_id
-           WHERE h.begins IS NOT NULL AND h.changed_at < ?1 AND h.changed_at >= ?4
+           FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
+           WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.changed_at < ?1 AND h.changed_at >= ?4
            AND (m.scope != 'session' OR m.session_id = ?2) AND (h.owner IS NULL OR h.owner = ?2)
            ORDER BY h.changed_at DESC LIMIT ?3""",
         (before, request.session_id, limit + 1, request.after),
@@ -76,7 +77,7 @@ def _activity(query: Query, request: ReadActivity) -> ActivityRead:
     forgotten = query(
         """SELECT id, 'forgotten', forgotten_at, '', version, substr(content, 1, 200), kind, '[]', done, 1
            FROM memories
-           WHERE forgotten_at IS NOT NULL AND forgotten_at < ? AND forgotten_at >= ?
+           WHERE space = @SPACE AND forgotten_at IS NOT NULL AND forgotten_at < ? AND forgotten_at >= ?
            AND (scope != 'session' OR session_id = ?) ORDER BY forgotten_at DESC LIMIT ?""",
         (before, request.after, request.session_id, limit + 1),
     )
@@ -87,8 +88,10 @@ def _activity(query: Query, request: ReadActivity) -> ActivityRead:
     since = changes[-1].at if len(rows) > limit else request.after
     runs = query(
         """SELECT run_id, kind, began_at, session_id,
-           (SELECT count(DISTINCT memory_id) FROM run_changes AS c WHERE c.run_id = r.run_id), undone_at
-           FROM (SELECT * FROM runs WHERE began_at < ? AND began_at >= ? ORDER BY began_at DESC LIMIT ?) AS r""",
+           (SELECT count(DISTINCT memory_id) FROM run_changes AS c
+            WHERE c.space = @SPACE AND c.run_id = r.run_id), undone_at
+           FROM (SELECT * FROM runs WHERE space = @SPACE AND began_at < ? AND began_at >= ?
+           ORDER BY began_at DESC LIMIT ?) AS r""",
         (before, since, limit),
     )
     return ActivityRead(changes, tuple(RunDone(*row) for row in runs), len(rows) > limit)
@@ -97,10 +100,11 @@ def _activity(query: Query, request: ReadActivity) -> ActivityRead:
 def _sessions(query: Query, request: ListSessions) -> SessionsListed:
     rows = query(
         """SELECT session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted, client,
-           (SELECT count(*) FROM memories AS m WHERE m.session_id = s.session_id),
-           (SELECT count(*) FROM turns AS t WHERE t.session_id = s.session_id),
-           (SELECT count(*) FROM tool_calls AS t WHERE t.session_id = s.session_id)
-           FROM (SELECT * FROM sessions WHERE last_active_at < ? ORDER BY last_active_at DESC LIMIT ?) AS s""",
+           (SELECT count(*) FROM memories AS m WHERE m.space = @SPACE AND m.session_id = s.session_id),
+           (SELECT count(*) FROM turns AS t WHERE t.space = @SPACE AND t.session_id = s.session_id),
+           (SELECT count(*) FROM tool_calls AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)
+           FROM (SELECT * FROM sessions WHERE space = @SPACE AND last_active_at < ?
+                 ORDER BY last_active_at DESC LIMIT ?) AS s""",
         (LAST if request.before is None else request.before, request.limit),
     )
     names = (
@@ -114,12 +118,12 @@ def _turns(query: Query, request: ReadTurns) -> TurnsRead:
     turn, call = request.before or (LAST_NUMBER, LAST_NUMBER)
     turns = query(
         """SELECT turn_number, role, content, created_at, token_count, metadata FROM turns
-           WHERE session_id = ? AND turn_number < ? ORDER BY turn_number DESC LIMIT ?""",
+           WHERE space = @SPACE AND session_id = ? AND turn_number < ? ORDER BY turn_number DESC LIMIT ?""",
         (request.session_id, turn, request.limit + 1),
     )
     calls = query(
         """SELECT number, tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
-           WHERE session_id = ? AND number < ? ORDER BY number DESC LIMIT ?""",
+           WHERE space = @SPACE AND session_id = ? AND number < ? ORDER BY number DESC LIMIT ?""",
         (request.session_id, call, request.limit + 1),
     )
     said = done = 0  # the later of the next two, until there are enough: each table goes on where it was left
@@ -146,7 +150,7 @@ def _pairs(query: Query, request: FindPairs) -> PairRows:
     rows = query(
         """SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
-           WHERE l.relation IN ('contradicts', 'similar_to')
+           WHERE a.space = @SPACE AND l.relation IN ('contradicts', 'similar_to')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL
            AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.relation NOT IN ('contradicts', 'similar_to')
@@ -159,7 +163,7 @@ def _pairs(query: Query, request: FindPairs) -> PairRows:
 
 
 def _usage(query: Query, request: ReadUsage, now: float) -> UsageRows:
-    seen = "scope != 'session' AND forgotten_at IS NULL"
+    seen = "space = @SPACE AND scope != 'session' AND forgotten_at IS NULL"
     today, week = int(now // DAY_S), now - NEVER_DAYS * DAY_S
     days = query(
         f"""WITH RECURSIVE days (day) AS (SELECT ?1 UNION ALL SELECT day - 1 FROM days WHERE day > ?1 - ?2)
@@ -178,7 +182,9 @@ def _usage(query: Query, request: ReadUsage, now: float) -> UsageRows:
         (week, request.limit),
     )
     ((unused_count,),) = query(f"SELECT count(*) FROM memories WHERE {never}", (week,))  # noqa: S608 - fixed
-    ((total,),) = query("SELECT coalesce(sum(count), 0) FROM tallies WHERE NOT forgotten AND scope != 'session'", ())
+    ((total,),) = query(
+        "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE AND NOT forgotten AND scope != 'session'", ()
+    )
     return UsageRows(
         {day: count for day, count in days if count},
         tuple(number for (number,) in most),
@@ -192,7 +198,8 @@ def _graph(query: Query, request: ReadGraph) -> GraphRows:
     # Who is not seen is looked up once, and not for each row of an index that is read to its end.
     nodes = query(
         f"""WITH best AS MATERIALIZED (
-                SELECT entity, count(*) AS memories FROM memory_entities WHERE memory NOT IN ({UNSEEN})
+                SELECT s.entity, count(*) AS memories FROM entities AS o CROSS JOIN memory_entities AS s
+                ON s.entity = o.number WHERE o.space = @SPACE AND s.memory NOT IN ({UNSEEN})
                 GROUP BY entity ORDER BY memories DESC, entity LIMIT ?2)
             SELECT e.key, e.name, e.type, n.memories FROM best AS n CROSS JOIN entities AS e
             ON e.number = n.entity""",  # noqa: S608 - fixed
@@ -200,9 +207,9 @@ def _graph(query: Query, request: ReadGraph) -> GraphRows:
     )
     links = query(
         f"""WITH best AS MATERIALIZED (
-                SELECT subject, entity, count(*) AS memories FROM memory_entities
-                WHERE subject IS NOT NULL AND memory NOT IN ({UNSEEN})
-                GROUP BY subject, entity ORDER BY memories DESC LIMIT ?2)
+                SELECT s.subject, s.entity, count(*) AS memories FROM entities AS o CROSS JOIN memory_entities AS s
+                ON s.entity = o.number WHERE o.space = @SPACE AND s.subject IS NOT NULL AND s.memory NOT IN ({UNSEEN})
+                GROUP BY s.subject, s.entity ORDER BY memories DESC LIMIT ?2)
             SELECT b.key, e.key, l.memories, coalesce((SELECT edge FROM memory_entities AS m
                 WHERE m.subject = l.subject AND m.entity = l.entity AND m.edge != '{MENTIONED_WITH}'
                 AND m.memory NOT IN ({UNSEEN})), '')

@@ -32,7 +32,7 @@ def find_entities(edits: SqliteEdits, now: float) -> bool:
     """Look for names in some of the memories that were noted. Whether more are left. Inside a transaction."""
     noted = edits.execute(
         """SELECT n.memory, m.content, m.kind FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory
-           ORDER BY n.memory LIMIT ?""",
+           WHERE m.space = @SPACE ORDER BY n.memory LIMIT ?""",
         (AT_ONCE,),
     ).fetchall()
     touched: dict[str, None] = {}
@@ -55,14 +55,16 @@ def _link(edits: SqliteEdits, key: str, now: float) -> None:
     """Link the memories that have a name to its entity, as far as it is one."""
     if not _is_entity(edits, key):
         unlinked = edits.execute(
-            """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities WHERE key = ?)
+            """DELETE FROM memory_entities WHERE found AND entity IN (SELECT number FROM entities
+               WHERE space = @SPACE AND key = ?)
                RETURNING entity""",
             (key,),
         ).fetchall()
         edits.remove_unlinked(entity for (entity,) in unlinked)
         return
     unlinked = edits.execute(
-        """SELECT memory, name, type, is_certain FROM found_names AS f WHERE key = ? AND NOT EXISTS (
+        """SELECT memory, name, type, is_certain FROM found_names AS f WHERE key = ?
+               AND (SELECT space FROM memories WHERE number = f.memory) = @SPACE AND NOT EXISTS (
                SELECT 1 FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity
                WHERE s.memory = f.memory AND e.key = f.key)""",
         (key,),
@@ -82,14 +84,15 @@ def _is_entity(edits: SqliteEdits, key: str) -> bool:
     """True if a name is certain or in enough memories, those of one session alone not counted; and not in too many."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
-           JOIN memories AS m ON m.number = f.memory WHERE f.key = ?""",
+           JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",
         (key,),
     ).fetchone()
-    (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies").fetchone()
+    (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE").fetchone()
     return bool(having and (is_certain or known >= ENOUGH) and having <= max(FEW, COMMON * total))
 
 
 def _entity_of(edits: SqliteEdits, key: str, name: FoundName, now: float) -> int:
     """The number of the entity that has the key, whoever named it, or of a new one."""
-    found = edits.execute("SELECT number FROM entities WHERE key = ? ORDER BY number LIMIT 1", (key,)).fetchone()
+    known = "SELECT number FROM entities WHERE space = @SPACE AND key = ? ORDER BY number LIMIT 1"
+    found = edits.execute(known, (key,)).fetchone()
     return edits.number_of_entity(EntityRef(name.name, name.type, MENTIONS), now) if found is None else int(found[0])

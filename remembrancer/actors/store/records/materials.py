@@ -64,7 +64,7 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
 
 def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[object]]:
     """The clauses that a page's memories fulfil, and their arguments."""
-    clauses = ["m.forgotten_at IS NULL"]
+    clauses = ["m.space = @SPACE AND m.forgotten_at IS NULL"]
     arguments: list[object] = []
 
     def want(clause: str, *values: object) -> None:
@@ -86,17 +86,18 @@ def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[o
     if request.min_sessions > 0:  # of each memory that passes the rest: not of all, for every page anew
         want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
     if request.made_by is not None:
-        made = "SELECT memory_id FROM run_changes WHERE run_id = ? AND json_extract(details, '$.did') = 'Added'"
+        made = """SELECT memory_id FROM run_changes
+                  WHERE space = @SPACE AND run_id = ? AND json_extract(details, '$.did') = 'Added'"""
         want(f"m.id IN ({made})", request.made_by)
     if request.proposed is not None:
-        open_ = "m.id IN (SELECT memory_id FROM proposals WHERE refused_at IS NULL)"
-        want(open_ if request.proposed else "m.id NOT IN (SELECT memory_id FROM proposals)")
+        proposed = "(SELECT memory_id FROM proposals WHERE space = @SPACE"
+        want(f"m.id IN {proposed} AND refused_at IS NULL)" if request.proposed else f"m.id NOT IN {proposed})")
     if request.waiting:
         want("NOT EXISTS (SELECT 1 FROM passages WHERE memory = m.number AND model = ?)", model or "")
     if request.closed_before is not None:
         want(
             """m.session_id IN (SELECT session_id FROM sessions
-               WHERE status != 'active' AND coalesce(ended_at, last_active_at) < ?)""",
+               WHERE space = @SPACE AND status != 'active' AND coalesce(ended_at, last_active_at) < ?)""",
             request.closed_before,
         )
     return clauses, arguments
@@ -121,7 +122,7 @@ def read_eligible(query: Query, request: FindNear, limit: int) -> list[int] | No
     A session's memories are found only by its id.
     """
     clauses = [
-        "m.forgotten_at IS NULL",
+        "m.space = @SPACE AND m.forgotten_at IS NULL",
         "m.scope IN (SELECT value FROM json_each(?))",
         "(m.scope != 'session' OR m.session_id = ?)",
     ]
@@ -232,12 +233,13 @@ def _read_sources(query: Query, numbers: Sequence[int]) -> dict[int, list[str]]:
 
 def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
     """Of memories whose last change was the undoing of another one: what that was. Mostly no run was ever undone."""
-    if not query("SELECT 1 FROM runs WHERE undone_at IS NOT NULL LIMIT 1", ()):
+    if not query("SELECT 1 FROM runs WHERE space = @SPACE AND undone_at IS NOT NULL LIMIT 1", ()):
         return {}
     rows = query(
         """SELECT m.number, coalesce(json_extract(h.details, '$.undid'), was.change) FROM memories AS m
-           JOIN history AS h ON h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'
-           JOIN history AS was ON was.memory_id = m.id AND was.version = m.version - 1
+           JOIN history AS h ON h.space = m.space AND h.memory_id = m.id AND h.version = m.version
+           AND h.change = 'undone'
+           JOIN history AS was ON was.space = m.space AND was.memory_id = m.id AND was.version = m.version - 1
            WHERE m.number IN (SELECT value FROM json_each(?))""",
         (_listed(numbers),),
     )

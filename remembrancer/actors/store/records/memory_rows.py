@@ -22,10 +22,10 @@ from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
     HistoryEntry,
+    MemoryVersion,
     PortableMemory,
     RecordedFields,
     ShownFields,
-    Snapshot,
     SourceRef,
 )
 
@@ -77,12 +77,15 @@ def digest_of(content: str) -> bytes:
 
 def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
     """A memory by its id. Raises `ValueError` for what cannot be decoded."""
-    rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE id = ?", (memory_id,))  # noqa: S608 - our names
+    rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE space = @SPACE AND id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
-        known = query("SELECT m.id FROM aliases JOIN memories AS m ON m.number = memory WHERE alias = ?", (memory_id,))
+        known = query(
+            "SELECT m.id FROM aliases JOIN memories AS m ON m.number = memory WHERE alias = ? AND m.space = @SPACE",
+            (memory_id,),
+        )
         return read_memory(query, known[0][0]) if known else None
     row = decoded(dict(zip(_COLUMNS, rows[0], strict=True)))
-    now = Snapshot(
+    now = MemoryVersion(
         **{name: row[name] for name in STORED_FIELDS},
         related_entities=_read_entities(query, row["number"]),
         forgotten=row["forgotten_at"] is not None,
@@ -120,7 +123,7 @@ def memories_that_say(query: Query, memory_id: str, session_id: str | None = Non
     rows = query(
         f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
             JOIN memories AS o ON o.number = l.source
-            WHERE m.id = ?1 AND l.relation = 'derived_from' AND {SAYS_IT}
+            WHERE m.space = @SPACE AND m.id = ?1 AND l.relation = 'derived_from' AND {SAYS_IT}
             AND (?2 IS NULL OR o.scope != 'session' OR o.session_id = ?2) ORDER BY o.number""",  # noqa: S608 - fixed
         (memory_id, session_id),
     )
@@ -150,7 +153,7 @@ def archived_since(memory: PortableMemory) -> float | None:
     return since
 
 
-_decode_snapshot = msgspec.json.Decoder(Snapshot).decode
+_decode_snapshot = msgspec.json.Decoder(MemoryVersion).decode
 _decode_details = msgspec.json.Decoder(dict[str, Any]).decode
 _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record, details"
 
@@ -158,7 +161,7 @@ _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record
 def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
     """All versions of a memory, the first one first. Raises `ValueError` for what cannot be decoded."""
     rows = query(
-        f"SELECT {_HISTORY} FROM history WHERE memory_id = ? ORDER BY version, changed_at",  # noqa: S608 - fixed names
+        f"SELECT {_HISTORY} FROM history WHERE space = @SPACE AND memory_id = ? ORDER BY version, changed_at",  # noqa: S608 - fixed names
         (memory_id,),
     )
     return tuple(
@@ -187,8 +190,9 @@ def known_as_of(
     index, order = ("validity", "begins") if valid_at <= as_of else ("recording", "changed_at")
     rows = query(
         f"""SELECT h.{order}, h.memory_id, h.version, h.record, m.created_at, h.changed_at
-           FROM history AS h INDEXED BY history_by_{index} CROSS JOIN memories AS m ON m.id = h.memory_id
-           WHERE h.begins IS NOT NULL AND h.begins <= ? AND (h.ends IS NULL OR h.ends > ?)
+           FROM history AS h INDEXED BY history_by_{index} CROSS JOIN memories AS m
+               ON m.space = @SPACE AND m.id = h.memory_id
+           WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.begins <= ? AND (h.ends IS NULL OR h.ends > ?)
            AND h.changed_at <= ? AND (h.replaced_at IS NULL OR h.replaced_at > ?)
            AND (h.owner IS NULL OR h.owner = ?) AND (m.scope != 'session' OR m.session_id = ?)
            AND (m.scope != 'user' OR m.source_project IS ? OR json_extract(h.record, '$.scope') = 'user')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from remembrancer.actors.store.records.contract import (
     MAX_ATTEMPTS,
@@ -16,19 +17,27 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.sqlite_file import encode_json, padded, places_for
 from remembrancer.protocol.work import Passage
 
 
 class SqlitePassages:
-    """`EmbeddedTexts` in a file whose table `_table` has `number`, `content` and `content_digest`."""
+    """`EmbeddedTexts` in a file whose table `_table` has `number`, `content` and `content_digest`. `_own` is the clause
+    of those of its rows, and of passages, that are meant."""
 
     links_duplicates = True
     _table = "memories"
-    _count = "SELECT coalesce(sum(count), 0) FROM tallies"
+    _own = "space = @SPACE"
+    _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
     """The number of all rows, which costs no scan."""
-    _file: SqliteFile
+    _file: Any
+    """The space, or the file, of the table."""
     _clock: Callable[[], float]
+
+    @property
+    def _of_own(self) -> str:
+        return f"memory IN (SELECT number FROM {self._table} WHERE {self._own})"  # noqa: S608 - our names
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
         asked = padded(numbers)
@@ -43,8 +52,9 @@ class SqlitePassages:
             return len(self.pending())
         ((missing,),) = self._file.read(
             f"""SELECT ({self._count})
-                       - coalesce((SELECT memories FROM embedded WHERE model = ?1), 0)
-                       - (SELECT count(*) FROM embedding_attempts WHERE model = ?1 AND attempts >= ?2)""",  # noqa: S608
+                       - coalesce((SELECT memories FROM embedded WHERE {self._own} AND model = ?1), 0)
+                       - (SELECT count(*) FROM embedding_attempts
+                          WHERE model = ?1 AND attempts >= ?2 AND {self._of_own})""",  # noqa: S608 - our names
             (model, MAX_ATTEMPTS),
         )
         return int(missing)
@@ -53,7 +63,7 @@ class SqlitePassages:
         rows = self._file.read(
             f"""SELECT t.number, t.content, t.content_digest, coalesce(a.died, 0)
                 FROM {self._table} AS t LEFT JOIN embedding_attempts AS a ON a.memory = t.number AND a.model = ?1
-                WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?1)
+                WHERE {self._own} AND NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?1)
                 AND coalesce(a.attempts, 0) < ?2 AND t.number NOT IN (SELECT value FROM json_each(?3))
                 ORDER BY t.number DESC LIMIT ?4""",  # noqa: S608 - our name
             (model, MAX_ATTEMPTS, encode_json(list(without)).decode(), limit),
@@ -85,7 +95,7 @@ class SqlitePassages:
         if not self.dead_letters(model):
             return
         with self._file.transaction() as connection:
-            which = "WHERE model = ? AND attempts >= ? AND until <= ?"
+            which = f"WHERE model = ? AND attempts >= ? AND until <= ? AND {self._of_own}"
             arguments = (model, MAX_ATTEMPTS, now)
             connection.execute(f"DELETE FROM embedding_attempts {which} AND NOT died", arguments)  # noqa: S608 - ours
             connection.execute(
@@ -95,7 +105,9 @@ class SqlitePassages:
 
     def dead_letters(self, model: str) -> dict[int, str]:
         rows = self._file.read(
-            "SELECT memory, reason FROM embedding_attempts WHERE model = ? AND attempts >= ?", (model, MAX_ATTEMPTS)
+            f"""SELECT memory, reason FROM embedding_attempts
+                WHERE model = ? AND attempts >= ? AND {self._of_own}""",  # noqa: S608 - our clause
+            (model, MAX_ATTEMPTS),
         )
         return dict(rows)
 
@@ -103,8 +115,8 @@ class SqlitePassages:
         if model is None:
             return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number)", ())
         ((missing,),) = self._file.read(  # which two counts tell at once
-            f"""SELECT (SELECT count(*) FROM {self._table})
-                       - coalesce((SELECT memories FROM embedded WHERE model = ?), 0)""",  # noqa: S608 - our name
+            f"""SELECT (SELECT count(*) FROM {self._table} WHERE {self._own})
+                       - coalesce((SELECT memories FROM embedded WHERE {self._own} AND model = ?), 0)""",  # noqa: S608
             (model,),
         )
         if not missing:
@@ -112,7 +124,10 @@ class SqlitePassages:
         return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)", (model,))
 
     def _numbers(self, which: str, arguments: tuple[object, ...]) -> list[int]:
-        rows = self._file.read(f"SELECT number FROM {self._table} AS t WHERE {which} ORDER BY number", arguments)  # noqa: S608
+        rows = self._file.read(
+            f"SELECT number FROM {self._table} AS t WHERE {self._own} AND {which} ORDER BY number",  # noqa: S608
+            arguments,
+        )
         return [row[0] for row in rows]
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
@@ -121,12 +136,13 @@ class SqlitePassages:
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
         with self._file.transaction() as connection:
-            return connection.execute(
-                """DELETE FROM passages WHERE number IN (SELECT number FROM passages
-                   WHERE model IN (SELECT model FROM embedded WHERE memories > 0 AND model NOT IN
-                                   (SELECT value FROM json_each(?))) LIMIT ?)""",
+            pruned = connection.execute(
+                f"""DELETE FROM passages WHERE number IN (SELECT number FROM passages
+                    WHERE {self._own} AND model IN (SELECT model FROM embedded WHERE {self._own} AND memories > 0
+                        AND model NOT IN (SELECT value FROM json_each(?))) LIMIT ?)""",  # noqa: S608 - our clause
                 (encode_json(list(kept)).decode(), limit),
             ).rowcount
+        return int(pruned)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         now = self._clock()
@@ -134,27 +150,31 @@ class SqlitePassages:
             _link_similar(connection, links, now)
 
     def compared(self, model: str) -> int:
-        rows = self._file.read("SELECT compared FROM embedded WHERE model = ?", (model,))
+        rows = self._file.read(f"SELECT compared FROM embedded WHERE {self._own} AND model = ?", (model,))  # noqa: S608
         return rows[0][0] if rows else 0
 
     def note_compared(self, model: str, number: int) -> None:
         with self._file.transaction() as connection:
-            connection.execute("UPDATE embedded SET compared = ? WHERE model = ?", (number, model))
+            noted = f"UPDATE embedded SET compared = ? WHERE {self._own} AND model = ?"  # noqa: S608 - our clause
+            connection.execute(noted, (number, model))
 
     @property
     def commits(self) -> int:
-        return self._file.commits
+        return int(self._file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
         ((memories, last),) = self._file.read(
-            """SELECT (SELECT memories FROM embedded WHERE model = ?1),
-                      (SELECT max(number) FROM passages WHERE model = ?1)""",
+            f"""SELECT (SELECT memories FROM embedded WHERE {self._own} AND model = ?1),
+                       (SELECT max(number) FROM passages WHERE {self._own} AND model = ?1)""",  # noqa: S608 - our clause
             (model,),
         )
         return memories or 0, last or 0
 
     def passage_numbers(self, model: str) -> list[int]:
-        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        rows = self._file.read(
+            f"SELECT number FROM passages WHERE {self._own} AND model = ? ORDER BY number",  # noqa: S608 - our clause
+            (model,),
+        )
         return [number for (number,) in rows]
 
     def passages(self, wanted: PassageFilter) -> PassageVectors:
@@ -166,7 +186,7 @@ class SqlitePassages:
                 clauses.append(f"{column} IN {places_for(asked)}")
                 arguments += asked
         if wanted.model is not None:
-            clauses.append("model = ?")
+            clauses.append(f"{self._own} AND model = ?" if wanted.memories is None else "model = ?")
             arguments.append(wanted.model)
         if wanted.after is not None:
             clauses.append("number > ?")
@@ -189,7 +209,7 @@ class SqlitePassages:
 
 
 def _save_embeddings(
-    connection: sqlite3.Connection, table: str, model: str, embedded: Sequence[EmbeddedMemory]
+    connection: sqlite3.Connection | SpaceConnection, table: str, model: str, embedded: Sequence[EmbeddedMemory]
 ) -> SavedEmbeddings:
     saved = SavedEmbeddings([])
     for memory in embedded:
@@ -209,13 +229,20 @@ def _save_embeddings(
 
 
 def add_passages(
-    connection: sqlite3.Connection, memory: int, model: str, passages: Sequence[Passage], vectors: Vectors
+    connection: sqlite3.Connection | SpaceConnection,
+    memory: int,
+    model: str,
+    passages: Sequence[Passage],
+    vectors: Vectors,
 ) -> list[int]:
     """Write the passages of a memory; the number of each."""
     numbers: list[int] = []
+    columns, values = 'memory, model, ordinal, start, "end", vector', "?, ?, ?, ?, ?, ?"
+    if isinstance(connection, SpaceConnection):
+        columns, values = f"space, {columns}", f"@SPACE, {values}"
     for ordinal, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
         inserted = connection.execute(
-            'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
+            f"INSERT INTO passages ({columns}) VALUES ({values})",  # noqa: S608 - our names
             (memory, model, ordinal, passage.start, passage.end, vector.tobytes()),
         ).lastrowid
         assert inserted is not None
@@ -223,7 +250,7 @@ def add_passages(
     return numbers
 
 
-def _link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate], now: float) -> None:
+def _link_similar(connection: sqlite3.Connection | SpaceConnection, links: Sequence[NearDuplicate], now: float) -> None:
     for link in links:
         if all(connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)).fetchone() for each in link.seen):
             connection.execute(

@@ -1,11 +1,17 @@
-"""The schema of a file of records, as steps from release to release (`actors/migrations.py`)."""
+"""The schema of `memory.db`, and that of the files of records which release 0.2.0 had, a file for each space.
+
+A space (a project, a shared lane, the user) is a row of `spaces`. Rows that stand by themselves say whose they are in
+their column `space`; those that belong to a memory, an entity or a turn hang on its number, which is unique in the
+home. Links and edges are between rows of one space. `actors/migrations.py` has the way from release to release.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from typing import Final
 
-from remembrancer.actors.migrations import Schema, Step
+from remembrancer.actors.migrations import Schema, Step, statements_of
+from remembrancer.memory.names import name_words
 
 _PASSAGES: Final = """
     CREATE TABLE passages (
@@ -513,14 +519,542 @@ RECORDS: Final = Schema(
 )
 
 
-def recount(connection: sqlite3.Connection) -> None:
-    """Count anew what triggers keep: for a file whose rows were put together without them."""
-    connection.execute("DELETE FROM tallies")
+MEMORY: Final = Schema(
+    Step(
+        "0.3.0",
+        """
+    CREATE TABLE spaces (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
+
+    CREATE TABLE memories (
+        number INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL REFERENCES spaces,
+        id TEXT NOT NULL,
+        type TEXT NOT NULL CHECK (type IN ('episodic', 'semantic', 'procedural')),
+        scope TEXT NOT NULL CHECK (scope IN ('session', 'project', 'user')),
+        session_id TEXT NOT NULL,
+        importance REAL NOT NULL CHECK (importance BETWEEN 0 AND 1),
+        characters INTEGER NOT NULL,
+        language TEXT,
+        by_assistant INTEGER NOT NULL DEFAULT 0,
+        version INTEGER NOT NULL DEFAULT 1,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        occurred_at REAL,
+        access_count INTEGER NOT NULL DEFAULT 0,
+        last_accessed_at REAL,
+        forgotten_at REAL,
+        forgotten_reason TEXT,
+        invalid_reason TEXT,
+        kind TEXT NOT NULL DEFAULT 'observation',
+        confidence REAL NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1),
+        domain TEXT,
+        status TEXT NOT NULL DEFAULT 'active'
+            CHECK (status IN ('active', 'consolidated', 'archived', 'promoted')),
+        archived_at REAL,
+        valid_from REAL,
+        valid_until REAL,
+        source_project TEXT,
+        pinned INTEGER NOT NULL DEFAULT 0,
+        -- Of an open end: when it is due, and if it is done.
+        due REAL,
+        done INTEGER NOT NULL DEFAULT 0,
+        -- What may be long comes last: what ranks a memory is read without it.
+        content_digest BLOB NOT NULL,
+        content TEXT NOT NULL,
+        summary TEXT,
+        tags TEXT NOT NULL,
+        source TEXT NOT NULL,
+        metadata TEXT NOT NULL DEFAULT '{}',
+        structured TEXT NOT NULL DEFAULT '{}',
+        promotion_chain TEXT NOT NULL DEFAULT '[]',
+        parts TEXT NOT NULL DEFAULT '',
+        UNIQUE (space, id)
+    );
+    CREATE INDEX memories_by_number ON memories (space, number);
+    -- A session's memories, in their order, with all that is counted of them.
+    CREATE INDEX memories_by_session ON memories (
+        space, session_id, scope, number, kind, type, status, forgotten_at, importance
+    );
+    CREATE INDEX memories_by_digest ON memories (space, content_digest);
+    -- Few rows: those that a search has to leave out.
+    CREATE INDEX memories_apart ON memories (number, space, scope, session_id, forgotten_at, valid_until)
+        WHERE forgotten_at IS NOT NULL OR scope = 'session' OR valid_until IS NOT NULL;
+    CREATE INDEX memories_not_active ON memories (space, status, number) WHERE status != 'active';
+    -- The memories of the project or the user, by sort: in the order of a list, and by time.
+    CREATE INDEX memories_by_sort
+        ON memories (space, scope, type, importance, coalesce(occurred_at, created_at), forgotten_at)
+        WHERE scope != 'session';
+    CREATE INDEX memories_by_time
+        ON memories (space, scope, type, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
+    -- When they are valid: from when on, where nobody has said so since they happened or were stored.
+    CREATE INDEX memories_by_validity ON memories (
+        space, scope, type, coalesce(valid_from, min(created_at, coalesce(occurred_at, created_at))), number,
+        valid_until, forgotten_at
+    ) WHERE scope != 'session';
+    -- A source that cannot be read is left as it is, and has no file.
+    CREATE INDEX memories_from_files
+        ON memories (space, CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
+        WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
+    -- When they were stored, and how often they were used since.
+    CREATE INDEX memories_by_use ON memories (space, created_at, access_count)
+        WHERE scope != 'session' AND forgotten_at IS NULL;
+    -- The open ends that are not done, the first due first.
+    CREATE INDEX memories_open ON memories (
+        space, scope, type, ifnull(-due, -1e999), coalesce(occurred_at, created_at), number
+    ) WHERE kind = 'open_end' AND done = 0 AND forgotten_at IS NULL AND scope != 'session';
+
+    -- How many memories there are of each sort, kept by triggers so that a status costs no scan.
+    CREATE TABLE tallies (
+        space INTEGER NOT NULL REFERENCES spaces ON DELETE CASCADE,
+        scope TEXT NOT NULL,
+        type TEXT NOT NULL,
+        forgotten INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        PRIMARY KEY (space, scope, type, forgotten)
+    ) WITHOUT ROWID;
+    CREATE TRIGGER tallies_insert AFTER INSERT ON memories BEGIN
+        INSERT INTO tallies VALUES (new.space, new.scope, new.type, new.forgotten_at IS NOT NULL, 1)
+            ON CONFLICT DO UPDATE SET count = count + 1;
+    END;
+    CREATE TRIGGER tallies_delete AFTER DELETE ON memories BEGIN
+        UPDATE tallies SET count = count - 1 WHERE space = old.space AND scope = old.scope AND type = old.type
+            AND forgotten = (old.forgotten_at IS NOT NULL);
+    END;
+    CREATE TRIGGER tallies_update AFTER UPDATE OF space, scope, type, forgotten_at ON memories BEGIN
+        UPDATE tallies SET count = count - 1 WHERE space = old.space AND scope = old.scope AND type = old.type
+            AND forgotten = (old.forgotten_at IS NOT NULL);
+        INSERT INTO tallies VALUES (new.space, new.scope, new.type, new.forgotten_at IS NOT NULL, 1)
+            ON CONFLICT DO UPDATE SET count = count + 1;
+    END;
+
+    -- Other ids of a memory: its text was stored again, and an id had been given out before that was known.
+    CREATE TABLE aliases (
+        alias TEXT NOT NULL,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        PRIMARY KEY (alias, memory)
+    ) WITHOUT ROWID;
+    CREATE INDEX aliases_by_memory ON aliases (memory);
+
+    CREATE TABLE memory_tags (
+        tag TEXT NOT NULL,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        PRIMARY KEY (tag, memory)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_tags_by_memory ON memory_tags (memory);
+
+    CREATE TABLE entities (
+        number INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL REFERENCES spaces,
+        name TEXT NOT NULL,
+        type TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        key TEXT NOT NULL DEFAULT '',
+        UNIQUE (space, name, type)
+    );
+    CREATE INDEX entities_by_key ON entities (space, key);
+
+    CREATE TABLE memory_entities (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        entity INTEGER NOT NULL REFERENCES entities ON DELETE CASCADE,
+        relationship TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        ordinal INTEGER NOT NULL DEFAULT 0,
+        -- subject --edge--> entity: as the memory says it, or only that both are in one memory.
+        subject INTEGER REFERENCES entities ON DELETE SET NULL,
+        edge TEXT NOT NULL,
+        -- Nobody gave it: the memory's text has the name.
+        found INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (memory, entity, relationship, ordinal)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
+    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, edge, subject);
+
+    -- Memories in whose texts names are still to be looked for, and the names that were found.
+    CREATE TABLE names_to_find (memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE);
+    CREATE TRIGGER names_of_new AFTER INSERT ON memories BEGIN
+        INSERT OR IGNORE INTO names_to_find VALUES (new.number);
+    END;
+    CREATE TRIGGER names_of_changed AFTER UPDATE OF content ON memories WHEN new.content != old.content BEGIN
+        INSERT OR IGNORE INTO names_to_find VALUES (new.number);
+    END;
+    CREATE TABLE found_names (
+        key TEXT NOT NULL,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        name TEXT NOT NULL,
+        type TEXT NOT NULL,
+        is_certain INTEGER NOT NULL,
+        PRIMARY KEY (key, memory)
+    ) WITHOUT ROWID;
+    CREATE INDEX found_names_by_memory ON found_names (memory);
+
+    -- Links between memories of a space; `similar_to` with its cosine is what reports a near-duplicate.
+    CREATE TABLE memory_links (
+        source INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        target INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        relation TEXT NOT NULL,
+        strength REAL NOT NULL,
+        created_at REAL NOT NULL,
+        PRIMARY KEY (source, target, relation)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_links_by_target ON memory_links (target, relation, created_at);
+    -- Links whose other end is not in the space of their memory: not imported yet, or in another space.
+    CREATE TABLE awaited_links (
+        source INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        target TEXT NOT NULL,
+        relation TEXT NOT NULL,
+        strength REAL NOT NULL,
+        created_at REAL NOT NULL,
+        PRIMARY KEY (source, target, relation)
+    ) WITHOUT ROWID;
+    CREATE INDEX awaited_links_by_target ON awaited_links (target);
+
+    CREATE TABLE history (
+        space INTEGER NOT NULL REFERENCES spaces,
+        memory_id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        change TEXT NOT NULL,
+        operation_id TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        record TEXT NOT NULL,
+        changed_at REAL NOT NULL,
+        details TEXT NOT NULL DEFAULT '{}',
+        -- From when until when the version says to be valid (a forgotten one never), when another one took its place,
+        -- and whose it is if it is a session's own.
+        begins REAL,
+        ends REAL,
+        replaced_at REAL,
+        owner TEXT,
+        PRIMARY KEY (space, memory_id, version, operation_id)
+    ) WITHOUT ROWID;
+    CREATE INDEX history_by_validity ON history (space, begins, memory_id, ends, changed_at, replaced_at, owner)
+        WHERE begins IS NOT NULL;
+    CREATE INDEX history_by_recording ON history (space, changed_at, memory_id, begins, ends, replaced_at, owner)
+        WHERE begins IS NOT NULL;
+    CREATE INDEX history_by_session ON history (space, session_id, change) WHERE change != 'stored';
+
+    -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.
+    CREATE TABLE erased (
+        space INTEGER NOT NULL REFERENCES spaces,
+        memory_id TEXT NOT NULL,
+        erased_at REAL NOT NULL,
+        PRIMARY KEY (space, memory_id)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE applied_operations (
+        space INTEGER NOT NULL REFERENCES spaces,
+        operation_id TEXT NOT NULL,
+        result BLOB NOT NULL,
+        applied_at REAL NOT NULL,
+        PRIMARY KEY (space, operation_id)
+    ) WITHOUT ROWID;
+
+    -- The registry. `ended_at` with the status `active`: the end is still to be dealt with.
+    CREATE TABLE sessions (
+        space INTEGER NOT NULL REFERENCES spaces,
+        session_id TEXT NOT NULL,
+        started_at REAL NOT NULL,
+        last_active_at REAL NOT NULL,
+        status TEXT NOT NULL DEFAULT 'active'
+            CHECK (status IN ('active', 'completed', 'abandoned')),
+        ended_at REAL,
+        ending TEXT CHECK (ending IN ('completed', 'abandoned')),
+        memories_promoted INTEGER NOT NULL DEFAULT 0,
+        client TEXT,
+        PRIMARY KEY (space, session_id)
+    ) WITHOUT ROWID;
+    CREATE INDEX sessions_active ON sessions (space, started_at) WHERE status = 'active';
+
+    -- Moves between a space and a shared lane that are under way, and notes that are being written: what will have come
+    -- of each, once its temporary file is in the note's place.
+    CREATE TABLE moves (
+        space INTEGER NOT NULL REFERENCES spaces,
+        operation_id TEXT NOT NULL,
+        operation BLOB NOT NULL,
+        begun_at REAL NOT NULL,
+        PRIMARY KEY (space, operation_id)
+    ) WITHOUT ROWID;
+    CREATE TABLE note_writes (
+        space INTEGER NOT NULL REFERENCES spaces,
+        operation_id TEXT NOT NULL,
+        operation BLOB NOT NULL,
+        result BLOB NOT NULL,
+        PRIMARY KEY (space, operation_id)
+    ) WITHOUT ROWID;
+
+    -- The sessions that have used a memory, up to a bound: three are enough to say that it is used in several.
+    CREATE TABLE memory_sessions (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        session_id TEXT NOT NULL,
+        PRIMARY KEY (memory, session_id)
+    ) WITHOUT ROWID;
+
+    -- The memories of a project that are proposed to go to the user, and those for which somebody has refused that.
+    CREATE TABLE proposals (
+        space INTEGER NOT NULL,
+        memory_id TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        score REAL,
+        proposed_at REAL NOT NULL,
+        refused_at REAL,
+        PRIMARY KEY (space, memory_id),
+        FOREIGN KEY (space, memory_id) REFERENCES memories (space, id) ON DELETE CASCADE
+    ) WITHOUT ROWID;
+
+    CREATE TABLE turns (
+        number INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL REFERENCES spaces,
+        session_id TEXT NOT NULL,
+        turn_number INTEGER NOT NULL,
+        role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'system', 'tool')),
+        content TEXT NOT NULL,
+        token_count INTEGER NOT NULL DEFAULT 0,
+        extracted INTEGER NOT NULL DEFAULT 0,
+        metadata TEXT NOT NULL DEFAULT '{}',
+        created_at REAL NOT NULL
+    );
+    CREATE UNIQUE INDEX turns_by_session ON turns (space, session_id, turn_number);
+
+    CREATE TABLE tool_calls (
+        number INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL REFERENCES spaces,
+        session_id TEXT NOT NULL,
+        turn INTEGER REFERENCES turns ON DELETE SET NULL,
+        tool_name TEXT NOT NULL,
+        arguments TEXT NOT NULL DEFAULT '{}',
+        result_summary TEXT,
+        success INTEGER NOT NULL DEFAULT 1,
+        duration_ms INTEGER,
+        created_at REAL NOT NULL
+    );
+    CREATE INDEX tool_calls_by_session ON tool_calls (space, session_id, number, tool_name, success);
+    -- Looked for whenever a turn is removed.
+    CREATE INDEX tool_calls_by_turn ON tool_calls (turn);
+
+    CREATE TABLE promotion_log (
+        sequence INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL REFERENCES spaces,
+        memory_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        from_scope TEXT NOT NULL,
+        to_scope TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        score REAL,
+        source_session TEXT NOT NULL,
+        merged_into TEXT,
+        run_id TEXT,
+        promoted_at REAL NOT NULL
+    );
+    CREATE INDEX promotion_log_by_memory ON promotion_log (space, memory_id);
+    CREATE INDEX promotion_log_by_target ON promotion_log (space, merged_into) WHERE merged_into IS NOT NULL;
+
+    -- Runs, and what each of their parts changed: from this a run is undone.
+    CREATE TABLE runs (
+        space INTEGER NOT NULL REFERENCES spaces,
+        run_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        began_at REAL NOT NULL,
+        undone_at REAL,
+        PRIMARY KEY (space, run_id)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE run_changes (
+        sequence INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL,
+        run_id TEXT NOT NULL,
+        memory_id TEXT NOT NULL,
+        details TEXT NOT NULL,
+        FOREIGN KEY (space, run_id) REFERENCES runs ON DELETE CASCADE
+    );
+    CREATE INDEX run_changes_by_run ON run_changes (space, run_id, sequence);
+    CREATE INDEX run_changes_by_memory ON run_changes (space, memory_id);
+
+    CREATE TABLE consolidation_log (
+        sequence INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL REFERENCES spaces,
+        run_id TEXT NOT NULL,
+        method TEXT NOT NULL,
+        source_count INTEGER NOT NULL,
+        result_count INTEGER NOT NULL,
+        source_ids TEXT NOT NULL,
+        result_ids TEXT NOT NULL,
+        consolidated_at REAL NOT NULL
+    );
+
+    -- `up_to` is the number of the last memory that there was then.
+    CREATE TABLE consolidation_requests (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        space INTEGER NOT NULL REFERENCES spaces,
+        requested_at REAL NOT NULL,
+        status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'in_progress', 'completed', 'failed')),
+        reason TEXT NOT NULL,
+        up_to INTEGER NOT NULL,
+        completed_at REAL
+    );
+    CREATE INDEX consolidation_requests_by_space ON consolidation_requests (space, status);
+
+    -- Of the user: the projects in which a pattern was observed.
+    CREATE TABLE cross_project_patterns (
+        space INTEGER NOT NULL REFERENCES spaces,
+        memory_id TEXT NOT NULL,
+        source_projects TEXT NOT NULL,
+        observation_count INTEGER NOT NULL,
+        first_observed REAL NOT NULL,
+        last_observed REAL NOT NULL,
+        PRIMARY KEY (space, memory_id)
+    ) WITHOUT ROWID;
+
+    -- Derived: communities of the entity graph, and the entities in each, the best connected first.
+    CREATE TABLE topics (
+        number INTEGER PRIMARY KEY,
+        space INTEGER NOT NULL REFERENCES spaces,
+        label TEXT NOT NULL,
+        entities TEXT NOT NULL,
+        found_at REAL NOT NULL
+    );
+    CREATE INDEX topics_by_space ON topics (space, number);
+
+    CREATE TABLE maintenance (
+        space INTEGER NOT NULL REFERENCES spaces,
+        what TEXT NOT NULL,
+        done_at REAL NOT NULL,
+        sessions INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (space, what)
+    ) WITHOUT ROWID;
+
+    -- Of a shared lane: its mark in the journal and the time of the newest entry, the entries that have a memory's
+    -- words, the one that erased it, and where operations were refused: an attempt of before, which comes late, is not
+    -- applied any more.
+    CREATE TABLE lane (
+        space INTEGER PRIMARY KEY REFERENCES spaces, journal TEXT NOT NULL, position INTEGER NOT NULL,
+        entry_id TEXT NOT NULL, applied_at REAL NOT NULL
+    );
+    CREATE TABLE lane_entries (
+        space INTEGER NOT NULL REFERENCES spaces, memory_id TEXT NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (space, memory_id, position)
+    ) WITHOUT ROWID;
+    CREATE TABLE lane_erasures (
+        space INTEGER NOT NULL REFERENCES spaces, memory_id TEXT NOT NULL, position INTEGER NOT NULL,
+        PRIMARY KEY (space, memory_id)
+    ) WITHOUT ROWID;
+    CREATE TABLE lane_refusals (
+        space INTEGER NOT NULL REFERENCES spaces, operation_id TEXT NOT NULL, position INTEGER NOT NULL,
+        refused_at REAL NOT NULL, PRIMARY KEY (space, operation_id)
+    ) WITHOUT ROWID;
+    CREATE INDEX lane_refusals_by_time ON lane_refusals (space, refused_at);
+
+    CREATE TABLE passages (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        space INTEGER NOT NULL REFERENCES spaces,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        ordinal INTEGER NOT NULL,
+        start INTEGER NOT NULL,
+        end INTEGER NOT NULL,
+        vector BLOB NOT NULL,
+        UNIQUE (memory, model, ordinal)
+    );
+    -- With all that is asked of passages without their vectors: their rows are long.
+    CREATE INDEX passages_by_model ON passages (space, model, number, memory, ordinal);
+    -- Whose a passage is, without its vector: the rows of passages are long.
+    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
+    -- Texts that could not be embedded by a model (`died`: their embedders have died), how often, the last reason, and
+    -- from when on a dead letter may be tried again.
+    CREATE TABLE embedding_attempts (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        attempts INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        until REAL NOT NULL,
+        died INTEGER NOT NULL,
+        PRIMARY KEY (memory, model)
+    ) WITHOUT ROWID;
+    -- How many memories have passages of each model, kept by triggers, and up to which passage near-duplicates were
+    -- looked for.
+    CREATE TABLE embedded (
+        space INTEGER NOT NULL REFERENCES spaces,
+        model TEXT NOT NULL,
+        memories INTEGER NOT NULL,
+        compared INTEGER NOT NULL DEFAULT 0,
+        PRIMARY KEY (space, model)
+    ) WITHOUT ROWID;
+    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
+        INSERT INTO embedded (space, model, memories) VALUES (new.space, new.model, 1)
+            ON CONFLICT DO UPDATE SET memories = memories + 1;
+    END;
+    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
+        UPDATE embedded SET memories = memories - 1 WHERE space = old.space AND model = old.model;
+    END;
+    """,
+    ),
+)
+
+OWNED: Final = (
+    *("passages", "embedded", "memories", "tallies", "entities", "history", "erased", "applied_operations", "sessions"),
+    *("moves", "note_writes", "proposals", "tool_calls", "turns", "promotion_log", "run_changes", "runs"),
+    *("consolidation_log", "consolidation_requests", "cross_project_patterns", "topics", "maintenance"),
+    *("lane", "lane_entries", "lane_erasures", "lane_refusals"),
+)
+"""The tables whose rows say in which space they are. All others hang on their rows."""
+
+FULL_TEXTS: Final = """
+    -- The words of the memories of a space, and those of entities' names, cut as `name_words` cuts them.
+    CREATE VIRTUAL TABLE words_@SPACE USING fts5 (
+        content, tags, summary, parts, content = '', tokenize = 'porter unicode61'
+    );
+    INSERT INTO words_@SPACE (words_@SPACE, rank) VALUES ('usermerge', 2);
+    CREATE VIRTUAL TABLE names_@SPACE USING fts5 (words, tokenize = 'porter unicode61');
+    INSERT INTO names_@SPACE (names_@SPACE, rank) VALUES ('usermerge', 2);
+"""
+"""The full texts of a space, whose number stands in the place of `@SPACE`. They are written where rows are written."""
+
+
+def make_space(connection: sqlite3.Connection, name: str) -> int:
+    """The number of a space, which is made, with its full texts, when it is new. Inside a transaction."""
+    found = connection.execute("SELECT number FROM spaces WHERE name = ?", (name,)).fetchone()
+    if found is not None:
+        return int(found[0])
+    number = connection.execute("INSERT INTO spaces (name) VALUES (?)", (name,)).lastrowid
+    assert number is not None
+    for statement in statements_of(FULL_TEXTS.replace("@SPACE", str(number))):
+        connection.execute(statement)
+    return number
+
+
+def fill_full_texts(connection: sqlite3.Connection, space: int) -> None:
+    """Put all memories and entities of a space into its full texts, which are empty."""
     connection.execute(
-        "INSERT INTO tallies SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories GROUP BY 1, 2, 3"
+        f"""INSERT INTO words_{space} (rowid, content, tags, summary, parts)
+            SELECT number, content, tags, summary, parts FROM memories WHERE space = ?""",  # noqa: S608 - a number
+        (space,),
     )
+    named = connection.execute("SELECT number, name FROM entities WHERE space = ?", (space,)).fetchall()
+    words = ((number, name_words(entity)) for number, entity in named)
+    connection.executemany(f"INSERT INTO names_{space} (rowid, words) VALUES (?, ?)", words)  # noqa: S608 - a number
+
+
+def recount(connection: sqlite3.Connection) -> None:
+    """Make anew what is derived from the rows of a database: counts, and the full texts of each space."""
+    _recount(connection, "space, ")
+    for (space,) in connection.execute("SELECT number FROM spaces").fetchall():
+        for table in (f"words_{space}", f"names_{space}"):
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+        for statement in statements_of(FULL_TEXTS.replace("@SPACE", str(space))):
+            connection.execute(statement)
+        fill_full_texts(connection, space)
+
+
+def recount_former(connection: sqlite3.Connection) -> None:
+    """As `recount`, of a file of release 0.2.0."""
+    _recount(connection, "")
+
+
+def _recount(connection: sqlite3.Connection, space: str) -> None:
+    sort = f"{space}scope, type, forgotten_at IS NOT NULL"
+    connection.execute("DELETE FROM tallies")
+    connection.execute(f"INSERT INTO tallies SELECT {sort}, count(*) FROM memories GROUP BY {sort}")  # noqa: S608
     connection.execute("UPDATE embedded SET memories = 0")
     connection.execute(
-        "INSERT INTO embedded (model, memories) SELECT model, count(*) FROM passages WHERE ordinal = 0 GROUP BY 1 "
-        "ON CONFLICT DO UPDATE SET memories = excluded.memories"
+        f"INSERT INTO embedded ({space}model, memories) SELECT {space}model, count(*) FROM passages "  # noqa: S608
+        f"WHERE ordinal = 0 GROUP BY {space}model ON CONFLICT DO UPDATE SET memories = excluded.memories"
     )

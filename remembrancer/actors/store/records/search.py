@@ -22,7 +22,8 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
+from remembrancer.actors.store.records.space import Space
+from remembrancer.actors.store.records.sqlite_file import Query, padded, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
 from remembrancer.protocol.consolidation import FindNear
@@ -45,14 +46,18 @@ SCOPE_COLUMN: Final = 3
 """The place of the scope among them."""
 
 
+_CHANGES: Final = "SELECT total_changes()"
+
+
 class SqliteWords:
     """The words of texts in a file whose table `_words` is their full text, the first of its `_full_texts`."""
 
-    _words = "memories_text"
-    _full_texts: tuple[str, ...] = ("memories_text", "entities_text")
-    _file: SqliteFile
-    _merged_at = 0
-    """The number of changes that had been made when there was nothing left to merge."""
+    _words = "words_@SPACE"
+    _full_texts: tuple[str, ...] = ("words_@SPACE", "names_@SPACE")
+    _file: Any
+    """The space, or the file, of the full texts."""
+    _merged_at = -1
+    """The number of commits that there had been when there was nothing left to merge."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         if not groups:
@@ -79,23 +84,26 @@ class SqliteWords:
         return found
 
     def tidy(self) -> bool:
-        writer = self._file.writer
-        if writer.total_changes == self._merged_at:
+        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
+        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
+        left. From the thread of the file."""
+        if self._file.commits == self._merged_at:
             return False
         with self._file.transaction() as connection:
-            before = connection.total_changes
+            ((before,),) = connection.execute(_CHANGES).fetchall()
             for table in self._full_texts:
                 connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (MERGED_PAGES,))  # noqa: S608
-            is_done = connection.total_changes == before + len(self._full_texts)  # FTS5 counts the command as one
+            ((after,),) = connection.execute(_CHANGES).fetchall()
+            is_done = after == before + len(self._full_texts)  # FTS5 counts the command as one
         if is_done:
-            self._merged_at = writer.total_changes
+            self._merged_at = self._file.commits
         return not is_done
 
 
 class SqliteSearch(SqliteWords):
     """The part of `Records` that finds memories and shows lists of them."""
 
-    _file: SqliteFile
+    _file: Space
 
     def keyword_hits(
         self,
@@ -115,8 +123,8 @@ class SqliteSearch(SqliteWords):
             return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
         rows = read(
             f"""WITH hits AS MATERIALIZED (
-                    SELECT memories_text.rowid AS number, {BM25} AS score, {passing.is_own} AS own
-                    FROM memories_text {passing.join} WHERE memories_text MATCH ? AND {passing.condition})
+                    SELECT words_@SPACE.rowid AS number, {BM25} AS score, {passing.is_own} AS own
+                    FROM words_@SPACE {passing.join} WHERE words_@SPACE MATCH ? AND {passing.condition})
                 SELECT * FROM (SELECT * FROM hits WHERE own ORDER BY score DESC, number DESC LIMIT ?)
                 UNION ALL
                 SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
@@ -125,15 +133,16 @@ class SqliteSearch(SqliteWords):
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        word = "SELECT 'word', ?, count(*) FROM memories_text WHERE memories_text MATCH ?"
+        word = "SELECT 'word', ?, count(*) FROM words_@SPACE WHERE words_@SPACE MATCH ?"
         rows = self._file.read(
             " UNION ALL ".join(
                 (
                     _SIZES,
                     """SELECT 'graph', NULL,
-                           EXISTS (SELECT 1 FROM memory_entities) OR EXISTS (SELECT 1 FROM memory_links)""",
+                           EXISTS (SELECT 1 FROM entities
+                           WHERE space = @SPACE) OR EXISTS (SELECT 1 FROM memory_links)""",
                     """SELECT 'own', NULL, number FROM (SELECT number FROM memories INDEXED BY memories_by_session
-                       WHERE session_id = ? AND scope = 'session' LIMIT ?)""",
+                       WHERE space = @SPACE AND session_id = ? AND scope = 'session' LIMIT ?)""",
                     *[word] * len(groups),
                 )
             ),
@@ -194,10 +203,10 @@ class SqliteSearch(SqliteWords):
         named = " OR ".join(["instr(file, ?)"] * len(names))
         rows = self._file.read(
             f"""WITH files AS (SELECT DISTINCT {SOURCE_FILE} AS file FROM memories AS m INDEXED BY memories_from_files
-                               WHERE {SOURCE_FILE} IS NOT NULL),
+                               WHERE m.space = @SPACE AND {SOURCE_FILE} IS NOT NULL),
                     named AS MATERIALIZED (SELECT file FROM files WHERE {named})
                 SELECT m.number FROM named CROSS JOIN memories AS m INDEXED BY memories_from_files
-                WHERE {SOURCE_FILE} IS NOT NULL AND {SOURCE_FILE} = named.file AND {condition}
+                WHERE m.space = @SPACE AND {SOURCE_FILE} IS NOT NULL AND {SOURCE_FILE} = named.file AND {condition}
                 ORDER BY {_HAPPENED} DESC, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
             (*names, *arguments, limit),
         )
@@ -231,6 +240,9 @@ class SqliteSearch(SqliteWords):
         return self._file.read_decoded(lambda query: _load(query, numbers, filters))
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
+        """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
+        the nearest first. Only what the session sees, and is not forgotten."""
+
         def read(query: Query) -> dict[int, LinkedMemory]:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
             start = [
@@ -266,6 +278,12 @@ class SqliteSearch(SqliteWords):
     def known_as_of(
         self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
     ) -> list[tuple[float, ListedMemory]]:
+        """The memories that were valid at a time, by what the records said at another, each with the time that orders
+        it: the last to become valid first, or, if `as_of` is the earlier, the last to be recorded.
+
+        Each memory in the version that was current then, if the session may see it: without what was recorded later,
+        with what was forgotten later.
+        """
         return self._file.read_together(
             lambda query: known_as_of(query, session_id, project_id, valid_at, as_of, limit, offset)
         )
@@ -274,17 +292,19 @@ class SqliteSearch(SqliteWords):
         asked = padded(memory_ids)
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log
-                WHERE memory_id IN {places_for(asked)} AND merged_into IS NOT NULL ORDER BY sequence""",  # noqa: S608 - only "?"
+                WHERE space = @SPACE AND memory_id IN {places_for(asked)} AND merged_into IS NOT NULL
+                ORDER BY sequence""",  # noqa: S608 - only "?"
             asked,
         )
         return dict(rows)
 
     def counts(self, session_id: str | None) -> Counts:
+        """The counts of everything; of session memories only those of `session_id` (None: all of them)."""
         return self._file.read_together(lambda query: _counts(query, session_id))
 
 
-_SIZES: Final = """SELECT 'scope', scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope
-                   UNION ALL SELECT 'passages', NULL, max(number) FROM passages"""
+_SIZES: Final = """SELECT 'scope', scope, sum(count) FROM tallies WHERE space = @SPACE AND NOT forgotten GROUP BY scope
+                   UNION ALL SELECT 'passages', NULL, count(*) FROM passages WHERE space = @SPACE"""
 
 
 def _sizes(rows: Sequence[tuple[str, Any, Any]]) -> Sizes:
@@ -351,7 +371,7 @@ _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
     """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
-    clauses = ["(m.scope != 'session' OR m.session_id = ?)"]
+    clauses = ["+m.space = @SPACE AND (m.scope != 'session' OR m.session_id = ?)"]
     arguments: list[object] = [filters.session_id]
     if filters.scopes:
         clauses.append(f"m.scope IN {places_for(filters.scopes)}")
@@ -437,7 +457,7 @@ def narrowed(
     return f"({expression_of(rare)}) AND ({expression_of(again + twice)})"
 
 
-BM25: Final = "-bm25(memories_text, 3.0, 1.5, 0.9, 1.5)"
+BM25: Final = "-bm25(words_@SPACE, 3.0, 1.5, 0.9, 1.5)"
 """The weights of content, tags, summary and parts.
 
 FTS5 multiplies the number of times a word occurs by the weight before that saturates, so three times the weight is a k1
@@ -445,7 +465,7 @@ of 0.4 in place of 1.2: that a word occurs counts, less how often, and less how 
 LoCoMo 61.6 in 100 have evidence among the first five then by words alone, and 59.4 before.
 """
 APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
-    ON a.number = memories_text.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
+    ON a.number = words_@SPACE.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,11 +488,11 @@ def _among_few(read: Query, match: str, narrow: str | None, among: _Among, limit
 
 def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit]:
     passing, numbers = among.passing, among.numbers or ()
-    within = "AND memories_text.rowid BETWEEN ? AND ?" if numbers else ""
+    within = "AND words_@SPACE.rowid BETWEEN ? AND ?" if numbers else ""
     rows = read(
-        f"""SELECT memories_text.rowid, {BM25} AS score FROM memories_text {passing.join}
-            WHERE memories_text MATCH ? {within} AND {among.side} AND {passing.condition}
-            ORDER BY score DESC, memories_text.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+        f"""SELECT words_@SPACE.rowid, {BM25} AS score FROM words_@SPACE {passing.join}
+            WHERE words_@SPACE MATCH ? {within} AND {among.side} AND {passing.condition}
+            ORDER BY score DESC, words_@SPACE.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
         (match, *numbers, *passing.arguments, limit),
     )
     return [KeywordHit(number, score) for number, score in rows]
@@ -494,13 +514,15 @@ def narrowed_for(
 def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:
     """The first and the last of a session's own memories, which usually are close together."""
     ((first, last),) = read(
-        "SELECT min(number), max(number) FROM memories WHERE session_id = ? AND scope = 'session'", (session_id,)
+        """SELECT min(number), max(number) FROM memories
+           WHERE space = @SPACE AND session_id = ? AND scope = 'session'""",
+        (session_id,),
     )
     return first or 0, last or 0
 
 
 class _Passing(NamedTuple):
-    """The clauses that hold the rows of `memories_text` against filters. `is_own` tells the session's own from all
+    """The clauses that hold the rows of `words_@SPACE` against filters. `is_own` tells the session's own from all
     others."""
 
     join: str
@@ -523,7 +545,7 @@ def _passing(filters: Filters) -> _Passing:
             own, arguments = "FALSE", []
         return _Passing(APART, f"(a.number IS NULL OR ({own}))", "a.number IS NOT NULL", [*arguments])
     condition, given = condition_of(filters)
-    return _Passing("JOIN memories AS m ON m.number = memories_text.rowid", condition, "m.scope = 'session'", given)
+    return _Passing("JOIN memories AS m ON m.number = words_@SPACE.rowid", condition, "m.scope = 'session'", given)
 
 
 TAGGED: Final = 2000
@@ -554,12 +576,12 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
     scopes = filters.scopes or SCOPES
     if "session" in scopes:
         condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
-        own = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
+        own = f"m.space = @SPACE AND m.scope = 'session' AND m.session_id = ? AND {condition}"
         yield _Part("memories AS m INDEXED BY memories_by_session", own, [filters.session_id, *arguments])
     condition, arguments = narrowing_of(filters)
     for scope, kind in dict.fromkeys(product(scopes, filters.types or MEMORY_TYPES)):
         if scope != "session":
-            sort = f"m.scope != 'session' AND m.scope = ? AND m.type = ? AND {condition}"
+            sort = f"m.space = @SPACE AND m.scope != 'session' AND m.scope = ? AND m.type = ? AND {condition}"
             yield _Part(f"memories AS m INDEXED BY {index}", sort, [scope, kind, *arguments])
 
 
@@ -626,12 +648,13 @@ def _counts(query: Query, session_id: str | None) -> Counts:
     by_type: Counter[str] = Counter()
     forgotten = 0
     if session_id is None:
-        sorts = query("SELECT scope, type, forgotten, count FROM tallies WHERE count > 0", ())
+        sorts = query("SELECT scope, type, forgotten, count FROM tallies WHERE space = @SPACE AND count > 0", ())
     else:
         sorts = query(
-            """SELECT scope, type, forgotten, count FROM tallies WHERE scope != 'session' AND count > 0
+            """SELECT scope, type, forgotten, count FROM tallies
+               WHERE space = @SPACE AND scope != 'session' AND count > 0
                UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
-               WHERE session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
+               WHERE space = @SPACE AND session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
             (session_id,),
         )
     for scope, kind, is_forgotten, count in sorts:
@@ -647,13 +670,15 @@ def _counts(query: Query, session_id: str | None) -> Counts:
 def _count_graph(query: Query, session_id: str | None) -> tuple[int, int]:
     """Entities and what memories say of them: all, less what only hidden memories say."""
     ((entities, relationships),) = query(
-        "SELECT (SELECT count(*) FROM entities), (SELECT count(*) FROM memory_entities)", ()
+        """SELECT (SELECT count(*) FROM entities WHERE space = @SPACE), (SELECT count(*) FROM entities AS e
+               CROSS JOIN memory_entities AS s ON s.entity = e.number WHERE e.space = @SPACE)""",
+        (),
     )
     if session_id is None:
         return entities, relationships
     ((hidden_entities, hidden_relationships),) = query(
         """WITH hidden AS MATERIALIZED (  -- few index entries are read where other sessions have few memories
-               SELECT number FROM memories WHERE scope = 'session' AND session_id != ?),
+               SELECT number FROM memories WHERE space = @SPACE AND scope = 'session' AND session_id != ?),
            named AS MATERIALIZED (
                SELECT link.entity, count(*) AS said FROM hidden
                CROSS JOIN memory_entities AS link ON link.memory = hidden.number GROUP BY link.entity)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
@@ -11,6 +10,7 @@ import msgspec
 
 from remembrancer.actors.store.records.contract import SessionStart, SessionStory
 from remembrancer.actors.store.records.memory_rows import MemoryRow, read_memory
+from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.edits import SessionDeeds
 from remembrancer.memory.names import name_key
@@ -22,7 +22,8 @@ from remembrancer.protocol.session_life import RecordEvents, SessionEntry, ToolC
 
 _REGISTERED: Final = "session_id, started_at, last_active_at, status, ended_at, ending, memories_promoted"
 _COLUMNS: Final = f"""{_REGISTERED}, (
-    SELECT content FROM memories AS m WHERE m.session_id = sessions.session_id AND m.scope = 'project'
+    SELECT content FROM memories AS m
+    WHERE m.space = @SPACE AND m.session_id = sessions.session_id AND m.scope = 'project'
     AND m.kind = '{SESSION_RECORD}' AND m.forgotten_at IS NULL
     ORDER BY m.number DESC LIMIT 1), client"""  # noqa: S608 - our names
 """The columns of a `SessionEntry`. Its summary is what its record says."""
@@ -34,21 +35,23 @@ _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 def session_record_of(query: Query, session_id: str) -> MemoryRow | None:
     """The memory that is the record of a session, forgotten or not."""
-    known = query("SELECT id FROM memories WHERE session_id = ? AND kind = ?", (session_id, SESSION_RECORD))
+    record_of = "SELECT id FROM memories WHERE space = @SPACE AND session_id = ? AND kind = ?"
+    known = query(record_of, (session_id, SESSION_RECORD))
     return read_memory(query, known[0][0]) if known else None
 
 
 def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
     """The work of a session that has ended; None for one that goes on. `root` is the project's path."""
-    ended = query("SELECT ended_at FROM sessions WHERE session_id = ? AND ended_at IS NOT NULL", (session_id,))
+    its = "WHERE space = @SPACE AND session_id = ?"
+    ended = query(f"SELECT ended_at FROM sessions {its} AND ended_at IS NOT NULL", (session_id,))  # noqa: S608 - fixed
     if not ended:
         return None
-    ((prompts,),) = query("SELECT count(*) FROM turns WHERE session_id = ? AND role = 'user'", (session_id,))
-    ((calls,),) = query("SELECT count(*) FROM tool_calls WHERE session_id = ?", (session_id,))
+    ((prompts,),) = query(f"SELECT count(*) FROM turns {its} AND role = 'user'", (session_id,))  # noqa: S608 - fixed
+    ((calls,),) = query(f"SELECT count(*) FROM tool_calls {its}", (session_id,))  # noqa: S608 - fixed
     used = query(
         """SELECT file, count(*) FROM (
                SELECT json_extract(arguments, '$.' || name.value) AS file
-               FROM tool_calls, json_each(?) AS name WHERE session_id = ?)
+               FROM tool_calls, json_each(?) AS name WHERE space = @SPACE AND session_id = ?)
            WHERE typeof(file) = 'text' AND file != '' GROUP BY file ORDER BY 2 DESC, 1 LIMIT ?""",
         (encode_json(FILE_ARGUMENTS).decode(), session_id, MOST_FILES),
     )
@@ -59,20 +62,20 @@ def read_deeds(query: Query, session_id: str, root: str) -> SessionDeeds | None:
 
 def read_sessions(query: Query) -> list[SessionEntry]:
     """All sessions of a file, the first one first."""
-    rows = query(f"SELECT {_COLUMNS} FROM sessions ORDER BY started_at, session_id", ())  # noqa: S608 - our names
+    rows = query(f"SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE ORDER BY started_at, session_id", ())  # noqa: S608 - our names
     return [SessionEntry(*row) for row in rows]
 
 
 def read_events(query: Query, session_id: str) -> RecordEvents:
     """The turns and tool calls of a session, as they were recorded."""
     turns = query(
-        """SELECT role, content, created_at, token_count, metadata FROM turns WHERE session_id = ?
+        """SELECT role, content, created_at, token_count, metadata FROM turns WHERE space = @SPACE AND session_id = ?
            ORDER BY turn_number""",
         (session_id,),
     )
     calls = query(
         """SELECT tool_name, created_at, arguments, result_summary, success, duration_ms FROM tool_calls
-           WHERE session_id = ? ORDER BY number""",
+           WHERE space = @SPACE AND session_id = ? ORDER BY number""",
         (session_id,),
     )
     return RecordEvents(
@@ -87,23 +90,26 @@ def read_events(query: Query, session_id: str) -> RecordEvents:
 
 def read_session(query: Query, session_id: str) -> SessionEntry | None:
     """A session's entry; None for one that is unknown."""
-    rows = query(f"SELECT {_COLUMNS} FROM sessions WHERE session_id = ?", (session_id,))  # noqa: S608 - our names
+    its = "WHERE space = @SPACE AND session_id = ?"
+    rows = query(f"SELECT {_COLUMNS} FROM sessions {its}", (session_id,))  # noqa: S608 - our names
     return SessionEntry(*rows[0]) if rows else None
 
 
 def open_sessions(query: Query) -> list[SessionEntry]:
     """The sessions that are active, or have ended and wait for that to be dealt with, the first one first."""
     rows = query(
-        f"SELECT {_COLUMNS} FROM sessions WHERE status = 'active' ORDER BY started_at, session_id",  # noqa: S608
+        f"""SELECT {_COLUMNS} FROM sessions WHERE space = @SPACE AND status = 'active'
+            ORDER BY started_at, session_id""",  # noqa: S608 - our names
         (),
     )
     return [SessionEntry(*row) for row in rows]
 
 
-def import_sessions(connection: sqlite3.Connection, sessions: Sequence[SessionEntry]) -> None:
+def import_sessions(connection: SpaceConnection, sessions: Sequence[SessionEntry]) -> None:
     """Register sessions. One that is known here has been active from the earlier beginning to the later end."""
     connection.executemany(
-        f"""INSERT INTO sessions ({_REGISTERED}, client) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+        f"""INSERT INTO sessions (space, {_REGISTERED}, client) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?)
+           ON CONFLICT DO UPDATE SET
            started_at = min(started_at, excluded.started_at),
            last_active_at = max(last_active_at, excluded.last_active_at)""",  # noqa: S608 - our names
         [_imported(session) for session in sessions],
@@ -127,14 +133,14 @@ def _imported(entry: SessionEntry) -> tuple[Any, ...]:
 
 def count_turns(query: Query, session_id: str) -> int:
     """The number of turns of a session."""
-    ((count,),) = query("SELECT count(*) FROM turns WHERE session_id = ?", (session_id,))
+    ((count,),) = query("SELECT count(*) FROM turns WHERE space = @SPACE AND session_id = ?", (session_id,))
     return int(count)
 
 
 def read_tool_use(query: Query, session_id: str) -> tuple[ToolUse, ...]:
     """The tools that a session called, the most used first."""
     rows = query(
-        """SELECT tool_name, count(*) AS calls, sum(success) FROM tool_calls WHERE session_id = ?
+        """SELECT tool_name, count(*) AS calls, sum(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?
            GROUP BY tool_name ORDER BY calls DESC, tool_name""",
         (session_id,),
     )
@@ -158,7 +164,8 @@ LEAST_OF_A_COMMUNITY: Final = 2
 
 _OF_EACH_TYPE: Final = ", ".join(f"total(type = '{kind}')" for kind in MEMORY_TYPES)
 _LATEST: Final = " UNION ALL ".join(
-    f"""SELECT * FROM (SELECT number FROM memories WHERE session_id = ?1 AND scope = '{scope}' AND forgotten_at IS NULL
+    f"""SELECT * FROM (SELECT number FROM memories
+        WHERE space = @SPACE AND session_id = ?1 AND scope = '{scope}' AND forgotten_at IS NULL
         ORDER BY number DESC LIMIT ?2)"""  # noqa: S608 - our names
     for scope in SCOPES
 )
@@ -172,11 +179,12 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
     scopes = read(
         f"""SELECT scope, {_OF_EACH_TYPE}, count(*) - count(forgotten_at),
                total(forgotten_at IS NULL AND status = 'consolidated'), total(iif(forgotten_at IS NULL, importance, 0))
-           FROM memories WHERE session_id = ? AND kind != ? GROUP BY scope""",  # noqa: S608 - our names
+           FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ? GROUP BY scope""",  # noqa: S608 - our names
         (session_id, SESSION_RECORD),
     )
     changes = read(
-        "SELECT change, count(*) FROM history WHERE session_id = ? AND change != 'stored' GROUP BY change",
+        """SELECT change, count(*) FROM history
+           WHERE space = @SPACE AND session_id = ? AND change != 'stored' GROUP BY change""",
         (session_id,),
     )
     topics = read(
@@ -191,7 +199,9 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
            GROUP BY topic ORDER BY memories DESC, topic LIMIT ?3""",  # noqa: S608 - our names
         (session_id, TOPICS_OF, CANDIDATES),
     )
-    ((calls, successes),) = read("SELECT count(*), total(success) FROM tool_calls WHERE session_id = ?", (session_id,))
+    ((calls, successes),) = read(
+        "SELECT count(*), total(success) FROM tool_calls WHERE space = @SPACE AND session_id = ?", (session_id,)
+    )
     return SessionStory(
         started_at=entry.started_at if entry is not None else None,
         stored={
@@ -216,9 +226,10 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
 
 def read_session_start(read: Query, session_id: str) -> SessionStart:
     """The beginning of a session, and the number of memories that it stored."""
-    began = read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
+    began = read("SELECT started_at FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
     ((stored,),) = read(
-        "SELECT count(*) FROM memories WHERE session_id = ? AND kind != ?", (session_id, SESSION_RECORD)
+        "SELECT count(*) FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?",
+        (session_id, SESSION_RECORD),
     )
     return SessionStart(began[0][0] if began else None, stored)
 
@@ -227,7 +238,8 @@ def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
     """The last sessions that are over, the latest first, with what they left to their project."""
     rows = read(
         """SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
-           WHERE session_id != ? AND status != 'active' ORDER BY last_active_at DESC, session_id LIMIT ?""",
+           WHERE space = @SPACE AND session_id != ? AND status != 'active'
+           ORDER BY last_active_at DESC, session_id LIMIT ?""",
         (session_id, EARLIER),
     )
     return tuple(
@@ -239,7 +251,8 @@ def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
 def _left(read: Query, session_id: str) -> tuple[str, ...]:
     rows = read(
         """SELECT coalesce(summary, substr(content, 1, ?)) FROM memories
-           WHERE session_id = ? AND scope = 'project' AND status = 'active' AND forgotten_at IS NULL AND kind != ?
+           WHERE space = @SPACE AND session_id = ? AND scope = 'project' AND status = 'active'
+           AND forgotten_at IS NULL AND kind != ?
            ORDER BY importance DESC, number DESC LIMIT ?""",
         (BEGINNING, session_id, SESSION_RECORD, LEFT),
     )
@@ -291,5 +304,5 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
 
 def read_topics(query: Query) -> tuple[Topic, ...]:
     """The communities that were found last. Raises `ValueError` for a row that cannot be decoded."""
-    rows = query("SELECT label, entities FROM topics ORDER BY number", ())
+    rows = query("SELECT label, entities FROM topics WHERE space = @SPACE ORDER BY number", ())
     return tuple(Topic(label, _decode_names(entities)) for label, entities in rows)

@@ -5,7 +5,6 @@ Everything here is inside a transaction of the caller's.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar, assert_never, get_type_hints
 
@@ -15,6 +14,7 @@ from remembrancer.actors.store.records.background import add_request, note_maint
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import (
     SAVED_FIELDS,
+    SEARCHED_FIELDS,
     archived_since,
     columns_of,
     decoded,
@@ -24,20 +24,20 @@ from remembrancer.actors.store.records.memory_rows import (
     read_memory,
 )
 from remembrancer.actors.store.records.sessions import count_turns, read_deeds, session_record_of
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
+from remembrancer.actors.store.records.space import SpaceConnection
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.memory.edits import (
     AddAlias,
     AppliedOperation,
+    ConsolidationRow,
     CountAccess,
     Delete,
-    Edit,
     Edits,
     Erased,
     EraseTraces,
     FoundTopic,
     Insert,
-    Link,
     LoggedConsolidation,
     LoggedPromotion,
     Memory,
@@ -45,13 +45,14 @@ from remembrancer.memory.edits import (
     NoteActive,
     NoteUse,
     NoteWrite,
-    Pattern,
+    PatternRow,
     Proposed,
     Put,
+    PutLink,
     Remove,
-    Request,
     Revise,
     Row,
+    RowEdit,
     Run,
     RunChange,
     SessionDeeds,
@@ -83,9 +84,9 @@ TABLES: Final[dict[type[Any], str]] = {
     SessionEntry: "sessions",
     Erased: "erased",
     Proposed: "proposals",
-    Pattern: "cross_project_patterns",
+    PatternRow: "cross_project_patterns",
     Run: "runs",
-    Request: "consolidation_requests",
+    ConsolidationRow: "consolidation_requests",
     Move: "moves",
     NoteWrite: "note_writes",
     AppliedOperation: "applied_operations",
@@ -117,19 +118,23 @@ _INSERTED: Final = (
 )
 """The columns of a new memory that are as its fields say, beside those that a change may make another."""
 _TRACES: Final = (
-    "DELETE FROM history WHERE memory_id = ?1",
-    "DELETE FROM promotion_log WHERE memory_id = ?1 OR merged_into = ?1",
-    "DELETE FROM run_changes WHERE memory_id = ?1",
-    "UPDATE run_changes SET details = json_remove(details, '$.chain') WHERE instr(details, ?1)",
-    "DELETE FROM cross_project_patterns WHERE memory_id = ?1",
-    "DELETE FROM awaited_links WHERE target = ?1",
+    "DELETE FROM history WHERE space = @SPACE AND memory_id = ?1",
+    "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
+    "DELETE FROM run_changes WHERE space = @SPACE AND memory_id = ?1",
+    "UPDATE run_changes SET details = json_remove(details, '$.chain') WHERE space = @SPACE AND instr(details, ?1)",
+    "DELETE FROM cross_project_patterns WHERE space = @SPACE AND memory_id = ?1",
+    """DELETE FROM awaited_links WHERE target = ?1
+       AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE""",
     # Answers that have its words, its tags or a reason in them: a repetition of such a change finds no memory any more.
     *(
-        f"DELETE FROM applied_operations WHERE instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
+        f"DELETE FROM applied_operations WHERE space = @SPACE AND instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
         for name in ("TaggedResult", "ForgottenResult", "PromotedResult", "UpdatedResult")
     ),
 )
 """The traces of a memory, also in the file of a project that it was promoted from."""
+
+_WORDS: Final = "content, tags, summary, parts"
+_WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
 
 REVIVED: Final = "revived"
 """The history's word for an archived memory that is active again: it was used."""
@@ -139,16 +144,17 @@ _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
 class SqliteEdits:
-    """One file inside a transaction, at the time `now` (seconds since the epoch).
+    """One space inside a transaction, at the time `now` (seconds since the epoch).
 
     `to_embed` are the memories that need vectors because of the edits so far.
     """
 
-    def __init__(self, connection: sqlite3.Connection, now: float) -> None:
+    def __init__(self, connection: SpaceConnection, now: float) -> None:
+        self._connection = connection
         self._now = now
         self.execute = connection.execute
         self._execute_many = connection.executemany
-        self._query = query_of(connection)
+        self._query = connection.query
         self.to_embed: list[int] = []
 
     # Operations.
@@ -193,7 +199,8 @@ class SqliteEdits:
     def stored_by(self, session_id: str) -> int:
         """The memories that a session has stored and that are not forgotten; what was derived of others is not its."""
         rows = self._query(
-            """SELECT count(*) FROM memories WHERE session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
+            """SELECT count(*) FROM memories
+               WHERE space = @SPACE AND session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
                    SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
             (session_id,),
         )
@@ -207,7 +214,9 @@ class SqliteEdits:
         """The numbers of those of the memories that are here, each with its id."""
         wanted = _json(sorted(memory_ids))
         return self._query(
-            "SELECT number, id FROM memories WHERE id IN (SELECT value FROM json_each(?)) ORDER BY number", (wanted,)
+            """SELECT number, id FROM memories
+               WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?)) ORDER BY number""",
+            (wanted,),
         )
 
     def count_accesses(self, numbers: Sequence[int], at: float) -> None:
@@ -240,17 +249,21 @@ class SqliteEdits:
 
         A memory of that id that is here stays as it is: another file has erased its own.
         """
-        if self._query("SELECT 1 FROM memories WHERE id = ?", (memory_id,)):
+        if self._query("SELECT 1 FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             return False
-        is_erased = bool(self.rows(Erased, "memory_id", memory_id))
+        is_erased = self.is_erased(memory_id)
         found = bool(self.apply(EraseTraces(memory_id)))
         if found and not is_erased:
             self.apply(Put(Erased(memory_id, at)))
         return found or is_erased
 
+    def is_erased(self, memory_id: str) -> bool:
+        """True if a memory of that id was erased here."""
+        return bool(self.rows(Erased, "memory_id", memory_id))
+
     def drop_deleted_words(self) -> None:
         """Take the words of what was deleted out of the index, where they stay until they are merged away."""
-        for table in ("memories_text", "entities_text"):
+        for table in ("words_@SPACE", "names_@SPACE"):
             self.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
@@ -259,20 +272,20 @@ class SqliteEdits:
         for quote in quotes:
             values = (quote, _json(quote)[1:-1])
             dropped += self.execute(
-                "DELETE FROM turns WHERE instr(content, ?1) OR instr(metadata, ?2)", values
+                "DELETE FROM turns WHERE space = @SPACE AND (instr(content, ?1) OR instr(metadata, ?2))", values
             ).rowcount
             dropped += self.execute(
-                """DELETE FROM tool_calls WHERE instr(arguments, ?2) OR instr(coalesce(result_summary, ''), ?1)
-                   OR instr(coalesce(result_summary, ''), ?2)""",
+                """DELETE FROM tool_calls WHERE space = @SPACE AND (instr(arguments, ?2)
+                   OR instr(coalesce(result_summary, ''), ?1) OR instr(coalesce(result_summary, ''), ?2))""",
                 values,
             ).rowcount
         return dropped
 
     def rename_project(self, old: str, new: str) -> None:
         """Note `new` as the project of everything that came from `old` or was observed in it."""
-        self.execute("UPDATE memories SET source_project = ? WHERE source_project = ?", (new, old))
-        for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns", ()):
-            for pattern in self.rows(Pattern, "memory_id", memory_id):
+        self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
+        for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns WHERE space = @SPACE", ()):
+            for pattern in self.rows(PatternRow, "memory_id", memory_id):
                 renamed = tuple(
                     dict.fromkeys(new if project == old else project for project in pattern.source_projects)
                 )
@@ -291,7 +304,8 @@ class SqliteEdits:
 
     def same_content(self, content: str, session_id: str) -> list[tuple[str, str, str]]:
         return self._query(
-            """SELECT id, scope, session_id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
+            """SELECT id, scope, session_id FROM memories
+               WHERE space = @SPACE AND content_digest = ? AND forgotten_at IS NULL
                AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
             (digest_of(content), session_id),
         )
@@ -308,23 +322,25 @@ class SqliteEdits:
     def turns(self, session_id: str) -> int:
         return count_turns(self._query, session_id)
 
-    def links(self, memory_id: str) -> list[Link]:
+    def links(self, memory_id: str) -> list[PutLink]:
         rows = self._query(
             """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
-                   SELECT * FROM memory_links WHERE source = (SELECT number FROM memories WHERE id = ?1)
-                   UNION ALL SELECT * FROM memory_links WHERE target = (SELECT number FROM memories WHERE id = ?1)) AS l
+                   SELECT * FROM memory_links
+                   WHERE source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?1)
+                   UNION ALL SELECT * FROM memory_links
+                   WHERE target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?1)) AS l
                JOIN memories AS s ON s.number = l.source JOIN memories AS t ON t.number = l.target
                ORDER BY l.source, l.target, l.relation""",
             (memory_id,),
         )
-        return [Link(*row) for row in rows]
+        return [PutLink(*row) for row in rows]
 
     def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
         return read_rows(self._query, kind, field, value)
 
     # Edits.
 
-    def apply(self, edit: Edit) -> int:
+    def apply(self, edit: RowEdit) -> int:
         """Apply an edit; how many rows `EraseTraces`, `DropOrphans`, `Prune` and `RequestConsolidation` have removed,
         changed or added."""
         match edit:
@@ -332,34 +348,37 @@ class SqliteEdits:
                 self._insert(edit)
             case Revise():
                 self._revise(edit)
-            case Link():
+            case PutLink():
                 self.execute(
                     """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
-                       WHERE s.id = ? AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
+                       WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE
+                       AND t.id = ? ON CONFLICT DO UPDATE SET strength = excluded.strength""",
                     (edit.relation, edit.strength, edit.created_at, edit.source, edit.target),
                 )
             case Unlink():
                 self.execute(
                     """DELETE FROM memory_links WHERE relation = ?
-                       AND source = (SELECT number FROM memories WHERE id = ?)
-                       AND target = (SELECT number FROM memories WHERE id = ?)""",
+                       AND source = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
+                       AND target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)""",
                     (edit.relation, edit.source, edit.target),
                 )
             case Put():
                 self._put(edit.row)
             case Remove():
                 table = LOGS[edit.kind][0] if edit.kind in LOGS else TABLES[edit.kind]
-                where = "1" if edit.field is None else f"{edit.field} = ?"
+                where = "" if edit.field is None else f"AND {edit.field} = ?"
                 values = () if edit.field is None else (edit.value,)
-                self.execute(f"DELETE FROM {table} WHERE {where}", values)  # noqa: S608 - our names
+                self.execute(f"DELETE FROM {table} WHERE space = @SPACE {where}", values)  # noqa: S608 - our names
             case AddAlias():
                 self.execute(
-                    "INSERT OR IGNORE INTO aliases SELECT ?, number FROM memories WHERE id = ?",
+                    """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = @SPACE AND id = ?2
+                       AND NOT EXISTS (SELECT 1 FROM aliases AS a JOIN memories AS m ON m.number = a.memory
+                                       WHERE a.alias = ?1 AND m.space = @SPACE)""",
                     (edit.alias, edit.memory_id),
                 )
             case CountAccess():
                 self.execute(
-                    "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE id = ?",
+                    "UPDATE memories SET access_count = ?, last_accessed_at = ? WHERE space = @SPACE AND id = ?",
                     (edit.count, edit.last_accessed_at, edit.memory_id),
                 )
             case NoteUse():
@@ -375,11 +394,7 @@ class SqliteEdits:
             case RecordEvents():
                 self._record_events(edit)
             case DropOrphans():
-                return self.execute(
-                    """DELETE FROM entities WHERE created_at < ?
-                       AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
-                    (edit.before,),
-                ).rowcount
+                return self._drop_entities("created_at < ?", (edit.before,))
             case Prune():
                 return prune(self.execute, edit)
             case RequestConsolidation():
@@ -395,7 +410,7 @@ class SqliteEdits:
         if memory_ids and session_id:
             self.execute(
                 """INSERT OR IGNORE INTO memory_sessions
-                   SELECT number, ?1 FROM memories WHERE id IN (SELECT value FROM json_each(?2))
+                   SELECT number, ?1 FROM memories WHERE space = @SPACE AND id IN (SELECT value FROM json_each(?2))
                    AND (scope != 'session' OR session_id = ?1)
                    AND (SELECT count(*) FROM memory_sessions WHERE memory = number) < ?3""",
                 (session_id, _json(sorted(set(memory_ids))), SESSIONS_KEPT),
@@ -411,9 +426,9 @@ class SqliteEdits:
         else:
             table, key = TABLES[kind], names[0]
             others = ", ".join(f"{name} = excluded.{name}" for name in names[1:])
-            on_conflict = f"ON CONFLICT ({key}) DO UPDATE SET {others}"
+            on_conflict = f"ON CONFLICT ({'' if key == 'number' else 'space, '}{key}) DO UPDATE SET {others}"
         self.execute(
-            f"""INSERT INTO {table} ({", ".join(names)}) VALUES ({", ".join("?" * len(names))})
+            f"""INSERT INTO {table} (space, {", ".join(names)}) VALUES (@SPACE, {", ".join("?" * len(names))})
                 {on_conflict}""",  # noqa: S608 - our names
             values,
         )
@@ -424,10 +439,12 @@ class SqliteEdits:
         columns |= {name: getattr(memory, name) for name in _INSERTED}
         columns |= {"archived_at": archived_since(memory), "promotion_chain": _json(memory.promotion_chain)}
         number = self.execute(
-            f"INSERT INTO memories ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",  # noqa: S608
+            f"""INSERT INTO memories (space, {", ".join(columns)})
+                VALUES (@SPACE, {", ".join("?" * len(columns))})""",  # noqa: S608 - our names
             tuple(columns.values()),
         ).lastrowid
         assert number is not None
+        self._add_words(number)
         if memory.accessed_in:
             used_by = [(number, session_id) for session_id in memory.accessed_in]
             self._execute_many("INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", used_by)
@@ -435,32 +452,34 @@ class SqliteEdits:
         self._link_entities(number, memory.related_entities, edit.at, {})
         if edit.comes_whole:
             self._drop_history(memory.id)  # of an earlier stay here: its own tells that, or was told elsewhere
-            self._link_awaited(number, memory)
+            self._execute_many(
+                "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
+                [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
+            )
+            self._link_awaited(number, memory.id)
         for entry in memory.history:
             self._add_entry(memory.id, memory.created_at, entry)
         self.to_embed.append(number)
 
     def _drop_history(self, memory_id: str) -> None:
         """Delete the history of a memory, but for what it was in its session."""
-        self.execute("DELETE FROM history WHERE memory_id = ? AND owner IS NULL", (memory_id,))
+        self.execute("DELETE FROM history WHERE space = @SPACE AND memory_id = ? AND owner IS NULL", (memory_id,))
 
-    def _link_awaited(self, number: int, memory: PortableMemory) -> None:
+    def _link_awaited(self, number: int, memory_id: str) -> None:
         """Make the links of a memory, and those to it that waited for it, so far as both ends are here."""
-        self._execute_many(
-            "INSERT OR IGNORE INTO awaited_links VALUES (?, ?, ?, ?, ?)",
-            [(number, link.target, link.relation, link.strength, link.created_at) for link in memory.links],
-        )
         self.execute(
             """INSERT OR IGNORE INTO memory_links
                SELECT a.source, o.number, a.relation, a.strength, a.created_at
-               FROM awaited_links AS a JOIN memories AS o ON o.id = a.target WHERE a.source = ?
-               UNION ALL SELECT source, ?, relation, strength, created_at FROM awaited_links WHERE target = ?""",
-            (number, number, memory.id),
+               FROM awaited_links AS a JOIN memories AS o ON o.space = @SPACE AND o.id = a.target WHERE a.source = ?
+               UNION ALL SELECT a.source, ?, a.relation, a.strength, a.created_at FROM awaited_links AS a
+               JOIN memories AS o ON o.number = a.source AND o.space = @SPACE WHERE a.target = ?""",
+            (number, number, memory_id),
         )
         self.execute(
-            """DELETE FROM awaited_links WHERE target = ?
-               OR (source = ? AND EXISTS (SELECT 1 FROM memories WHERE id = target))""",
-            (memory.id, number),
+            """DELETE FROM awaited_links
+               WHERE target = ? AND (SELECT space FROM memories WHERE number = awaited_links.source) = @SPACE
+               OR (source = ? AND EXISTS (SELECT 1 FROM memories WHERE space = @SPACE AND id = target))""",
+            (memory_id, number),
         )
 
     def _revise(self, edit: Revise) -> None:
@@ -476,11 +495,16 @@ class SqliteEdits:
             columns["forgotten_reason"] = after.forgotten_reason
             if after.status != before.now.status:
                 columns["archived_at"] = at if after.status == "archived" else None
-        ((number,),) = self.execute(
-            f"""UPDATE memories SET {", ".join(f"{name} = ?" for name in columns)} WHERE id = ?
-                RETURNING number""",  # noqa: S608 - our names
-            (*columns.values(), before.id),
-        ).fetchall()
+        ((number,),) = self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (before.id,))
+        is_searched = not SEARCHED_FIELDS.isdisjoint(fields)
+        if is_searched:
+            self._drop_words(number)
+        self.execute(
+            f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE number = ?",  # noqa: S608
+            (*columns.values(), number),
+        )
+        if is_searched:
+            self._add_words(number)
         if "tags" in fields:
             gone = [(tag, number) for tag in before.now.tags if tag not in after.tags]
             self._execute_many("DELETE FROM memory_tags WHERE tag = ? AND memory = ?", gone)
@@ -491,6 +515,15 @@ class SqliteEdits:
         if "content" in fields:
             self._drop_derived(number)
             self.to_embed.append(number)
+
+    def _add_words(self, number: int) -> None:
+        """Have a memory in the full text of the space."""
+        self.execute(f"INSERT INTO words_@SPACE (rowid, {_WORDS}) {_WORDS_OF}", (number,))
+
+    def _drop_words(self, number: int) -> None:
+        """Take a memory out of the full text, as it stands in its row."""
+        drop = f"INSERT INTO words_@SPACE (words_@SPACE, rowid, {_WORDS}) SELECT 'delete', * FROM ({_WORDS_OF})"  # noqa: S608
+        self.execute(drop, (number,))
 
     def _add_tags(self, number: int, tags: Sequence[str]) -> None:
         """Note tags where they are searched."""
@@ -517,8 +550,8 @@ class SqliteEdits:
         happened_at = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
         begins = happened_at if record.valid_from is None else record.valid_from
         self.execute(
-            """INSERT OR IGNORE INTO history (memory_id, version, change, changed_at, session_id, operation_id, record,
-                   details, begins, ends, owner) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            """INSERT OR IGNORE INTO history (space, memory_id, version, change, changed_at, session_id, operation_id,
+                   record, details, begins, ends, owner) VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
             (
                 memory_id,
                 entry.version,
@@ -535,20 +568,23 @@ class SqliteEdits:
         )
         if entry.version > 1:
             self.execute(
-                "UPDATE history SET replaced_at = ? WHERE memory_id = ? AND version < ? AND replaced_at IS NULL",
+                """UPDATE history SET replaced_at = ?
+                   WHERE space = @SPACE AND memory_id = ? AND version < ? AND replaced_at IS NULL""",
                 (entry.changed_at, memory_id, entry.version),
             )
 
     def _delete(self, memory_id: str) -> None:
-        for (number,) in self._query("SELECT number FROM memories WHERE id = ?", (memory_id,)):
+        for (number,) in self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory_id,)):
             entities = self._query("SELECT entity FROM memory_entities WHERE memory = ?", (number,))
+            self._drop_words(number)
             self.execute("DELETE FROM memories WHERE number = ?", (number,))
             self.remove_unlinked(entity for (entity,) in entities)
 
     def _erase_traces(self, memory_id: str) -> int:
         found = sum(self.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
         chains = self._query(
-            "SELECT number, promotion_chain FROM memories WHERE instr(promotion_chain, ?)", (memory_id,)
+            "SELECT number, promotion_chain FROM memories WHERE space = @SPACE AND instr(promotion_chain, ?)",
+            (memory_id,),
         )
         for number, chain in chains:
             steps = decoded({"promotion_chain": chain})["promotion_chain"]
@@ -558,12 +594,12 @@ class SqliteEdits:
 
     def _note_active(self, edit: NoteActive) -> None:
         """Note that a session is active. How one had ended that goes on is kept, for whoever finds it left."""
-        running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE session_id = ?
+        running = """UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE space = @SPACE AND session_id = ?
                      AND status = 'active' AND ended_at IS NULL"""
         if self.execute(running, (edit.at, edit.session_id)).rowcount:
             return  # its index is not written again
         self.execute(
-            """INSERT INTO sessions (session_id, started_at, last_active_at) VALUES (?, ?, ?)
+            """INSERT INTO sessions (space, session_id, started_at, last_active_at) VALUES (@SPACE, ?, ?, ?)
                ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
                last_active_at = max(last_active_at, excluded.last_active_at)""",
             (edit.session_id, edit.at, edit.at),
@@ -572,20 +608,21 @@ class SqliteEdits:
     def _record_events(self, change: RecordEvents) -> None:
         """Add turns and tool calls; a tool call belongs to the last turn before it."""
         session = change.session_id
-        ((last,),) = self._query("SELECT coalesce(max(turn_number), 0) FROM turns WHERE session_id = ?", (session,))
+        its = "space = @SPACE AND session_id = "
+        ((last,),) = self._query(f"SELECT coalesce(max(turn_number), 0) FROM turns WHERE {its}?", (session,))  # noqa: S608
         self._execute_many(
-            """INSERT INTO turns (session_id, turn_number, role, content, token_count, metadata, created_at)
-               VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            """INSERT INTO turns (space, session_id, turn_number, role, content, token_count, metadata, created_at)
+               VALUES (@SPACE, ?, ?, ?, ?, ?, ?, ?)""",
             [
                 (session, place, turn.role, turn.content, turn.token_count, _json(turn.metadata), turn.at)
                 for place, turn in enumerate(change.turns, start=last + 1)
             ],
         )
         self._execute_many(
-            """INSERT INTO tool_calls
-                   (session_id, turn, tool_name, arguments, result_summary, success, duration_ms, created_at)
-               VALUES (?1, (SELECT number FROM turns WHERE session_id = ?1 AND created_at <= ?7
-                            ORDER BY turn_number DESC LIMIT 1), ?2, ?3, ?4, ?5, ?6, ?7)""",
+            f"""INSERT INTO tool_calls
+                    (space, session_id, turn, tool_name, arguments, result_summary, success, duration_ms, created_at)
+                VALUES (@SPACE, ?1, (SELECT number FROM turns WHERE {its}?1 AND created_at <= ?7
+                                    ORDER BY turn_number DESC LIMIT 1), ?2, ?3, ?4, ?5, ?6, ?7)""",  # noqa: S608
             [
                 (
                     session,
@@ -600,10 +637,10 @@ class SqliteEdits:
             ],
         )
         turns = last + len(change.turns)
-        self.execute("DELETE FROM turns WHERE session_id = ? AND turn_number <= ?", (session, turns - MAX_TURNS))
+        self.execute(f"DELETE FROM turns WHERE {its}? AND turn_number <= ?", (session, turns - MAX_TURNS))  # noqa: S608
         self.execute(
-            """DELETE FROM tool_calls WHERE session_id = ? AND number <= (
-                   SELECT number FROM tool_calls WHERE session_id = ? ORDER BY number DESC LIMIT 1 OFFSET ?)""",
+            f"""DELETE FROM tool_calls WHERE {its}? AND number <= (
+                    SELECT number FROM tool_calls WHERE {its}? ORDER BY number DESC LIMIT 1 OFFSET ?)""",  # noqa: S608
             (session, session, MAX_TOOL_CALLS),
         )
 
@@ -620,8 +657,17 @@ class SqliteEdits:
 
     def remove_unlinked(self, entities: Iterable[int]) -> None:
         """Delete those of the entities that no memory is linked to."""
-        unlinked = "number = ? AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)"
-        self._execute_many(f"DELETE FROM entities WHERE {unlinked}", [(entity,) for entity in set(entities)])  # noqa: S608
+        self._drop_entities("number IN (SELECT value FROM json_each(?))", (_json(sorted(set(entities))),))
+
+    def _drop_entities(self, which: str, values: tuple[object, ...]) -> int:
+        """Delete those of some entities that no memory is linked to; how many."""
+        gone = self._query(
+            f"""DELETE FROM entities WHERE space = @SPACE AND {which}
+                AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number) RETURNING number""",  # noqa: S608
+            values,
+        )
+        self._execute_many("DELETE FROM names_@SPACE WHERE rowid = ?", gone)
+        return len(gone)
 
     def _link_entities(
         self, memory: int, entities: Sequence[EntityRef], at: float, made_at: dict[tuple[int, str], float]
@@ -653,25 +699,112 @@ class SqliteEdits:
 
     def number_of_entity(self, entity: EntityRef, at: float) -> int:
         """The number of an entity, which is made when it is new."""
-        found = self._query("SELECT number FROM entities WHERE name = ? AND type = ?", (entity.name, entity.type))
+        known = "SELECT number FROM entities WHERE space = @SPACE AND name = ? AND type = ?"
+        found = self._query(known, (entity.name, entity.type))
         if found:
             return int(found[0][0])
         number = self.execute(
-            "INSERT INTO entities (name, type, created_at, key) VALUES (?, ?, ?, ?)",
+            "INSERT INTO entities (space, name, type, created_at, key) VALUES (@SPACE, ?, ?, ?, ?)",
             (entity.name, entity.type, at, name_key(entity.name)),
         ).lastrowid
         assert number is not None
-        self.execute("INSERT INTO entities_text (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
+        self.execute("INSERT INTO names_@SPACE (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
         return number
+
+
+class ArrivingEdits(SqliteEdits):
+    """Edits of the space that a memory goes to from another one: what a plan inserts whole is the memory itself, with
+    all that hangs on it."""
+
+    def __init__(self, connection: SpaceConnection, now: float, source: SqliteEdits) -> None:
+        super().__init__(connection, now)
+        self._source = source
+
+    def _insert(self, edit: Insert) -> None:
+        memory, source = edit.memory, self._source
+        ((number,),) = source._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (memory.id,))
+        source._drop_words(number)
+        source.execute("DELETE FROM proposals WHERE space = @SPACE AND memory_id = ?", (memory.id,))
+        self._let_links_wait(number)
+        entities = self._query(
+            """SELECT s.entity, e.name, e.type, s.relationship, s.created_at, s.ordinal, s.subject, s.edge, s.found
+               FROM memory_entities AS s JOIN entities AS e ON e.number = s.entity WHERE s.memory = ?
+               ORDER BY s.ordinal, s.entity""",
+            (number,),
+        )
+        self.execute("DELETE FROM memory_entities WHERE memory = ?", (number,))
+        self._drop_history(memory.id)  # of an earlier stay here: its own tells that
+        source.execute(
+            "UPDATE OR REPLACE history SET space = ? WHERE space = @SPACE AND memory_id = ?",
+            (self._connection.number, memory.id),
+        )
+        self.execute(
+            """UPDATE memories SET space = @SPACE, scope = ?, version = ?, updated_at = ?, promotion_chain = ?,
+                   source_project = ? WHERE number = ?""",
+            (
+                memory.scope,
+                memory.version,
+                memory.updated_at,
+                _json(memory.promotion_chain),
+                memory.source_project,
+                number,
+            ),
+        )
+        self._add_words(number)
+        self._add_entry(memory.id, memory.created_at, memory.history[-1])
+        self._arrive_with(number, entities)
+        self._link_awaited(number, memory.id)
+        self._take_passages(number)
+
+    def _let_links_wait(self, number: int) -> None:
+        """Links are between memories of one space: until both ends of these are in one again, they wait."""
+        self.execute(
+            """INSERT OR IGNORE INTO awaited_links SELECT l.source, t.id, l.relation, l.strength, l.created_at
+               FROM memory_links AS l JOIN memories AS t ON t.number = l.target
+               WHERE (l.source = ?1 OR l.target = ?1) AND l.relation NOT IN (?2, 'contradicts')""",
+            (number, SIMILAR),
+        )
+        self.execute("DELETE FROM memory_links WHERE source = ?1 OR target = ?1", (number,))
+
+    def _arrive_with(self, number: int, edges: Sequence[Any]) -> None:
+        """Link a memory to the entities of this space that are named as its own were. Names in its text are looked for
+        anew: how many memories have them counts."""
+        given = [edge for edge in edges if not edge[-1]]
+        here = {edge[0]: self.number_of_entity(EntityRef(edge[1], edge[2], edge[3]), edge[4]) for edge in given}
+        self._execute_many(
+            """INSERT INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject, edge)
+               VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (number, here[entity], relationship, at, ordinal, here.get(subject), edge)
+                for entity, _, _, relationship, at, ordinal, subject, edge, _ in given
+            ],
+        )
+        self.execute("INSERT OR IGNORE INTO names_to_find VALUES (?)", (number,))
+        self._source.remove_unlinked(edge[0] for edge in edges)
+
+    def _take_passages(self, number: int) -> None:
+        """Have a memory's passages here, under numbers of their own: readers know new passages by these."""
+        passages = self._query(
+            """SELECT memory, model, ordinal, start, "end", vector FROM passages WHERE memory = ? ORDER BY number""",
+            (number,),
+        )
+        self.execute("DELETE FROM passages WHERE memory = ?", (number,))
+        self._execute_many(
+            """INSERT INTO passages (space, memory, model, ordinal, start, "end", vector)
+               VALUES (@SPACE, ?, ?, ?, ?, ?, ?)""",
+            passages,
+        )
+        if not passages:
+            self.to_embed.append(number)
 
 
 def read_rows(query: Query, kind: type[R], field: str | None = None, value: str | int | None = None) -> list[R]:
     """The rows of a kind (in which a field has a value), the first one first."""
-    table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _ORDER.get(kind, "rowid"))
+    table, order = LOGS[kind] if kind in LOGS else (TABLES[kind], field or _ORDER.get(kind, _COLUMNS[kind][0]))
     names = _COLUMNS[kind]
-    where = "" if field is None else f"WHERE {field} = ?"
+    where = "" if field is None else f"AND {field} = ?"
     found = query(
-        f"SELECT {', '.join(names)} FROM {table} {where} ORDER BY {order}",  # noqa: S608 - our names
+        f"SELECT {', '.join(names)} FROM {table} WHERE space = @SPACE {where} ORDER BY {order}",  # noqa: S608 - our names
         () if field is None else (value,),
     )
     decoders = [_DECODERS.get((kind, name)) for name in names]
@@ -688,7 +821,7 @@ def read_rows(query: Query, kind: type[R], field: str | None = None, value: str 
 
 def read_applied(query: Query, operation_id: str) -> Applied | None:
     """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
-    rows = query("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
+    rows = query("SELECT result FROM applied_operations WHERE space = @SPACE AND operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
 
 

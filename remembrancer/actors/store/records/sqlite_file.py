@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from remembrancer.actors.migrations import Schema, drop_copies
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.migrations import Schema, drop_copies, drop_old_files
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.protocol.errors import (
     FileLocked,
     InternalError,
@@ -45,8 +45,6 @@ loop does not wait at all."""
 CACHE_KIB: Final = 32_768
 """Pages that a connection keeps. Ten thousand memories with their graph fit: a walk of one hop takes 4.0 ms instead of
 5.5 with a quarter of it."""
-COPY_CACHE_KIB: Final = 1024
-"""And while another database is put in its place: what is written then is not read."""
 HEAP_LIMIT_BYTES: Final = 192 * 1024 * 1024
 """The bytes that the caches of all connections of the process may take together: beyond them, SQLite gives pages
 back."""
@@ -113,7 +111,7 @@ class SqliteFile:
     def __init__(
         self,
         path: Path,
-        schema: Schema = RECORDS,
+        schema: Schema = MEMORY,
         *,
         synchronous: str = "FULL",
         wait_s: float | None = None,
@@ -131,7 +129,7 @@ class SqliteFile:
         self._readers_lock = threading.Lock()
         self._closed = False
         self._writing = threading.RLock()
-        """Held in a transaction: a move writes two files from the thread of one."""
+        """Held in a transaction: shared lanes are written by threads of their own."""
         self._was_locked = False
         self.commits = 0
         """The number of transactions since it was opened."""
@@ -168,22 +166,28 @@ class SqliteFile:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""
         self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def held(self) -> contextlib.AbstractContextManager[object]:
-        """Inside it no other thread writes."""
-        return self._writing
-
-    def empty_log(self) -> None:
-        """Move all of the write-ahead log into the database and cut it to nothing, if no reader is in the way."""
+    def empty_log(self) -> bool:
+        """Move all of the write-ahead log into the database and cut it to nothing. False: a reader that began before
+        the last commit is in the way, also after `BUSY_TIMEOUT_S`, and the log is as it was, or partly moved."""
         with self._writing:
-            self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return not is_busy
 
-    def leave_nothing(self) -> None:
-        """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole.
+    def leave_nothing(self, *words: str) -> None:
+        """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole, and of
+        the files of release 0.2.0 those that have one of these words in them.
 
         Raises:
+            FileLocked: the log cannot be emptied now. It can be done again.
             FileUnusable: a copy cannot be deleted.
         """
-        self.empty_log()
+        if not self.empty_log():
+            raise FileLocked(
+                f"words of what was deleted are still in the log of {self.path}, because it is being read or written "
+                "(a copy or an export takes a while): they are deleted as soon as that has ended"
+            )
+        if words:
+            drop_old_files(self.path.parent, *words)
         drop_copies(self.path)
 
     def close(self) -> None:
@@ -279,33 +283,6 @@ class SqliteFile:
                     if self.writer.in_transaction:  # a full disk ends a transaction by itself
                         self.writer.execute("ROLLBACK")
                     raise
-            except sqlite3.Error as error:
-                raise self._noted(as_error(self.path, error)) from error
-
-    def take_over(self, source: sqlite3.Connection) -> None:
-        """Put a copy of another database in the place of all that is here, in one transaction: a kill leaves what was,
-        and readers see either.
-
-        Raises:
-            FileLocked, StorageFull, RecordsUnusable: as `transaction`.
-        """
-        with self._writing:
-            self._refuse_if_closed()
-            if self.is_replaced:
-                raise self._replaced()
-
-            def refuse_if_locked(status: int, _left: int, _all: int) -> None:
-                if status & PRIMARY_CODE in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # or it tries for ever
-                    raise FileLocked(f"another program has locked {self.path}: end what it does there")
-
-            try:
-                self.writer.execute(f"PRAGMA cache_size = -{COPY_CACHE_KIB}")
-                try:
-                    source.backup(self.writer, progress=refuse_if_locked)
-                    self.commits += 1
-                finally:
-                    self.writer.execute("PRAGMA shrink_memory")
-                    self.writer.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
             except sqlite3.Error as error:
                 raise self._noted(as_error(self.path, error)) from error
 

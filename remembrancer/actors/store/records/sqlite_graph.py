@@ -21,7 +21,8 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.actors.store.records.space import Space
+from remembrancer.actors.store.records.sqlite_file import encode_json, padded, places_for
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Fact
 from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
@@ -34,7 +35,7 @@ MOST_EDGES: Final = 200
 """Edges that one question for edges is answered with, the best supported."""
 AFTER_ALL: Final = "\U0010ffff"
 """Sorts after every letter: `beginning` + this is the end of what begins so."""
-VISIBLE: Final = "(m.scope != 'session' OR m.session_id = ?)"
+VISIBLE: Final = "+m.space = @SPACE AND (m.scope != 'session' OR m.session_id = ?)"
 APART: Final = "memories AS a INDEXED BY memories_apart"
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
 """A memory that is not here is remembered, and everybody's who has the file: a short look says so of most."""
@@ -66,7 +67,8 @@ def _around() -> str:
     ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
     seen = IS_SEEN.replace("?", ":session")
     asked = "json_extract(j.value, '$[0]') AS {}, json_extract(j.value, '$[1]') AS most FROM json_each(:{}) AS j"
-    of_entity = "k CROSS JOIN entities AS e ON e.key = k.key CROSS JOIN memory_entities AS s ON s.{} = e.number"
+    of_entity = """k CROSS JOIN entities AS e ON e.space = @SPACE AND e.key = k.key
+                   CROSS JOIN memory_entities AS s ON s.{} = e.number"""
     parts = [
         "SELECT number, NULL, degree FROM m",
         "SELECT key, NULL, degree FROM k",
@@ -93,7 +95,8 @@ def _around() -> str:
             FROM (SELECT {asked.format("number", "memories")}) AS m),
         k AS MATERIALIZED (
             SELECT e.key, a.most, sum({_counted(*ends)}) AS degree
-            FROM (SELECT {asked.format("key", "keys")}) AS a CROSS JOIN entities AS e ON e.key = a.key GROUP BY e.key)
+            FROM (SELECT {asked.format("key", "keys")}) AS a CROSS JOIN entities AS e
+            ON e.space = @SPACE AND e.key = a.key GROUP BY e.key)
         {" UNION ALL ".join(parts)}"""  # noqa: S608 - fixed clauses
 
 
@@ -103,21 +106,25 @@ _AROUND: Final = _around()
 class SqliteGraph:
     """The graph of the file. It keeps nothing in memory."""
 
-    def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
+    def __init__(self, file: Space, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
 
     def entities(self, wanted: EntityFilter) -> list[EntityRow]:
-        found, visible = "e.number, e.name, e.key, e.type FROM entities AS e WHERE", f"AND {IS_VISIBLE}"
+        found, visible = (
+            "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND",
+            f"AND {IS_VISIBLE}",
+        )
         session, order = (wanted.session_id,), "ORDER BY e.key, e.number LIMIT ?"
         asked: list[tuple[str, Sequence[object]]] = []
         if wanted.numbers is not None:
             asked = [(f"{found} e.number IN {places_for(part)}", part) for part in map(padded, _parts(wanted.numbers))]
         elif wanted.phrases:
-            found = found.replace("FROM", "FROM entities_text CROSS JOIN") + " e.number = entities_text.rowid AND"
-            order = "ORDER BY entities_text.rank, e.number LIMIT ?"
+            found = found.replace("FROM", "FROM names_@SPACE CROSS JOIN").replace("e.space", "+e.space")
+            found += " e.number = names_@SPACE.rowid AND"
+            order = "ORDER BY names_@SPACE.rank, e.number LIMIT ?"
             match = expression_of(wanted.phrases, "AND" if wanted.every else "OR")
-            asked = [(f"{found} entities_text MATCH ? {visible} {order}", (match, *session, wanted.limit))]
+            asked = [(f"{found} names_@SPACE MATCH ? {visible} {order}", (match, *session, wanted.limit))]
         elif wanted.name is not None:
             asked = [(f"{found} e.name = ? {visible} {order}", (wanted.name, *session, wanted.limit))]
         elif wanted.beginning is not None:
@@ -277,13 +284,16 @@ class SqliteGraph:
         alone = " UNION ALL SELECT DISTINCT entity, 0 FROM seen" if relationships is None else ""
         wanted: tuple[str, ...] = ()
         if relationships is not None:
-            spellings = self._file.read("SELECT DISTINCT edge FROM memory_entities")
+            spellings = self._file.read(
+                """SELECT DISTINCT s.edge FROM entities AS e CROSS JOIN memory_entities AS s ON s.entity = e.number
+                   WHERE e.space = @SPACE"""
+            )
             wanted = tuple(spelling for (spelling,) in spellings if name_key(spelling) in relationships)
             condition += f" AND s.edge IN {places_for(wanted)}"
         rows = self._file.read(
             f"""WITH seen AS MATERIALIZED (
                     SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
-                    WHERE {VISIBLE}),
+                    WHERE m.space = @SPACE AND {VISIBLE}),
                 edges AS MATERIALIZED (
                     SELECT DISTINCT s.subject, s.edge, s.entity FROM seen AS s WHERE {condition}),
                 ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges{alone})
@@ -313,7 +323,7 @@ class SqliteGraph:
                 f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
                     CROSS JOIN memory_entities AS s ON s.entity = e.number
                     CROSS JOIN memories AS m ON m.number = s.memory
-                    WHERE e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                    WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
                     GROUP BY e.number""",  # noqa: S608 - fixed clauses
                 (key, key + AFTER_ALL, session_id),
             )

@@ -1,4 +1,4 @@
-"""`Records` in one SQLite file: what writes operations to it, and the parts that read it joined."""
+"""The records of one space of the database: what writes operations to it, and the parts that read it joined."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import logging
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from remembrancer.actors.store.records.background import SqliteBackground
@@ -18,12 +17,13 @@ from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.sqlite_edits import SqliteEdits, read_applied, read_rows
+from remembrancer.actors.store.records.space import Space, SpaceConnection
+from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied, read_rows
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
 from remembrancer.memory.edits import AppliedOperation, Edits, Put
-from remembrancer.memory.moves import receive_move
+from remembrancer.memory.moves import begin_move, end_move, receive_move
 from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
 from remembrancer.protocol.browsing import BrowserRequest
@@ -33,6 +33,7 @@ from remembrancer.protocol.writes import (
     Applied,
     Operation,
     PortableMemory,
+    PromotedResult,
     Result,
     needs_room,
 )
@@ -48,31 +49,40 @@ UNACCEPTABLE: Final = (
 """The errors that are the fault of an operation itself, and not of the file."""
 
 _IDS_WITH: Final = """
-    SELECT id FROM memories WHERE substr(id, -4) IN (SELECT value FROM json_each(?1))
-        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1))
+    SELECT id FROM memories WHERE space = @SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
+        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1)))
 """
 logger = logging.getLogger(__name__)
 
 
-class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
-    """`Records` in one file. `clock`: seconds since the epoch. At `limit_bytes` it takes no write but to forget.
+class Records(SqliteSearch, SqlitePassages, SqliteBackground):
+    """The records of one space: a project's (with its sessions' memories), the user's, or those of a shared lane.
 
-    A session that has stored `session_limit` memories in it stores no more.
+    `clock`: seconds since the epoch. At `limit_bytes` of the database it takes no write but to forget. A session that
+    has stored `session_limit` memories in it stores no more.
+
+    Methods block, and may be called from any thread; the store calls those that write from one thread alone.
+
+    Raises, from every method:
+        RecordsUnusable: the file is damaged.
+        StorageFull: the disk has no room for a write.
+        FileLocked: another program has the file locked.
+        InternalError: anything else that the database says.
+    `apply` answers with them.
     """
 
     is_shared = False
 
     def __init__(
         self,
-        path: Path,
+        database: SqliteFile,
         name: str,
         clock: Callable[[], float],
         *,
         limit_bytes: int | None = None,
         session_limit: int | None = None,
-        wait_s: float | None = None,
     ) -> None:
-        self._file = SqliteFile(path, wait_s=wait_s)
+        self._file = Space(database, name)
         self.name = name
         self.is_users = name == USER
         self.graph = SqliteGraph(self._file, clock)
@@ -82,14 +92,20 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     @property
     def is_replaced(self) -> bool:
+        """True if the file was taken away, cut to nothing or replaced under us: it has to be opened anew."""
         return self._file.is_replaced
 
     def browse(self, request: BrowserRequest) -> BrowsedRows:
+        """The part that this file has of an answer to the memory browser."""
         return self._file.read_together(lambda query: browse(query, request, self._clock()))
 
     # Writing: from the thread of the file.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
+
+        An operation that cannot be applied changes nothing and does not hurt the others.
+        """
         full = self._full()
         if full is not None:
             outcomes = []
@@ -122,16 +138,24 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             yield SqliteEdits(connection, self._clock())
 
     def rename_project(self, old: str, new: str) -> None:
+        """In the user's file: what came from the project `old` came from `new`, which is the same one elsewhere."""
         with self._edits() as edits:
             edits.rename_project(old, new)
 
     def belongings(self) -> Belongings:
+        """All that has to come along when this file is joined with another: a few memories, that is to say."""
         return self._file.read_together(read_belongings)
 
     def held(self) -> contextlib.AbstractContextManager[object]:
+        """Inside it no other thread writes here: what a move has read is what it takes away. Nobody
+        waits for the journal, which may be slow: what others want to write is refused with `FileLocked`."""
         return self._file.held()
 
     def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+        """Carry out a step of an operation that others follow, in one durable transaction; its result.
+
+        What came of the operation when it is refused, or was completed before.
+        """
         with self._edits() as edits:
             earlier = edits.outcome_of(operation.operation_id)
             if earlier is not None:
@@ -142,16 +166,44 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
                 return Outcome(refusal)
 
     def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
+        """Carry out the last step of an operation here, and note what came of it, in one durable transaction.
+
+        One that was completed before is answered as then.
+        """
         with self._edits() as edits:
             earlier = edits.outcome_of(operation.operation_id)
             return edits.carry_out(operation, step(Planner(operation, edits))) if earlier is None else Outcome(earlier)
 
     def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
+        """Answer these operations, which the lane has applied whose memories came here, as it did."""
         with self._edits() as edits:
             for each in applied:
                 edits.apply(Put(each))
 
+    def promote(self, operations: Sequence[Operation], destination: Records) -> list[Outcome]:
+        """Move the memory of each promotion to another space of the database, or back, all in one transaction, and
+        answer each. One that was moved by the same operation before is answered as then."""
+        full, now = destination._full(), self._clock()
+        outcomes: list[Outcome] = []
+        try:
+            with self._file.transaction_with(destination._file) as (source, target):
+                for operation in operations:
+                    source.execute("SAVEPOINT move")
+                    leaving = SqliteEdits(source, now)
+                    try:
+                        outcomes.append(_promoted(operation, leaving, ArrivingEdits(target, now, leaving), full))
+                    except UNACCEPTABLE as error:
+                        outcomes.append(Outcome(InvalidInput(f"the records refuse this operation: {error}")))
+                    if isinstance(outcomes[-1].reply, RemembrancerError):
+                        source.execute("ROLLBACK TO move")
+                    source.execute("RELEASE move")
+        except RemembrancerError as error:
+            return [Outcome(error) for _ in operations]
+        return outcomes
+
     def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        """Take in a memory that comes from another lane, and with it the operation, as `complete`; a full file refuses
+        it."""
         full = self._full()
         if full is None:
             return self.complete(operation, partial(receive_move, memory=memory))
@@ -159,38 +211,58 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         return Outcome(full if earlier is None else earlier)
 
     def unfinished(self, kind: type[R]) -> list[R]:
+        """The rows that say which operations were prepared and not completed, the oldest first: `Move`s or
+        `NoteWrite`s."""
         return self._file.read_together(lambda query: read_rows(query, kind))
 
     def scrub(self, memory_id: str) -> bool:
+        """Take out what is left of an erased memory, also from the file's own log; whether anything was. One of that
+        id that is here stays as it is."""
         with self._edits() as edits:
             found = edits.scrub(memory_id, self._clock())
             if found:
                 edits.drop_deleted_words()
         if found:
-            self._file.leave_nothing()
+            self._file.leave_nothing(memory_id)
         return found
 
     def drop_quotes(self, quotes: Sequence[str]) -> int:
+        """Delete the turns and tool calls that have one of these in them; how many. From the writer thread."""
         with self._edits() as edits:
             dropped = edits.drop_quotes(quotes)
         if dropped:
-            self._file.leave_nothing()
+            self._file.leave_nothing(*quotes)
         return dropped
 
     def is_erased(self, memory_id: str) -> bool:
-        return bool(self._file.read("SELECT 1 FROM erased WHERE memory_id = ?", (memory_id,)))
+        """True if a memory of that id was erased here."""
+        return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
+        """Count an access to each memory (twice in the list counts twice), and of those that were used the session.
+
+        `used` are ids: one that is not here, or that the session may not see, is passed over.
+
+        What is archived becomes active by it: a version of its own, which belongs to no operation.
+        """
         with self._edits() as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
 
     def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
+        """Register sessions that were active at another time or place."""
         with self._file.transaction() as connection:
             import_sessions(connection, sessions)
 
     def tidy(self) -> bool:
-        if self._file.read("SELECT 1 FROM names_to_find LIMIT 1"):
+        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
+        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
+        left. From the thread of the file."""
+        if self._file.commits == self._merged_at:
+            return False
+        if self._file.read(
+            "SELECT 1 FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory WHERE m.space = @SPACE LIMIT 1"
+        ):
             with self._edits() as edits:
                 if find_entities(edits, self._clock()):
                     return True
@@ -199,27 +271,40 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     # Reading.
 
     def number_of(self, memory_id: str) -> int | None:
-        find = "SELECT number FROM memories WHERE id = ?1 UNION ALL SELECT memory FROM aliases WHERE alias = ?1"
-        rows = self._file.read(find, (memory_id,))
+        rows = self._file.read(
+            """SELECT number FROM memories WHERE space = @SPACE AND id = ?1
+               UNION ALL SELECT memory FROM aliases JOIN memories ON number = memory
+               WHERE alias = ?1 AND space = @SPACE""",
+            (memory_id,),
+        )
         return int(rows[0][0]) if rows else None
 
     def ids_with(self, keys: Collection[str]) -> list[str]:
+        """The ids of memories of which one of these keys is the first or the last four characters."""
         wanted = json.dumps(list(keys))
         rows = self._file.read(_IDS_WITH, (wanted,))
         return [memory_id for (memory_id,) in rows]
 
     def outcome_of(self, operation_id: str) -> Applied | None:
+        """The outcome of an operation when it was applied here; None when it was not."""
         return self._file.read_together(lambda query: read_applied(query, operation_id))
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
+        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
+
+        Its links are those that begin at it, and whose other end the session may see; its versions those that a session
+        of this project may.
+        """
         return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
 
     # Upkeep.
 
     def checkpoint(self) -> None:
+        """Move the write-ahead log into the database as far as readers allow. Never waits."""
         self._file.checkpoint()
 
     def close(self) -> None:
+        """Close. May be called twice."""
         self._file.close()
 
     def _full(self) -> StorageFull | None:
@@ -227,15 +312,30 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
             return None
         message = (
-            f"{self._file.path.name} of {self.name} has reached its limit of {self._limit_bytes} bytes: "
-            "raise database_limit_bytes"
+            f"{self._file.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
         )
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
 
-def _apply_alone(
-    connection: sqlite3.Connection, operation: Operation, session_limit: int | None, now: float
-) -> Outcome:
+def _promoted(operation: Operation, source: SqliteEdits, destination: SqliteEdits, full: StorageFull | None) -> Outcome:
+    """The outcome of a promotion, or of its return: the steps of a move between lanes, in one transaction."""
+    earlier = destination.outcome_of(operation.operation_id) or source.outcome_of(operation.operation_id)
+    if earlier is not None:
+        return Outcome(earlier)
+    if full is not None:
+        return Outcome(full)
+    try:
+        memory = carry_out(begin_move(Planner(operation, source)), source.apply)
+    except (InvalidInput, NotFound) as refusal:
+        return Outcome(refusal)
+    received = destination.carry_out(operation, receive_move(Planner(operation, destination), memory))
+    if isinstance(received.reply, Applied):
+        assert isinstance(received.reply.result, PromotedResult)
+        source.carry_out(operation, end_move(Planner(operation, source), received.reply.result))
+    return received
+
+
+def _apply_alone(connection: SpaceConnection, operation: Operation, session_limit: int | None, now: float) -> Outcome:
     """Apply inside a savepoint: an operation that fails takes nothing with it."""
     connection.execute("SAVEPOINT operation")
     try:

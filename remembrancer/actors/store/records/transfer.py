@@ -1,6 +1,9 @@
-"""Whole memories out of a SQLite file."""
+"""Whole memories out of a space, and the whole of one."""
 
 from __future__ import annotations
+
+import sqlite3
+from typing import Final
 
 import msgspec
 
@@ -9,6 +12,7 @@ from remembrancer.actors.store.records.memory_rows import read_history, read_mem
 from remembrancer.actors.store.records.sessions import read_events, read_sessions
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.memory.changes import is_version_visible, is_visible
+from remembrancer.memory.names import name_words
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory
 
 
@@ -50,7 +54,7 @@ def read_portable(
 
 def read_belongings(query: Query) -> Belongings:
     """Read all that a file has to give to the one that takes its place."""
-    ids = [row[0] for row in query("SELECT id FROM memories ORDER BY number", ())]
+    ids = [row[0] for row in query("SELECT id FROM memories WHERE space = @SPACE ORDER BY number", ())]
     found = (read_portable(query, memory_id, None) for memory_id in ids)
     sessions = read_sessions(query)
     events = (read_events(query, session.session_id) for session in sessions if session.ended_at is None)
@@ -81,3 +85,41 @@ def _read_links(query: Query, number: int, session_id: str | None) -> tuple[Memo
     if session_id is None:
         rows += query("SELECT target, relation, strength, created_at FROM awaited_links WHERE source = ?", (number,))
     return tuple(MemoryLink(*row) for row in sorted(rows))
+
+
+_IN_SPACE: Final = "SELECT number FROM memories WHERE space = @SPACE"
+_WRITTEN: Final = {
+    **dict.fromkeys(
+        (
+            *("memories", "entities", "history", "erased", "applied_operations", "sessions", "moves", "note_writes"),
+            *("proposals", "turns", "tool_calls", "promotion_log", "runs", "run_changes", "consolidation_log"),
+            *("consolidation_requests", "cross_project_patterns", "topics", "maintenance", "lane_entries"),
+            *("lane_erasures", "lane_refusals"),
+        ),
+        "space = @SPACE",
+    ),
+    **dict.fromkeys(("aliases", "memory_tags", "memory_sessions"), f"memory IN ({_IN_SPACE})"),
+    **dict.fromkeys(("memory_links", "awaited_links"), f"source IN ({_IN_SPACE})"),
+    "memory_entities": f"NOT found AND memory IN ({_IN_SPACE})",
+}
+"""The tables of a file of records that are written, and which of our rows go there."""
+
+
+def write_records(query: Query, target: sqlite3.Connection) -> None:
+    """Write a space into a new file of records, as release 0.2.0 has them (`RECORDS`), without what is derived from its
+    memories: vectors, and names that were found in them."""
+    target.execute("PRAGMA foreign_keys = OFF")
+    target.execute("BEGIN")
+    for table, condition in _WRITTEN.items():
+        names = [f'"{row[1]}"' for row in target.execute(f"PRAGMA table_info ({table})")]
+        rows = query(f"SELECT {', '.join(names)} FROM {table} WHERE {condition}", ())  # noqa: S608 - our names
+        places = ", ".join("?" * len(names))
+        target.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", rows)  # noqa: S608
+    linked = "SELECT DISTINCT entity FROM memory_entities UNION SELECT subject FROM memory_entities"
+    target.execute(f"DELETE FROM entities WHERE number NOT IN ({linked} WHERE subject IS NOT NULL)")  # noqa: S608 - fixed
+    named = target.execute("SELECT number, name FROM entities").fetchall()
+    words = [(number, name_words(name)) for number, name in named]
+    target.executemany("INSERT INTO entities_text (rowid, words) VALUES (?, ?)", words)
+    (mark,) = query("SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE", ())
+    target.execute("UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ?", mark)
+    target.execute("COMMIT")

@@ -1,0 +1,225 @@
+"""Brings a home of release 0.2.0, which has a file of records for each space, into its one database.
+
+A transaction a file, into a file beside the database that becomes it by one renaming: a kill at any moment leaves the
+home old, and the next attempt goes on behind the files that are done. The old files stay, and are only read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from remembrancer.actors.migrations import NO_SPACE, OLD_FILES, SPARE_BYTES, daily_copies, write_checked_copy
+from remembrancer.actors.repair import drop_dangling, is_damaged, rebuild
+from remembrancer.actors.salvage import Pages
+from remembrancer.actors.snapshots import unreadable
+from remembrancer.actors.store.records.contract import USER
+from remembrancer.actors.store.records.schema import MEMORY, RECORDS, recount_former
+from remembrancer.actors.store.records.sqlite_file import as_error
+from remembrancer.actors.store.records.taking_in import take_in
+from remembrancer.memory.moves import decode_operation
+from remembrancer.protocol.errors import (
+    FileUnusable,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    SchemaTooOld,
+    StorageFull,
+    disk_full,
+)
+from remembrancer.protocol.paths import RuntimePaths, delete_database, sync_directory, write_whole
+from remembrancer.protocol.writes import PromoteMemory
+
+REPORT: Final = "old-files.json"
+"""The file in a home that says what could not be taken over of its old files; it is there as long as there is something
+to say."""
+logger = logging.getLogger(__name__)
+_NAMES: Final = msgspec.json.Decoder(dict[str, str])
+
+
+def old_files(paths: RuntimePaths) -> dict[str, Path]:
+    """The old files of records that a home has, by the names of their spaces; the user's first."""
+    found = [path for pattern in OLD_FILES for path in sorted(paths.home.glob(pattern))]
+    names = [path.parent.name if path.name == "memory.db" else path.stem for path in found]
+    there = zip(names, found, strict=True)
+    return {name: path for name, path in there if path.is_file() and path.stat().st_size}
+
+
+def is_old(paths: RuntimePaths) -> bool:
+    """True if a home has old files, and no database yet."""
+    return not paths.database.exists() and bool(old_files(paths))
+
+
+def problems(paths: RuntimePaths) -> dict[str, str]:
+    """Why old files were not taken over whole, by the names of their spaces."""
+    with suppress(OSError, msgspec.DecodeError):
+        return _NAMES.decode((paths.home / REPORT).read_bytes())
+    return {}
+
+
+def bring_forward(paths: RuntimePaths, place: Path | None = None) -> None:
+    """Make the database of a home that has old files only: at its place, while nobody else has them open; or at another
+    one, for who only reads the home.
+
+    Of a damaged file that is taken over which can be read, with what its last daily copy has for the rest.
+
+    Raises:
+        StorageFull: the disk has no room for it, and the home is as it was.
+        FileLocked: another program has a file locked.
+        FileUnusable: the database cannot be written.
+    """
+    if not is_old(paths):
+        return
+    files, database = old_files(paths), place or paths.database
+    fresh, copy = database.with_name("memory.db.new"), database.with_name("memory.db.taking")
+    no_room = f"there is no room to bring the memories of {paths.home} into one database: make room and start again"
+    try:
+        sizes = [path.stat().st_size for path in files.values()]
+        there = fresh.stat().st_size if fresh.exists() else 0
+        if shutil.disk_usage(database.parent).free + there < sum(sizes) + 2 * max(sizes) + SPARE_BYTES:
+            raise disk_full(no_room, database)
+        with closing(_opened(fresh, files)) as connection:
+            done = {name for (name,) in connection.execute("SELECT name FROM taken_in")}
+            for name, path in [item for item in files.items() if item[0] not in done]:
+                stamp = _stamp(path)
+                problem = _prepare(path, copy, no_room)
+                with connection:
+                    connection.execute("BEGIN")
+                    if copy.exists():
+                        take_in(connection, copy, name)
+                    connection.execute("INSERT INTO taken_in VALUES (?, ?, ?)", (name, stamp, problem))
+                delete_database(copy)
+            _finish(paths, connection, report=place is None)
+        with fresh.open("rb") as written:
+            os.fsync(written.fileno())
+        fresh.replace(database)
+        sync_directory(database.parent)
+    except StorageFull:
+        delete_database(fresh)
+        raise
+    except sqlite3.Error as error:
+        raise as_error(fresh, error) from error
+    except OSError as error:
+        if error.errno in NO_SPACE:
+            raise disk_full(no_room, database) from error
+        raise FileUnusable(f"{database} cannot be made ({error}): the old files are as they were") from error
+    finally:
+        delete_database(copy)
+
+
+def _opened(fresh: Path, files: dict[str, Path]) -> sqlite3.Connection:
+    """The database that is being made: as the last attempt left it, or anew if a file has changed since it was taken
+    in."""
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    connection = sqlite3.connect(fresh, isolation_level=None)
+    with suppress(sqlite3.DatabaseError, RemembrancerError):  # what lies there is no such database
+        done = connection.execute("SELECT name, stamp FROM taken_in").fetchall()
+        MEMORY.migrate(connection, None)
+        if all(name in files and stamp == _stamp(files[name]) for name, stamp in done):
+            connection.execute("PRAGMA foreign_keys = ON")
+            return connection
+    connection.close()
+    delete_database(fresh)
+    connection = sqlite3.connect(fresh, isolation_level=None)
+    connection.execute("PRAGMA foreign_keys = ON")
+    MEMORY.migrate(connection, None)
+    connection.execute("CREATE TABLE taken_in (name TEXT PRIMARY KEY, stamp TEXT NOT NULL, problem TEXT NOT NULL)")
+    return connection
+
+
+def _stamp(path: Path) -> str:
+    """Tells if an old file has changed."""
+    abouts = [each.stat() for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+    return str([(about.st_mtime_ns, about.st_size) for about in abouts if about.st_size])
+
+
+def _prepare(path: Path, copy: Path, no_room: str) -> str:
+    """Copy an old file, and bring the copy to the last schema that such files had; the reason if it is not whole. There
+    is no copy of a file of which nothing can be read."""
+    delete_database(copy)
+    problem = ""
+    try:
+        try:
+            write_checked_copy(path, copy, no_room)
+            if Pages(copy).zeroed():
+                raise RecordsUnusable("pages of it are empty")
+        except (RecordsUnusable, sqlite3.Error, UnicodeDecodeError) as error:
+            reason = unreadable(path, error) if isinstance(error, sqlite3.Error) else error
+            if isinstance(reason, RemembrancerError) and not isinstance(reason, RecordsUnusable):
+                raise reason from error
+            problem = f"{path} is damaged ({error}): {_rebuilt(path, copy)}"
+        with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+            RECORDS.migrate(connection, None)
+            drop_dangling(connection)
+    except (SchemaTooNew, SchemaTooOld, RecordsUnusable) as error:
+        delete_database(copy)
+        problem = error.message
+    if problem:
+        logger.error("an old file was not taken over whole", extra={"path": str(path), "reason": problem})
+    return problem
+
+
+def _rebuilt(path: Path, copy: Path) -> str:
+    """Make a copy of a damaged file out of what can be read of it; what came of that."""
+    delete_database(copy)
+    daily = next((each for each in daily_copies(path) if not is_damaged(each)), None)
+    done = rebuild(path, daily, copy, RECORDS, recount_former)
+    lost = [row.name for row in done.lost if row.table == "memories"]
+    named = f", and these memories are lost: {', '.join(lost)}" if lost else ""
+    return f"{done.read} rows were read{named}"
+
+
+def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:
+    """End the moves between a project and the user that were under way, and forget what was done."""
+    reasons = dict(connection.execute("SELECT name, problem FROM taken_in WHERE problem != ''").fetchall())
+    if reasons and report:
+        write_whole(paths.home / REPORT, msgspec.json.encode(reasons))
+    with connection:
+        connection.execute("BEGIN")
+        spaces = dict(connection.execute("SELECT name, number FROM spaces").fetchall())
+        shared = _sharers(paths)
+        for source, operation_id, encoded in connection.execute(
+            "SELECT space, operation_id, operation FROM moves"
+        ).fetchall():
+            operation = decode_operation(encoded)
+            change, project = operation.change, operation.project.id
+            if not isinstance(change, PromoteMemory) or {project, USER} & shared:
+                continue  # a lane's moves are finished as ever
+            target = spaces.get(USER if change.target_scope == "user" else project)
+            _end_move(connection, source, target, operation_id, change.memory_id)
+        connection.execute("DROP TABLE taken_in")
+
+
+def _end_move(
+    connection: sqlite3.Connection, source: int, target: int | None, operation_id: str, memory_id: str
+) -> None:
+    """Let a memory go that its new space has taken in; else it stays, and the operation is asked for again."""
+    result = connection.execute(
+        "SELECT result, applied_at FROM applied_operations WHERE space = ? AND operation_id = ?", (target, operation_id)
+    ).fetchone()
+    if result is not None:
+        connection.execute(
+            "INSERT OR IGNORE INTO applied_operations VALUES (?, ?, ?, ?)", (source, operation_id, *result)
+        )
+        rows = connection.execute(
+            "SELECT number, content, tags, summary, parts FROM memories WHERE space = ? AND id = ?", (source, memory_id)
+        ).fetchall()
+        words = f"INSERT INTO words_{source} (words_{source}, rowid, content, tags, summary, parts)"
+        connection.executemany(f"{words} VALUES ('delete', ?, ?, ?, ?, ?)", rows)
+        connection.executemany("DELETE FROM memories WHERE number = ?", [(row[0],) for row in rows])
+    connection.execute("DELETE FROM moves WHERE space = ? AND operation_id = ?", (source, operation_id))
+
+
+def _sharers(paths: RuntimePaths) -> set[str]:
+    """The projects that share a lane, and `user` if he does. Of a file that cannot be read nothing is known, and the
+    store refuses it."""
+    with suppress(OSError, msgspec.DecodeError):
+        return set(_NAMES.decode((paths.lanes / "projects.json").read_bytes()))
+    return set()

@@ -1,0 +1,170 @@
+"""One space of a database: its rows alone are read and written through it.
+
+A statement says `@SPACE` where the number of the space is meant. That becomes a part of it, as it is of the names of
+its full texts (`words_@SPACE`), which cannot be arguments; a statement in which it stays is refused by SQLite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from remembrancer.actors.store.records.schema import OWNED, make_space
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
+from remembrancer.protocol.errors import FileLocked
+
+T = TypeVar("T")
+Arguments = Sequence[object] | Mapping[str, object]
+
+
+class SpaceConnection:
+    """A connection whose statements are about one space."""
+
+    def __init__(self, connection: sqlite3.Connection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self._name = str(number)
+
+    def execute(self, statement: str, arguments: Arguments = ()) -> sqlite3.Cursor:
+        """Execute one statement."""
+        return self.connection.execute(statement.replace("@SPACE", self._name), arguments)
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[object]]) -> sqlite3.Cursor:
+        """Execute one statement for each of the rows."""
+        return self.connection.executemany(statement.replace("@SPACE", self._name), rows)
+
+    def query(self, statement: str, arguments: Arguments = ()) -> list[Any]:
+        """All rows of a query: a `Query`."""
+        return self.execute(statement, arguments).fetchall()
+
+
+class Space:
+    """The space `name` of a database, which is made if it is not there. `commits` counts what was written through it
+    since it was opened."""
+
+    def __init__(self, file: SqliteFile, name: str) -> None:
+        self.file = file
+        self.name = name
+        self.commits = 0
+        self._writing = threading.Lock()
+        self._holding = threading.Lock()
+        self._holder: int | None = None
+        """The thread that holds the space."""
+        known = file.read("SELECT number FROM spaces WHERE name = ?", (name,))
+        if known:
+            self.number = int(known[0][0])
+        else:
+            with file.transaction() as connection:
+                self.number = make_space(connection, name)
+
+    def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
+        """As `SqliteFile.read`."""
+        return self.file.read(query.replace("@SPACE", str(self.number)), arguments)
+
+    def read_decoded(self, work: Callable[[Query], T]) -> T:
+        """As `SqliteFile.read_decoded`."""
+        return self.file.read_decoded(lambda query: work(self._bound(query)))
+
+    def read_together(self, work: Callable[[Query], T]) -> T:
+        """As `SqliteFile.read_together`."""
+        return self.file.read_together(lambda query: work(self._bound(query)))
+
+    def _bound(self, query: Query) -> Query:
+        number = str(self.number)
+        return lambda statement, arguments: query(statement.replace("@SPACE", number), arguments)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[SpaceConnection]:
+        """As `SqliteFile.transaction`.
+
+        Raises:
+            FileLocked: another thread holds this space, too.
+        """
+        with self._alone():
+            with self.file.transaction() as connection:
+                yield SpaceConnection(connection, self.number)
+            self.commits += 1
+
+    @contextlib.contextmanager
+    def transaction_with(self, other: Space) -> Iterator[tuple[SpaceConnection, SpaceConnection]]:
+        """One transaction of this space and another one of the database."""
+        first, second = sorted((self, other), key=lambda space: space.number)
+        with first._alone(), second._alone():
+            with self.file.transaction() as connection:
+                yield SpaceConnection(connection, self.number), SpaceConnection(connection, other.number)
+            self.commits += 1
+            other.commits += 1
+
+    @property
+    def writer(self) -> sqlite3.Connection:
+        """The connection that writes the database."""
+        return self.file.writer
+
+    @property
+    def path(self) -> Path:
+        """The file of the database."""
+        return self.file.path
+
+    @property
+    def is_replaced(self) -> bool:
+        """As `SqliteFile.is_replaced`."""
+        return self.file.is_replaced
+
+    def size_bytes(self) -> int:
+        """Bytes on disk of the database."""
+        return self.file.size_bytes()
+
+    def checkpoint(self) -> None:
+        """As `SqliteFile.checkpoint`."""
+        self.file.checkpoint()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Inside it no other thread writes this space: what it wants to write is refused, and never waits. What is
+        written to other spaces goes on."""
+        with self._holding:
+            with self._writing:
+                self._holder = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._holder = None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        with self._writing:
+            if self._holder not in (None, threading.get_ident()):
+                raise FileLocked("memories are being moved to what is shared: this is written when that has ended")
+            yield
+
+    def empty_log(self) -> None:
+        """As `SqliteFile.empty_log`."""
+        self.file.empty_log()
+
+    def leave_nothing(self, *words: str) -> None:
+        """As `SqliteFile.leave_nothing`."""
+        self.file.leave_nothing(*words)
+
+    def close(self) -> None:
+        """Close the database. May be called twice."""
+        self.file.close()
+
+
+def empty_space(connection: SpaceConnection) -> None:
+    """Delete all rows of a space, and the words of its full texts. Inside a transaction."""
+    connection.execute("INSERT INTO words_@SPACE (words_@SPACE) VALUES ('delete-all')")
+    connection.execute("DELETE FROM names_@SPACE")
+    for table in OWNED:  # what hangs on their rows goes with these
+        connection.execute(f"DELETE FROM {table} WHERE space = @SPACE")  # noqa: S608 - our names
+
+
+def drop_space(connection: SpaceConnection) -> None:
+    """Delete a space. Inside a transaction."""
+    empty_space(connection)
+    connection.execute("DROP TABLE words_@SPACE")
+    connection.execute("DROP TABLE names_@SPACE")
+    connection.execute("DELETE FROM spaces WHERE number = @SPACE")

@@ -1,0 +1,98 @@
+"""Files of records of release 0.2.0, in which a space was a file of its own, taken into the database."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from remembrancer.actors.store.records.schema import OWNED, fill_full_texts, make_space
+
+_OF_MEMORY: Final = {"memory": "memories"}
+_IN_ORDER: Final = {"sequence": ""}
+NUMBERED: Final[dict[str, dict[str, str]]] = {
+    "memories": {"number": "memories"},
+    "entities": {"number": "entities"},
+    "turns": {"number": "turns"},
+    "tool_calls": {"number": "tool_calls", "turn": "turns"},
+    "consolidation_requests": {"number": "consolidation_requests", "up_to": "memories"},
+    "memory_entities": {"memory": "memories", "entity": "entities", "subject": "entities"},
+    "memory_links": {"source": "memories", "target": "memories"},
+    "awaited_links": {"source": "memories"},
+    "aliases": _OF_MEMORY,
+    "memory_tags": _OF_MEMORY,
+    "names_to_find": _OF_MEMORY,
+    "found_names": _OF_MEMORY,
+    "memory_sessions": _OF_MEMORY,
+    "embedding_attempts": _OF_MEMORY,
+    "passages": {"number": "", "memory": "memories"},
+    "promotion_log": _IN_ORDER,
+    "run_changes": _IN_ORDER,
+    "consolidation_log": _IN_ORDER,
+    "topics": {"number": ""},
+}
+"""The columns that are numbers, and the table whose rows these number; empty: the row has a new one."""
+_NAMED: Final = frozenset(named for columns in NUMBERED.values() for named in columns.values() if named)
+_TAKEN: Final = (
+    *("memories", "entities", "aliases", "memory_tags", "memory_entities", "names_to_find", "found_names"),
+    *("memory_links", "awaited_links", "memory_sessions", "embedding_attempts", "history", "erased"),
+    *("applied_operations", "sessions", "moves", "note_writes", "proposals", "turns", "tool_calls", "promotion_log"),
+    *("runs", "run_changes", "consolidation_log", "consolidation_requests", "cross_project_patterns", "topics"),
+    *("maintenance", "lane_entries", "lane_erasures", "lane_refusals", "passages"),
+)
+"""The tables whose rows are taken, in an order in which each finds those that it refers to."""
+AT_ONCE: Final = 2000
+
+
+def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
+    """Copy all rows of a file of records, which has the latest schema of these, into a space, which is made if it is
+    not there; its number. Inside a transaction.
+
+    Raises:
+        sqlite3.Error: the file cannot be read, or the database written.
+    """
+    space = make_space(connection, name)
+    with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as old:
+        offsets = {table: _last(connection, table) for table in _NAMED}
+        for table in _TAKEN:
+            _copy(old, connection, table, space, offsets)
+        mark = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''").fetchone()
+        if mark is not None:
+            connection.execute("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", (space, *mark))
+    fill_full_texts(connection, space)
+    return space
+
+
+def _last(connection: sqlite3.Connection, table: str) -> int:
+    ((last,),) = connection.execute(f"SELECT coalesce(max(number), 0) FROM {table}")  # noqa: S608 - our names
+    return int(last)
+
+
+def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: int, offsets: dict[str, int]) -> None:
+    known = {row[1] for row in new.execute(f"PRAGMA table_info ({table})")}
+    numbered = NUMBERED.get(table, {})
+    names = [
+        name
+        for _, name, *_ in old.execute(f"PRAGMA table_info ({table})")
+        if name in known and numbered.get(name) != ""
+    ]
+    if not names:
+        return
+    if table == "names_to_find":  # the triggers have noted all of them
+        new.execute("DELETE FROM names_to_find WHERE memory > ?", (offsets["memories"],))
+    shifts = [offsets.get(numbered.get(name, ""), 0) for name in names]
+    columns, owner = ", ".join(f'"{name}"' for name in names), [space] if table in OWNED else []
+    into = f"{table} ({'space, ' if owner else ''}{columns})"
+    places = ", ".join("?" * (len(names) + len(owner)))
+    order = "number" if "number" in numbered else "sequence" if "sequence" in numbered else "1"
+    rows = old.execute(f"SELECT {columns} FROM {table} ORDER BY {order}")  # noqa: S608 - our names
+    while some := rows.fetchmany(AT_ONCE):
+        new.executemany(
+            f"INSERT INTO {into} VALUES ({places})",  # noqa: S608 - our names
+            [[*owner, *(_shifted(value, shift) for value, shift in zip(row, shifts, strict=True))] for row in some],
+        )
+
+
+def _shifted(value: Any, shift: int) -> Any:
+    return value + shift if shift and value is not None else value

@@ -1,0 +1,226 @@
+"""Facts: how this toolset shows memories, and its tools that only give other names to what another tool does."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.decay import has_ended
+from remembrancer.memory.text import check_text
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Recall, RecalledMemory, Strategy
+from remembrancer.protocol.writes import MemoryType
+from remembrancer.toolsets.admin.erase_memory import erase_memory
+from remembrancer.toolsets.admin.list_memories import listed
+from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, said_by
+from remembrancer.toolsets.memory.fields import Offset, seconds_of
+from remembrancer.toolsets.memory.get_memory import get_memory
+from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments, get_memory_status
+from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
+from remembrancer.toolsets.memory.store_memory import store_memory
+from remembrancer.toolsets.memory.update_memory import update_memory
+from remembrancer.toolsets.tools import Answer, Call, derived_tool, with_caveats
+
+LIMIT: Final = 10
+PAGE: Final = 20
+NOW: Final = "now"
+PageLimit = Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"default": PAGE})]
+
+
+class FactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    query: str
+    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": LIMIT})] | UnsetType = UNSET
+    include_invalid: bool | UnsetType = UNSET
+
+
+class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: PageLimit | UnsetType = UNSET
+    offset: Offset | UnsetType = UNSET
+
+
+class TimeOfFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    timestamp: Annotated[str, Meta(description="ISO 8601")]
+    as_of: Annotated[str, Meta(description="By what was known then")] | UnsetType = UNSET
+    limit: PageLimit | UnsetType = UNSET
+    offset: Offset | UnsetType = UNSET
+
+
+class FactId(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+
+
+class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    content: Annotated[str, Meta(description="One fact that makes sense alone")]
+    memory_type: MemoryType | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    valid_from: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
+    valid_until: str | UnsetType = UNSET
+    allow_secrets: bool | UnsetType = UNSET
+
+
+class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    content: str | UnsetType = UNSET
+    metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
+    valid_from: str | UnsetType = UNSET
+    valid_until: Annotated[str, Meta(description="Empty: no end")] | UnsetType = UNSET
+    allow_secrets: bool | UnsetType = UNSET
+
+
+def fact_of(memory: ListedMemory) -> Answer:
+    """A memory as a fact: its content, when it is true, and why no longer."""
+    fact: Answer = {
+        **fields_of(memory, "id", "content"),
+        "memory_type": memory.type,
+        **said_by(memory, "metadata"),
+        **fields_of(memory, "created_at"),
+        **said_by(memory, *VALIDITY),
+    }
+    if has_ended(memory.valid_until, time.time()):
+        fact |= {"valid": False, **said_by(memory, "superseded_by")}
+    if isinstance(memory, RecalledMemory):
+        fact["score"] = round(memory.scores.final, 3)
+    return fact
+
+
+class FactSearch(msgspec.Struct, frozen=True):
+    query: str
+    strategy: Strategy
+    ranking: Ranking = "fitted"
+    limit: int = LIMIT
+    include_invalid: bool = False
+
+
+async def find_facts(call: Call, arguments: FactSearch) -> Answer:
+    """The best memories for a query: without those that are not valid now, unless they are asked for as well."""
+    check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    request = Recall(
+        call.caller.session_id,
+        project=call.caller.project,
+        query=arguments.query,
+        strategy=arguments.strategy,
+        ranking=arguments.ranking,
+        limit=arguments.limit,
+        sources=("memory",),
+        valid_only=not arguments.include_invalid,
+    )
+    asked = await call.service.ask(request, call.received_at)
+    memories = asked.reply.memories
+    ids = [memory.id for memory in memories]
+    call.service.shown(call.caller, ids, tool=call.tool, question=arguments.query)
+    answer: Answer = {"memories": [fact_of(memory) for memory in memories]}
+    return with_caveats(answer, asked.notices, degraded=asked.is_degraded)
+
+
+class FactPage(msgspec.Struct, frozen=True):
+    timestamp: str | UnsetType = UNSET
+    as_of: str | UnsetType = UNSET
+    limit: int = PAGE
+    offset: int = 0
+
+
+async def list_facts(call: Call, arguments: FactPage) -> Answer:
+    """A page of the memories that were valid at a time, by what was known then or is known now; of all without a time.
+
+    Raises:
+        InvalidInput: a time is none.
+        MemoryUnavailable: the store is away.
+    """
+    is_now = arguments.timestamp == NOW
+    request = ListMemories(
+        call.caller.session_id,
+        project=call.caller.project,
+        order="latest" if arguments.timestamp is UNSET else "valid",
+        valid_at=call.received_at if is_now else seconds_of(arguments.timestamp, "timestamp"),
+        as_of=seconds_of(arguments.as_of, "as_of"),
+        limit=arguments.limit,
+        offset=arguments.offset,
+    )
+    return await listed(call, request, fact_of)
+
+
+_tool = partial(derived_tool, __name__)
+_tool(
+    "recall",
+    "Find memories by meaning, words and relations, best first.",
+    find_facts,
+    FactQuery,
+    fixed={"strategy": "hybrid", "ranking": "pagerank"},
+    read_only=True,
+)
+_tool(
+    "search",
+    "Find memories by meaning alone.",
+    find_facts,
+    FactQuery,
+    fixed={"strategy": "vector"},
+    read_only=True,
+)
+_tool(
+    "search_text",
+    "Find memories by words alone.",
+    find_facts,
+    FactQuery,
+    fixed={"strategy": "keyword"},
+    read_only=True,
+)
+_tool("list_memories", "All memories, newest first.", list_facts, Page, read_only=True, is_short_form=True)
+_tool(
+    "get_valid",
+    "What is true now; what became true last comes first.",
+    list_facts,
+    Page,
+    fixed={"timestamp": NOW},
+    read_only=True,
+)
+_tool("get_valid_at", "What was true at a time.", list_facts, TimeOfFacts, read_only=True)
+_tool(
+    "get_memory",
+    "One memory, with its history.",
+    get_memory,
+    FactId,
+    renamed={"id": "memory_id"},
+    read_only=True,
+    is_short_form=True,
+    shows_whole_ids=True,
+)
+_tool(
+    "store_memory",
+    "Remember a fact, durably.",
+    store_memory,
+    FactToStore,
+    renamed={"memory_type": "type"},
+    is_short_form=True,
+    marks_data=False,
+)
+_tool(
+    "update_memory",
+    "Change a memory. Earlier versions are kept.",
+    update_memory,
+    FactChanges,
+    renamed={"id": "memory_id"},
+    destructive=True,
+    is_short_form=True,
+    marks_data=False,
+)
+_tool(
+    "delete_memory",
+    "Delete a memory or relation for good, with its history.",
+    erase_memory,
+    FactId,
+    renamed={"id": "memory_id"},
+    answer_names={"memory_id": "id"},
+    destructive=True,
+    marks_data=False,
+)
+_tool(
+    "get_status",
+    "Health and counts.",
+    get_memory_status,
+    GetMemoryStatusArguments,
+    read_only=True,
+    marks_data=False,
+)

@@ -1,0 +1,270 @@
+"""Spaces of one database: none sees another one's rows, whoever asks for them and how, and many of them cost little."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.records.contract import (
+    USER,
+    EmbeddedMemory,
+    EntityFilter,
+    Filters,
+    GraphRecords,
+    PassageFilter,
+    Phrase,
+    UsageRows,
+)
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.memory.edits import Move
+from remembrancer.protocol.browsing import (
+    BrowserRequest,
+    FindPairs,
+    ListSessions,
+    ReadActivity,
+    ReadGraph,
+    ReadTurns,
+    ReadUsage,
+)
+from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
+from remembrancer.protocol.errors import FileLocked
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import (
+    Applied,
+    EntityRef,
+    EraseMemory,
+    LinkRef,
+    Operation,
+    ProjectRef,
+    UpdateMemory,
+)
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
+from tests.patience import PATIENCE_S
+
+MODEL = "small.int8.0123456789ab.4"
+SECRET = "zanzibar"
+WRITES = {
+    *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "take_outcomes", "promote"),
+    *("receive", "scrub", "drop_quotes", "tidy", "checkpoint", "close", "held", "request_consolidation"),
+    *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
+    *("try_again",),
+}
+PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "is_replaced", "commits", "graph"}
+
+
+def fill(records: Records, word: str) -> list[str]:
+    """Fill a space with a bit of everything that says the word; the ids of its memories."""
+    first = store_operation("first", f"the {word} is lit", related_entities=(EntityRef(word, "place", "about"),))
+    second = store_operation("second", f"a {word} burns", scope="session", tags=(word,))
+    ids = [memory_id_of(first), memory_id_of(second)]
+    events = RecordEvents(SESSION, (Turn("user", f"{word}?", 1.0),), (ToolCall("Read", 2.0, {"path": word}),))
+    operations: list[Operation] = [
+        change_operation("start", StartSession(SESSION)),
+        first,
+        second,
+        change_operation("link", UpdateMemory(ids[0], add_links=(LinkRef("related_to", ids[1]),))),
+        change_operation("events", events),
+        change_operation("end", EndSession(SESSION)),
+    ]
+    assert all(isinstance(each.reply, Applied) for each in records.apply(operations))
+    for memory_id, text in zip(ids, (f"the {word} is lit", f"a {word} burns"), strict=True):
+        number = records.number_of(memory_id)
+        assert number is not None
+        vector = np.eye(4, dtype=np.float32)[:1]
+        records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(text), (Passage(0, 5),), vector)])
+    while records.tidy():
+        pass
+    return ids
+
+
+@pytest.fixture
+def spaces(tmp_path: Path) -> Iterator[tuple[Records, Records]]:
+    """An empty space, and one in which the same ids say something."""
+    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+        theirs = Records(database, "p_ffffffffffff", lambda: REQUESTED_AT)
+        fill(theirs, SECRET)
+        yield Records(database, PROJECT.id, lambda: REQUESTED_AT), theirs
+
+
+ALL = Filters(SESSION, include_forgotten=True)
+WORD = [Phrase(SECRET)]
+IDS = [memory_id_of(store_operation(name, "")) for name in ("first", "second")]
+NUMBERS = list(range(20))
+BROWSED: tuple[BrowserRequest, ...] = (
+    ReadActivity(PROJECT, SESSION),
+    ListSessions(PROJECT, SESSION),
+    ReadTurns(PROJECT, SESSION),
+    FindPairs(PROJECT, SESSION),
+    ReadGraph(PROJECT, SESSION),
+)
+
+
+def stored_in(records: Records) -> Any:
+    """How many memories the usage of a space is about."""
+    usage = records.browse(ReadUsage(PROJECT, SESSION))
+    assert isinstance(usage, UsageRows)
+    return usage.total
+
+
+def descriptors() -> int:
+    """The number of files that this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+READS: dict[str, Callable[[Records], Any]] = {
+    "number_of": lambda it: it.number_of(IDS[0]) or it.number_of(IDS[1]),
+    "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
+    "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
+    "survey": lambda it: (it.survey([WORD], SESSION, 5).sizes.memories, it.survey([WORD], SESSION, 5).frequencies),
+    "words_in": lambda it: it.words_in([WORD], [1], NUMBERS),
+    "frequencies": lambda it: it.frequencies([WORD]),
+    "matching": lambda it: [it.matching(ALL, 9), it.matching(FindNear(PROJECT, b"", 0, 0.0, session_id=SESSION), 9)],
+    "top": lambda it: [it.top(ALL, order, 9) for order in ("important", "latest", "valid", "due")],
+    "ranking_facts": lambda it: it.ranking_facts(NUMBERS, ALL),
+    "neighbours": lambda it: it.neighbours(NUMBERS, ALL).steps,
+    "load": lambda it: it.load(NUMBERS, ALL),
+    "merged_into": lambda it: it.merged_into(IDS),
+    "summaries_of": lambda it: it.summaries_of(NUMBERS),
+    "is_erased": lambda it: it.is_erased(IDS[0]) or (),
+    "outcome_of": lambda it: it.outcome_of("first"),
+    "portable": lambda it: it.portable(IDS[0], None),
+    "follow": lambda it: it.follow(IDS, SESSION, 2, 9),
+    "known_as_of": lambda it: it.known_as_of(SESSION, PROJECT.id, 1e12, 1e12, 9),
+    "counts": lambda it: (it.counts(None).total, it.counts(None).entities, it.counts(SESSION).relationships),
+    "browse": lambda it: [it.browse(request) for request in BROWSED] + [stored_in(it)],
+    "session_story": lambda it: (it.session_story(SESSION).turns, it.session_story(SESSION).topics),
+    "session_start": lambda it: it.session_start(SESSION).stored,
+    "belongings": lambda it: it.belongings(),
+    "unfinished": lambda it: it.unfinished(Move),
+    "materials": lambda it: [
+        it.materials(ReadMemories(PROJECT)).memories,
+        it.materials(ReadEntityEdges(PROJECT)).edges,
+        it.materials(ReadUpkeep(PROJECT, 1e12, None)).orphans,
+        it.materials(ReadSession(PROJECT, SESSION)).entry,
+    ],
+    "surroundings": lambda it: [it.surroundings(IDS[0], f"the {SECRET} is lit", None).copies],
+    "proposals": lambda it: it.proposals(),
+    "waiting_work": lambda it: (it.waiting_work(0, 0.0, 9).sessions, it.waiting_work(0, 0.0, 9).promotable),
+    "pending": lambda it: it.pending(MODEL) + it.pending(),
+    "missing": lambda it: it.missing("another"),
+    "next_texts": lambda it: it.next_texts("another", 9, 9999),
+    "dead_letters": lambda it: it.dead_letters(MODEL),
+    "compared": lambda it: it.compared(MODEL),
+    "extent": lambda it: it.extent(MODEL),
+    "passage_numbers": lambda it: it.passage_numbers(MODEL),
+    "passages": lambda it: it.passages(PassageFilter(MODEL, after=0)).numbers,
+}
+IN_GRAPH: dict[str, Callable[[Records], Any]] = {
+    "entities": lambda it: [
+        it.graph.entities(wanted)
+        for wanted in (
+            EntityFilter(SESSION, name=SECRET),
+            EntityFilter(SESSION, keys=(SECRET,)),
+            EntityFilter(SESSION, beginning="z"),
+            EntityFilter(SESSION, phrases=WORD),
+        )
+    ],
+    "memory_counts": lambda it: it.graph.memory_counts([], SESSION),
+    "around": lambda it: it.graph.around({}, {SECRET: 9}, SESSION),
+    "summary": lambda it: (it.graph.summary(SESSION, None, 5).entities, it.graph.summary(SESSION, None, 5).topics),
+    "uses": lambda it: it.graph.uses("entity", "", SESSION) + it.graph.uses("tag", "", SESSION),
+    "memories": lambda it: it.graph.memories(NUMBERS, ALL, 5),
+}
+BY_SHOWN_NUMBERS = {"edges", "said_by", "descriptions", "links_of", "texts"}
+"""Questions about numbers that an answer of the same space has shown."""
+
+
+def is_empty(answer: Any) -> bool:
+    """True if there is nothing in an answer, however deep."""
+    if isinstance(answer, str | bytes):
+        return not answer
+    if isinstance(answer, dict):
+        return all(is_empty(each) for each in answer.values())
+    if isinstance(answer, list | tuple | set):
+        return all(is_empty(each) for each in answer)
+    if hasattr(answer, "__struct_fields__"):
+        return all(is_empty(getattr(answer, name)) for name in answer.__struct_fields__)
+    return not answer
+
+
+@pytest.mark.parametrize("name", [*READS, *(f"graph.{name}" for name in IN_GRAPH)])
+def test_no_question_of_a_space_is_answered_with_what_another_one_has(
+    spaces: tuple[Records, Records], name: str
+) -> None:
+    ours, theirs = spaces
+    ask = READS.get(name) or IN_GRAPH[name.partition(".")[2]]
+    answer = ask(ours)
+    assert SECRET not in repr(answer)
+    assert is_empty(answer), answer
+    ask(theirs)
+
+
+def test_every_question_that_there_is_is_asked() -> None:
+    questions = {name for each in Records.__mro__ for name in vars(each) if not name.startswith("_")}
+    assert questions - WRITES - PLAIN - BY_SHOWN_NUMBERS <= READS.keys()
+    in_graph = {name for name in vars(GraphRecords) if not name.startswith("_")}
+    assert in_graph - BY_SHOWN_NUMBERS <= IN_GRAPH.keys()
+
+
+def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was(
+    spaces: tuple[Records, Records],
+) -> None:
+    ours, theirs = spaces
+    before = [theirs.portable(memory_id, None) for memory_id in IDS]
+    found = len(theirs.keyword_hits(WORD, ALL, 5)[0])
+    fill(ours, "lantern")
+    for operation in (
+        change_operation("update", UpdateMemory(IDS[0], "a candle")),
+        change_operation("erase", EraseMemory(IDS[1])),
+    ):
+        assert isinstance(ours.apply([operation])[0].reply, Applied)
+    ours.scrub(IDS[1])
+    ours.drop_quotes([SECRET])
+    assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
+    assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
+    assert theirs.belongings().sessions
+    assert theirs.passage_numbers(MODEL)
+
+
+def test_a_space_that_is_held_refuses_what_others_write_at_once_and_holds_up_no_other_space(
+    spaces: tuple[Records, Records],
+) -> None:
+    ours, theirs = spaces
+    with ThreadPoolExecutor(1) as thread, ours.held():
+        (refused,) = thread.submit(ours.apply, [store_operation("refused", "the ferry is late")]).result(PATIENCE_S)
+        (taken,) = thread.submit(theirs.apply, [store_operation("taken", "the ferry is late")]).result(PATIENCE_S)
+        assert isinstance(refused.reply, FileLocked)
+        assert isinstance(taken.reply, Applied)
+        assert isinstance(ours.apply([store_operation("own", "the ferry is early")])[0].reply, Applied)
+    assert isinstance(ours.apply([store_operation("refused", "the ferry is late")])[0].reply, Applied)
+
+
+@pytest.mark.anyio
+async def test_three_hundred_projects_take_few_threads_and_descriptors(tmp_path: Path) -> None:
+    committer = Committer()
+    files = MemoryFiles(RuntimePaths(tmp_path), committer, time.time, limit_bytes=None, on_open=lambda _: None)
+    threads, opened = threading.active_count(), descriptors()
+    try:
+        for number in range(300):
+            records = await files.project(ProjectRef(f"p_{number:012x}", f"/{number}"))
+            records.counts(None)
+        assert threading.active_count() - threads <= 3
+        assert descriptors() - opened <= 12
+        assert {records.name for records in files} == {USER, *(f"p_{number:012x}" for number in range(300))}
+    finally:
+        committer.close()
+        files.close()

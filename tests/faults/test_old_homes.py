@@ -1,0 +1,292 @@
+"""Homes of release 0.2.0, which have a file of records for each space, become one database."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import resource
+import shutil
+import signal
+import sqlite3
+import tarfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.migrations import drop_old_files, version_of, write_checked_copy
+from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
+from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
+from remembrancer.memory.moves import encode_operation
+from remembrancer.protocol.errors import StorageFull
+from remembrancer.protocol.home import CopiedFile
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import PromoteMemory
+from tests.operations import PROJECT, change_operation
+
+HOMES = Path(__file__).parent.parent / "homes"
+KILLS = int(os.environ.get("KILLS", "12"))
+DERIVED = {"tallies", "embedded"}
+NUMBERS = {"memory", "source", "target", "entity", "subject", "turn", "up_to", "number", "sequence"}
+
+Portrait = dict[str, list[str]]
+
+
+def old_home(directory: Path, archive: str) -> RuntimePaths:
+    """A home of release 0.2.0, as that release left it."""
+    with tarfile.open(HOMES / archive) as packed:
+        packed.extractall(directory, filter="data")
+    ((home,),) = [[path.parent.parent for path in directory.rglob("user/memory.db")]]
+    return RuntimePaths(home)
+
+
+def portraits(paths: RuntimePaths, scratch: Path) -> dict[str, Portrait]:
+    """All that the old files say, by their spaces, numbers left out and what they refer to in their place."""
+    found = {}
+    for name, path in old_files(paths).items():
+        copy = scratch / "portrayed.db"
+        copy.unlink(missing_ok=True)
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy, isolation_level=None)) as file:
+            source.backup(file)
+            RECORDS.migrate(file, None)
+            found[name] = portrait(file, None)
+    return found
+
+
+def portrait(file: sqlite3.Connection, space: int | None) -> Portrait:
+    names = {
+        "memories": dict(file.execute("SELECT number, id FROM memories").fetchall()),
+        "entities": dict(file.execute("SELECT number, name || type FROM entities").fetchall()),
+        "turns": dict(file.execute("SELECT number, session_id || turn_number FROM turns").fetchall()),
+    }
+    owner = {} if space is None else dict(file.execute("SELECT number, space FROM memories").fetchall())
+    found: Portrait = {}
+    for (table,) in file.execute("SELECT name FROM pragma_table_list WHERE type = 'table'").fetchall():
+        if table.startswith("sqlite_") or table in DERIVED or table in ("spaces", "taken_in"):
+            continue
+        rows = file.execute(f"SELECT * FROM {table}")
+        columns = [column for column, *_ in rows.description]
+        said = []
+        for row in rows:
+            named: dict[str, Any] = dict(zip(columns, row, strict=True))
+            number = named.get("memory") or named.get("source")
+            if space is not None and named.get("space", owner.get(number)) != space:
+                continue
+            if table == "lane" and named["journal"] == "":
+                continue
+            named.pop("space", None)
+            said.append(repr(sorted(resolved(table, named, names).items())))
+        found[table] = sorted(said)
+    return found
+
+
+def resolved(table: str, row: dict[str, Any], names: dict[str, dict[int, str]]) -> dict[str, Any]:
+    """A row with ids and names in the place of numbers."""
+    for column in NUMBERS & row.keys():
+        value = row[column]
+        if isinstance(value, int):
+            kind = {"entity": "entities", "subject": "entities", "turn": "turns"}.get(column, "memories")
+            row[column] = names[kind].get(value, "gone")
+    return {column: value for column, value in row.items() if column not in ("number", "sequence")}
+
+
+def new_portraits(paths: RuntimePaths) -> dict[str, Portrait]:
+    with closing(sqlite3.connect(paths.database)) as file:
+        assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert file.execute("PRAGMA foreign_key_check").fetchall() == []
+        spaces = dict(file.execute("SELECT name, number FROM spaces").fetchall())
+        for number in spaces.values():
+            for full in (f"words_{number}", f"names_{number}"):
+                file.execute(f"INSERT INTO {full} ({full}) VALUES ('integrity-check')")
+            counted = file.execute(
+                f"SELECT (SELECT count(*) FROM words_{number}_docsize), count(*) FROM memories WHERE space = {number}"
+            )
+            assert len(set(counted.fetchone())) == 1
+        return {name: portrait(file, number) for name, number in spaces.items()}
+
+
+def check(paths: RuntimePaths, before: dict[str, Portrait]) -> None:
+    after = new_portraits(paths)
+    assert after.keys() == before.keys()
+    for space, tables in before.items():
+        for table, rows in tables.items():
+            assert after[space].get(table, []) == rows, (space, table)
+    left = [path.name for path in paths.home.glob("memory.db*")]
+    assert left == ["memory.db"], left
+
+
+@pytest.mark.parametrize("archive", ["0.2.0.tar.gz", "0.2.0-shared.tar.gz", "0.2.0-code.tar.gz"])
+def test_every_row_of_an_old_home_is_in_its_space_and_the_old_files_stay(archive: str, tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", archive)
+    before = portraits(paths, tmp_path)
+    files = {path: path.read_bytes() for path in old_files(paths).values()}
+    bring_forward(paths)
+    check(paths, before)
+    assert {path: path.read_bytes() for path in files} == files
+    assert problems(paths) == {}
+    bring_forward(paths)
+    assert drop_old_files(paths.home, "no such word") == 0
+    assert drop_old_files(paths.home) >= sum(map(len, files.values()))
+    assert old_files(paths) == {}
+
+
+def killed(paths: RuntimePaths, after_s: float) -> bool:
+    """Bring a home forward in a process that is killed after some time. False: it had ended by then."""
+    child = os.fork()
+    if not child:
+        bring_forward(paths)
+        os._exit(0)
+    time.sleep(after_s)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("archive", ["0.2.0-shared.tar.gz"])
+def test_a_kill_at_any_moment_leaves_a_home_that_is_brought_forward_next_time(archive: str, tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", archive)
+    before = portraits(paths, tmp_path)
+    chance = random.Random(KILLS)
+    began = time.monotonic()
+    bring_forward(RuntimePaths(shutil.copytree(paths.home, tmp_path / "timed")))
+    whole_s = time.monotonic() - began
+    kills, home = 0, tmp_path / "killed"
+    while kills < KILLS:
+        copied = RuntimePaths(shutil.copytree(paths.home, home))
+        while killed(copied, chance.uniform(0.0, whole_s)):  # and what that one left is killed again
+            kills += 1
+        check(copied, before)
+        assert portraits(copied, tmp_path) == before, "the old files are as they were"
+        shutil.rmtree(home)
+
+
+def test_what_an_attempt_had_taken_in_of_files_that_have_changed_since_is_taken_in_anew(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0-shared.tar.gz")
+    while not (paths.home / "memory.db.new").exists() or paths.database.exists():
+        paths.database.unlink(missing_ok=True)
+        killed(paths, 0.05)
+    with closing(sqlite3.connect(paths.user_database)) as file, file:  # by release 0.2.0, to which somebody went back
+        file.execute("UPDATE memories SET content = 'told to the former release'")
+    before = portraits(paths, tmp_path)
+    bring_forward(paths)
+    check(paths, before)
+
+
+def test_a_backup_of_release_0_2_0_takes_the_place_of_a_database(tmp_path: Path) -> None:
+    old, paths = (old_home(tmp_path / name, f"{name}.tar.gz") for name in ("0.2.0", "0.2.0-shared"))
+    bring_forward(paths)
+    before, copied = portraits(old, tmp_path), []
+    for path in old_files(old).values():
+        name, copy = str(path.relative_to(old.home)), tmp_path / "staged" / path.relative_to(old.home)
+        copy.parent.mkdir(parents=True)
+        write_checked_copy(path, copy, "no room")
+        digest = hashlib.sha256(copy.read_bytes()).hexdigest()
+        copied.append(CopiedFile(name, digest, copy.stat().st_size, version_of(copy), {"memories": 1}))
+    with (tmp_path / "archive.tar").open("wb") as archive:
+        write_archive(archive, tmp_path / "staged", make_manifest(old.home, tuple(copied), 0.0), compress=False)
+    with locked(paths):
+        restore(paths, tmp_path / "archive.tar", 0.0)
+    bring_forward(paths)
+    check(paths, before)
+
+
+def test_a_full_disk_leaves_an_old_home_which_is_brought_forward_when_there_is_room(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0-shared.tar.gz")
+    before = portraits(paths, tmp_path)
+    there = RuntimePaths(shutil.copytree(paths.home, tmp_path / "there"))
+    bring_forward(there)
+    size = there.database.stat().st_size
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        for limit_bytes in (0, size // 10, size // 2, size - 4096):  # for the copy of a file, and the database itself
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit[1]))
+            with pytest.raises(StorageFull, match="make room"):
+                bring_forward(paths)
+            assert list(paths.home.glob("memory.db*")) in ([], [paths.home / "memory.db.new"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, ignored)
+    bring_forward(paths)
+    check(paths, before)
+
+
+def test_too_little_room_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    full = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr("remembrancer.actors.store.bring_forward.shutil.disk_usage", lambda _: full)
+    with pytest.raises(StorageFull, match="make room and start again"):
+        bring_forward(paths)
+    assert list(paths.home.glob("memory.db*")) == []
+
+
+def test_of_a_damaged_old_file_that_comes_which_can_be_read_and_the_rest_is_named(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    before = portraits(paths, tmp_path)
+    (project,) = [name for name in before if name.startswith("p_")]
+    path = old_files(paths)[project]
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        ((root,),) = file.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'history'").fetchall()
+    with path.open("r+b") as damaged:
+        damaged.seek((root - 1) * 4096)
+        damaged.write(bytes(4096))
+    paths.user_database.write_bytes(b"no database at all" * 500)
+    bring_forward(paths)
+    after = new_portraits(paths)
+    assert after[project]["memories"] == before[project]["memories"]
+    assert problems(paths).keys() == {project, "user"}
+    assert str(path) in problems(paths)[project]
+    assert paths.user_database.read_bytes().startswith(b"no database")
+
+
+def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    ((_, project),) = [item for item in old_files(paths).items() if item[0].startswith("p_")]
+    for number in range(300):
+        shutil.copytree(project.parent, paths.projects / f"p_{number:012x}")
+    bring_forward(paths)
+    with closing(sqlite3.connect(paths.database)) as file:
+        counted = file.execute("SELECT count(*) FROM memories GROUP BY space HAVING space > 1").fetchall()
+    with closing(sqlite3.connect(project)) as file:
+        assert counted == file.execute("SELECT count(*) FROM memories").fetchall() * 301
+
+
+MOVED = "memory:01JZZZZZZZZZZZZZZZZZZZZZZZ"
+
+
+def old_file(path: Path, operation: bytes, *, is_project: bool, has_memory: bool, has_applied: bool) -> None:
+    """A file of records as a move leaves it in one of its three steps."""
+    path.parent.mkdir(parents=True)
+    memory = """INSERT INTO memories (id, type, scope, session_id, importance, characters, created_at, updated_at,
+        content_digest, content, tags, source) VALUES (?, 'semantic', 'project', 's', 0.5, 1, 1, 1, ?, ?, '', '{}')"""
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        RECORDS.migrate(file, None)
+        file.execute(memory, ("memory:OTHER", b"1", "another lantern"))
+        if has_memory:
+            file.execute(memory, (MOVED, b"2", "a lantern that moves"))
+        if has_applied:
+            file.execute("INSERT INTO applied_operations VALUES ('move', x'00', 1)")
+        if is_project:
+            file.execute("INSERT INTO moves VALUES ('move', ?, 1)", (operation,))
+
+
+@pytest.mark.parametrize("is_received", [False, True])
+def test_a_move_that_was_under_way_is_ended_or_has_not_begun(is_received: bool, tmp_path: Path) -> None:
+    paths = RuntimePaths(tmp_path / "home")
+    move = encode_operation(change_operation("move", PromoteMemory(MOVED, target_scope="user")))
+    place = paths.project_database(PROJECT.id)
+    old_file(place, move, is_project=True, has_memory=True, has_applied=False)
+    old_file(paths.user_database, move, is_project=False, has_memory=is_received, has_applied=is_received)
+    bring_forward(paths)
+    with closing(sqlite3.connect(paths.database)) as file:
+        rows = file.execute("SELECT name FROM memories JOIN spaces ON spaces.number = space WHERE id = ?", (MOVED,))
+        assert rows.fetchall() == [("user" if is_received else PROJECT.id,)]
+        assert file.execute("SELECT * FROM moves").fetchall() == []
+        known = file.execute("SELECT count(*) FROM applied_operations WHERE operation_id = 'move'").fetchone()[0]
+        assert known == (2 if is_received else 0)
+    new_portraits(paths)

@@ -1,0 +1,39 @@
+"""One space of a home's database, as tests read it: its tables have the rows of that space alone."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+from remembrancer.actors.store.records.schema import OWNED
+from remembrancer.protocol.paths import RuntimePaths
+
+_OF_MEMORIES = {
+    "memory": ("aliases", "memory_tags", "memory_entities", "names_to_find", "found_names", "memory_sessions"),
+    "source": ("memory_links", "awaited_links"),
+}
+
+
+def has_space(paths: RuntimePaths, name: str) -> bool:
+    """True if the database has the space of that name."""
+    if not paths.database.exists():
+        return False
+    with closing(sqlite3.connect(paths.database)) as connection:
+        return connection.execute("SELECT 1 FROM spaces WHERE name = ?", (name,)).fetchone() is not None
+
+
+def connect_space(paths: RuntimePaths, name: str) -> sqlite3.Connection:
+    """A connection that reads one space; `main.memories` are the memories of all."""
+    connection = sqlite3.connect(f"{paths.database.absolute().as_uri()}?mode=rw", uri=True)
+    known = connection.execute("SELECT number FROM spaces WHERE name = ?", (name,)).fetchone()
+    number = -1 if known is None else known[0]
+    there = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    for table in there.intersection(OWNED):
+        connection.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM main.{table} WHERE space = {number}")
+    for column, tables in _OF_MEMORIES.items():
+        for table in tables:
+            connection.execute(
+                f"""CREATE TEMP VIEW {table} AS SELECT * FROM main.{table}
+                    WHERE {column} IN (SELECT number FROM main.memories WHERE space = {number})"""
+            )
+    return connection
