@@ -58,7 +58,9 @@ class SentencePieceTokenizer:
     def spans(self, text: str) -> TokenSpans:
         """The tokens of a text, without the marks."""
         encoded = self._processor.encode(text.translate(_AS_TRAINED), out_type="offset_mapping")
-        starts, ends, opens = [], [], []
+        starts: list[int] = []
+        ends: list[int] = []
+        opens: list[bool] = []
         for piece, (start, end) in zip(encoded["pieces"], encoded["offsets"], strict=True):
             # The space before a word is part of its first piece, and of no passage.
             opens.append(piece.startswith(_WORD_START) or not opens)
