@@ -263,7 +263,7 @@ def test_a_memory_that_another_one_contradicts_or_supersedes_says_so_and_stands_
         for line in block([doubted, memory("It does not run daily.", 9)], 200).text.splitlines()
         if "runs " in line or "run " in line
     ]
-    assert items == ["- 9 It does not run daily.", "- 0 It runs daily. (from tool cron) (possibly superseded)"]
+    assert items == ["- 9 It does not run daily.", "- 0 It runs daily. (from tool cron) (possibly superseded by 9)"]
 
 
 def test_many_fences_that_nothing_closes_take_no_time() -> None:
