@@ -18,7 +18,7 @@ from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.read_handlers import find_ids
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.config.settings import Settings
@@ -131,7 +131,7 @@ class PlayedStore:
         self.near_so_far: tuple[NearMemory, ...] = ()
         self.near_when_embedded: tuple[NearMemory, ...] = ()
         self._gateway: Peer | None = None
-        self.records = SqliteRecords(SqliteFile(paths.home / "played.db"), "played", time.time)
+        self.records = Records(SqliteFile(paths.home / "played.db"), "played", time.time)
         self._router: Router[Any] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
 
     @asynccontextmanager

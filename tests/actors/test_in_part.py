@@ -14,7 +14,7 @@ from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import Readable, answered
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.changes import unknown_memory
@@ -29,9 +29,7 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         self.paths = {name: directory / f"{name}.db" for name in (USER, PROJECT.id)}
-        self.open = {
-            name: SqliteRecords(SqliteFile(path), name, lambda: REQUESTED_AT) for name, path in self.paths.items()
-        }
+        self.open = {name: Records(SqliteFile(path), name, lambda: REQUESTED_AT) for name, path in self.paths.items()}
         self.ids: dict[str, str] = {}
         self.noted: list[str] = []
         for name, records in self.open.items():
@@ -49,7 +47,7 @@ class Files:
         with self.paths[name].open("r+b") as file:
             file.seek((root - 1) * size)
             file.write(b"\x77" * size)
-        self.open[name] = SqliteRecords(SqliteFile(self.paths[name]), name, lambda: REQUESTED_AT)
+        self.open[name] = Records(SqliteFile(self.paths[name]), name, lambda: REQUESTED_AT)
 
     def both(self) -> Readable:
         return self.only(*self.open)

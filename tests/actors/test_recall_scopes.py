@@ -18,7 +18,7 @@ import pytest
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Phrase, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.once import SPARE
@@ -53,8 +53,8 @@ class Files:
     """A project's file and the user's, with vectors made of words, and what asks them."""
 
     def __init__(self, directory: Path) -> None:
-        self.project = SqliteRecords(SqliteFile(directory / "project.db"), PROJECT.id, lambda: REQUESTED_AT)
-        self.user = SqliteRecords(SqliteFile(directory / "user.db"), "user", lambda: REQUESTED_AT)
+        self.project = Records(SqliteFile(directory / "project.db"), PROJECT.id, lambda: REQUESTED_AT)
+        self.user = Records(SqliteFile(directory / "user.db"), "user", lambda: REQUESTED_AT)
         self.indexes = {each.name: ExactVectors(each, MODEL) for each in (self.project, self.user)}
         self.threads = ThreadPoolExecutor(2)
         self._made = 0

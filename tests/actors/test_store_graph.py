@@ -16,7 +16,7 @@ import pytest
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -449,10 +449,10 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[list[SqliteRecords]]:
+def files(tmp_path: Path) -> Iterator[list[Records]]:
     made = [
-        SqliteRecords(SqliteFile(tmp_path / "memory.db"), PROJECT.id, time.time),
-        SqliteRecords(SqliteFile(tmp_path / "user.db"), "user", time.time),
+        Records(SqliteFile(tmp_path / "memory.db"), PROJECT.id, time.time),
+        Records(SqliteFile(tmp_path / "user.db"), "user", time.time),
     ]
     yield made
     for records in made:
@@ -463,7 +463,7 @@ async def no_vectors(_: str) -> Vectors:
     raise EmbeddingUnavailable("there is no engine")
 
 
-async def recalled(files: list[SqliteRecords], weights: Weights, **fields: Any) -> Recalled:
+async def recalled(files: list[Records], weights: Weights, **fields: Any) -> Recalled:
     request = Recall(SESSION, project=PROJECT, query="lantern", **fields)
     view = View(map(Source, files))
     with ThreadPoolExecutor(1) as threads:
@@ -472,14 +472,14 @@ async def recalled(files: list[SqliteRecords], weights: Weights, **fields: Any) 
     return answer
 
 
-def put(records: SqliteRecords, name: str, content: str, **fields: Any) -> str:
+def put(records: Records, name: str, content: str, **fields: Any) -> str:
     operation = store_operation(name, content, **fields)
     (outcome,) = records.apply([operation])
     assert isinstance(outcome.reply, Applied)
     return result_of(outcome.reply).memory_id
 
 
-async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: list[SqliteRecords]) -> None:
+async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: list[Records]) -> None:
     project, user = files
     clue = put(project, "clue", "The lantern is lit by Tomasz.", related_entities=refs("Tomasz"))
     answer = put(user, "answer", "Call him on 5551.", scope="user", related_entities=refs("tomasz:person"))
@@ -515,7 +515,7 @@ JOINED = "Nadia alone has the keys of Argo CD."
     ],
 )
 async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
-    files: list[SqliteRecords], question: str, cosines: dict[str, float], is_open: bool
+    files: list[Records], question: str, cosines: dict[str, float], is_open: bool
 ) -> None:
     """It has no word of the question, and is far from it: only what it shares with the answer speaks for it."""
     project, _ = files
@@ -553,7 +553,7 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     assert any(each.scores.shares.get("joined", 0.0) > 0.0 for each in found.memories) is is_open
 
 
-async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[SqliteRecords]) -> None:
+async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[Records]) -> None:
     project, user = files
     moving = put(project, "op", "the lantern")
     others = [put(project, f"op{number}", f"lantern number {number}") for number in range(3)]
@@ -564,7 +564,7 @@ async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(fi
         assert the(answer.memories, moving).scope == "user"
 
 
-async def test_the_weights_decide_what_comes_first(files: list[SqliteRecords]) -> None:
+async def test_the_weights_decide_what_comes_first(files: list[Records]) -> None:
     project, _ = files
     important = put(project, "a", "a lantern, and much else besides that nobody asked for", importance=1.0)
     relevant = put(project, "b", "lantern lantern lantern", importance=0.0)
@@ -577,7 +577,7 @@ async def test_the_weights_decide_what_comes_first(files: list[SqliteRecords]) -
 
 
 def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(
-    files: list[SqliteRecords],
+    files: list[Records],
 ) -> None:
     project, _ = files
     named = refs("Lantern")

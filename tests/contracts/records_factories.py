@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from remembrancer.actors.store.records.contract import Filters, Records, WaitingWork
+from remembrancer.actors.store.records.contract import Filters, WaitingWork
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadUpkeep
 from remembrancer.protocol.runs import Prune
 from tests.operations import PROJECT, REQUESTED_AT
@@ -32,10 +32,10 @@ class SqliteFactory:
     def __init__(self, directory: Path) -> None:
         self.clock = Clock()
         self.path = directory / "records" / "memory.db"
-        self._opened: list[SqliteRecords] = []
+        self._opened: list[Records] = []
 
-    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> SqliteRecords:
-        records = SqliteRecords(
+    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> Records:
+        records = Records(
             SqliteFile(self.path), PROJECT.id, self.clock, limit_bytes=limit_bytes, session_limit=session_limit
         )
         self._opened.append(records)

@@ -17,7 +17,7 @@ import pytest
 from remembrancer.actors.migrations import daily_copies
 from remembrancer.actors.repair import is_damaged
 from remembrancer.actors.store.daily_copies import DAY_S, STAMP, DailyCopies
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import LoadGate
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import EraseMemory
@@ -31,7 +31,7 @@ class Rig(NamedTuple):
     """A file of records that is open, and who copies it."""
 
     path: Path
-    records: SqliteRecords
+    records: Records
     copies: DailyCopies
     reported: list[RemembrancerError]
 

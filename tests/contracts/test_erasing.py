@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.sentences import quotable
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -152,7 +152,7 @@ def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(tmp_path:
 def test_nothing_is_left_of_an_erased_memory_that_had_come_from_a_project(tmp_path: Path) -> None:
     factory = SqliteFactory(tmp_path)
     source = factory.open()
-    destination = SqliteRecords(source._file.file, "user", factory.clock)
+    destination = Records(source._file.file, "user", factory.clock)
     stored = store_operation("secret", SECRET)
     memory_id = memory_id_of(stored)
     source.apply([stored])

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.records.contract import EntityFilter, Records
+from remembrancer.actors.store.records.contract import EntityFilter
 from remembrancer.actors.store.records.found_entities import FEW
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import Applied, EntityRef, EraseMemory, UpdateMemory

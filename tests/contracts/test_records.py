@@ -21,12 +21,12 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     Phrase,
     RankingFacts,
-    Records,
     SavedEmbeddings,
     SessionStory,
     is_embedded,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.limits import check_memory
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull

@@ -23,12 +23,11 @@ from remembrancer.actors.store.records.contract import (
     GraphRecords,
     PassageFilter,
     Phrase,
-    Records,
     UsageRows,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move
 from remembrancer.protocol.browsing import (
     BrowserRequest,
@@ -67,7 +66,7 @@ WRITES = {
 PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "is_replaced", "commits", "graph"}
 
 
-def fill(records: SqliteRecords, word: str) -> list[str]:
+def fill(records: Records, word: str) -> list[str]:
     """Fill a space with a bit of everything that says the word; the ids of its memories."""
     first = store_operation("first", f"the {word} is lit", related_entities=(EntityRef(word, "place", "about"),))
     second = store_operation("second", f"a {word} burns", scope="session", tags=(word,))
@@ -93,12 +92,12 @@ def fill(records: SqliteRecords, word: str) -> list[str]:
 
 
 @pytest.fixture
-def spaces(tmp_path: Path) -> Iterator[tuple[SqliteRecords, SqliteRecords]]:
+def spaces(tmp_path: Path) -> Iterator[tuple[Records, Records]]:
     """An empty space, and one in which the same ids say something."""
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
-        theirs = SqliteRecords(database, "p_ffffffffffff", lambda: REQUESTED_AT)
+        theirs = Records(database, "p_ffffffffffff", lambda: REQUESTED_AT)
         fill(theirs, SECRET)
-        yield SqliteRecords(database, PROJECT.id, lambda: REQUESTED_AT), theirs
+        yield Records(database, PROJECT.id, lambda: REQUESTED_AT), theirs
 
 
 ALL = Filters(SESSION, include_forgotten=True)
@@ -114,7 +113,7 @@ BROWSED: tuple[BrowserRequest, ...] = (
 )
 
 
-def stored_in(records: SqliteRecords) -> Any:
+def stored_in(records: Records) -> Any:
     """How many memories the usage of a space is about."""
     usage = records.browse(ReadUsage(PROJECT, SESSION))
     assert isinstance(usage, UsageRows)
@@ -126,7 +125,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-READS: dict[str, Callable[[SqliteRecords], Any]] = {
+READS: dict[str, Callable[[Records], Any]] = {
     "number_of": lambda it: it.number_of(IDS[0]) or it.number_of(IDS[1]),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
     "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
@@ -169,7 +168,7 @@ READS: dict[str, Callable[[SqliteRecords], Any]] = {
     "passage_numbers": lambda it: it.passage_numbers(MODEL),
     "passages": lambda it: it.passages(PassageFilter(MODEL, after=0)).numbers,
 }
-IN_GRAPH: dict[str, Callable[[SqliteRecords], Any]] = {
+IN_GRAPH: dict[str, Callable[[Records], Any]] = {
     "entities": lambda it: [
         it.graph.entities(wanted)
         for wanted in (
@@ -204,7 +203,7 @@ def is_empty(answer: Any) -> bool:
 
 @pytest.mark.parametrize("name", [*READS, *(f"graph.{name}" for name in IN_GRAPH)])
 def test_no_question_of_a_space_is_answered_with_what_another_one_has(
-    spaces: tuple[SqliteRecords, SqliteRecords], name: str
+    spaces: tuple[Records, Records], name: str
 ) -> None:
     ours, theirs = spaces
     ask = READS.get(name) or IN_GRAPH[name.partition(".")[2]]
@@ -222,7 +221,7 @@ def test_every_question_that_there_is_is_asked() -> None:
 
 
 def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was(
-    spaces: tuple[SqliteRecords, SqliteRecords],
+    spaces: tuple[Records, Records],
 ) -> None:
     ours, theirs = spaces
     before = [theirs.portable(memory_id, None) for memory_id in IDS]
@@ -242,7 +241,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
 
 
 def test_a_space_that_is_held_refuses_what_others_write_at_once_and_holds_up_no_other_space(
-    spaces: tuple[SqliteRecords, SqliteRecords],
+    spaces: tuple[Records, Records],
 ) -> None:
     ours, theirs = spaces
     with ThreadPoolExecutor(1) as thread, ours.held():

@@ -29,7 +29,8 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
+from remembrancer.actors.store.records.contract import EmbeddedTexts
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
@@ -224,7 +225,7 @@ class StoreActor(Actor):
             ),
         )
         self._jobs.finder.mark(USER)
-        self._requests = Dispatcher(self.traces, self._hear)
+        self._requests = Dispatcher(self._hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
         self._requests.register(self._lanes.handlers())

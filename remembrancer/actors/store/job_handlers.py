@@ -17,7 +17,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_finder import Apply, JobFinder, Leases
 from remembrancer.actors.store.job_queue import LEASE_S, Backlog, FoundJob, JobQueue
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.near_duplicates import find_near

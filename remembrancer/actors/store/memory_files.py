@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Never, Protocol, cast
+from typing import Final, Literal, Never, Protocol
 
 from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
 from remembrancer.actors.store.committer import Committer
@@ -21,12 +21,12 @@ from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import USER as USER
-from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
+from remembrancer.actors.store.records.contract import EmbeddedTexts
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.edits import NoteWrite
@@ -100,10 +100,8 @@ class PendingSessions:
         return [self._starts.pop(key) for key in taken]
 
 
-class UnusableRecords:
-    """Stands where records cannot be opened: everything that is asked of it is refused with the reason."""
-
-    is_shared = False
+class UnusableRecords(Records):
+    """Stands where records cannot be opened: without a space, every question of them is refused with the reason."""
 
     def __init__(self, name: str, error: RemembrancerError, *, is_users: bool = False) -> None:
         self.name = name
@@ -113,15 +111,7 @@ class UnusableRecords:
     def close(self) -> None:
         """There is nothing to close."""
 
-    def __getattr__(self, _: str) -> Callable[..., Never]:
-        def refuse(*_: object, **__: object) -> Never:
-            raise self.error
-
-        return refuse
-
-    @property
-    def graph(self) -> Never:
-        """As everything else."""
+    def __getattr__(self, _: str) -> Never:
         raise self.error
 
     @property
@@ -178,7 +168,7 @@ class MemoryFiles:
         self._reopening: asyncio.Future[SqliteFile] | None = None
         if self.shares(USER):
             wait = FileLocked("what the user shares is being opened")
-            self._shared[USER] = cast(Records, UnusableRecords(USER, wait))
+            self._shared[USER] = UnusableRecords(USER, wait)
         if MEMORY.is_older(paths.database) or is_old(paths):  # its copy may take long, and is made on its own thread
             _ = self.user_file
             return
@@ -220,7 +210,7 @@ class MemoryFiles:
         if self._database is None and self._reopening is None and self._clock() >= self._again_at:
             self._reopening = self._committer.run(USER, self._opened_database)
             self._reopening.add_done_callback(self._tried)
-        return self._user or cast(Records, self._refusal)
+        return self._user or self._refusal
 
     def _tried(self, opening: asyncio.Future[SqliteFile]) -> None:
         self._reopening = None
@@ -237,7 +227,7 @@ class MemoryFiles:
         self._database = database
         self._left_out = tuple(problems(self._paths).values())
         self._spaces = {name for (name,) in database.read("SELECT name FROM spaces")}
-        self._user = SqliteRecords(database, USER, self._clock, **self._limits)
+        self._user = Records(database, USER, self._clock, **self._limits)
         self._unusable = None
 
     def _failed(self, error: RemembrancerError) -> None:
@@ -502,7 +492,7 @@ class MemoryFiles:
     async def _open_project(self, project: ProjectRef) -> Records:
         database = self.database
         records: Records = await self._committer.run(
-            project.id, lambda: SqliteRecords(database, project.id, self._clock, **self._limits)
+            project.id, lambda: Records(database, project.id, self._clock, **self._limits)
         )
         self._spaces.add(project.id)
         await self._committer.run(CATALOG, lambda: self.catalog.register(project))

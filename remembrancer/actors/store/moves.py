@@ -14,7 +14,8 @@ from functools import partial
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.moves import (
     begin_move,

@@ -23,13 +23,13 @@ from remembrancer.actors.store.records.contract import (
     MemoryRecord,
     PassageFilter,
     RankingFacts,
-    Records,
     SearchedTexts,
     SessionStart,
     SessionStory,
     Surroundings,
     Vectors,
 )
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Row,
