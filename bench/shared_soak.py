@@ -74,12 +74,12 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     InvalidateMemory,
     LinkRef,
+    MemoryVersion,
     Operation,
     PortableMemory,
     ProjectRef,
     PromoteMemory,
     RestoreMemory,
-    Snapshot,
     StoreMemory,
     Submit,
     SubmitBatch,
@@ -453,7 +453,7 @@ def exported(number: int, session: str) -> PortableMemory:
     belongs = session if scope == "session" else "session:exported"
     contents = [f"exported {number}, as it was {when}, about a lamp" for when in ("first", "then", "at last")]
     records = [
-        Snapshot(content=content, type="semantic", scope=scope, session_id=belongs)
+        MemoryVersion(content=content, type="semantic", scope=scope, session_id=belongs)
         for content in contents[: 1 + number % 3]
     ]
     history = tuple(

@@ -22,7 +22,7 @@ class _Lane:
         self.ids: list[str] = []
         self.entries: dict[int, contract.Entry] = {}
         self.first = 1
-        self.snapshots: dict[str, tuple[contract.Snapshot, bytes]] = {}
+        self.snapshots: dict[str, tuple[contract.LaneSnapshot, bytes]] = {}
         self.leases: dict[str, tuple[str, float]] = {}
         self.notices: dict[str, tuple[bytes, float]] = {}
         self.appended = asyncio.Event()
@@ -31,7 +31,7 @@ class _Lane:
     def head(self) -> int:
         return len(self.ids)
 
-    def check(self, mark: contract.Mark) -> None:
+    def check(self, mark: contract.LaneMark) -> None:
         """Raise `JournalChanged` if the mark is not of this journal."""
         if mark.journal not in ("", self.identity):
             raise JournalChanged.other()
@@ -40,8 +40,8 @@ class _Lane:
         if mark.position and mark.entry_id not in ("", self.ids[mark.position - 1]):
             raise JournalChanged.other()
 
-    def mark(self, position: int) -> contract.Mark:
-        return contract.Mark(self.identity, position, self.ids[position - 1] if position in self.entries else "")
+    def mark(self, position: int) -> contract.LaneMark:
+        return contract.LaneMark(self.identity, position, self.ids[position - 1] if position in self.entries else "")
 
 
 class InProcessServer:
@@ -78,7 +78,7 @@ class InProcessJournal:
             raise JournalChanged.missing()
         return self._server.lanes[lane]
 
-    async def create(self, lane: str) -> contract.Mark:
+    async def create(self, lane: str) -> contract.LaneMark:
         """See `Journal`."""
         if not self.reachable:
             raise JournalAway("the journal is not reachable")
@@ -95,7 +95,9 @@ class InProcessJournal:
         """See `Journal`."""
         return self._lane(lane).head
 
-    async def append(self, lane: str, entries: Sequence[contract.NewEntry], *, behind: contract.Mark) -> contract.Mark:
+    async def append(
+        self, lane: str, entries: Sequence[contract.NewEntry], *, behind: contract.LaneMark
+    ) -> contract.LaneMark:
         """See `Journal`."""
         contract.check_entries(entries)
         found = self._lane(lane)
@@ -114,7 +116,7 @@ class InProcessJournal:
             raise JournalAway("the journal did not answer")
         return found.mark(found.head)
 
-    async def read(self, lane: str, *, after: contract.Mark, limit: int = 1000) -> contract.Page:
+    async def read(self, lane: str, *, after: contract.LaneMark, limit: int = 1000) -> contract.EntryPage:
         """See `Journal`."""
         found = self._lane(lane)
         found.check(after)
@@ -125,7 +127,7 @@ class InProcessJournal:
         page = entries[:limit]
         last = page[-1].position if len(entries) > limit else found.head
         mark = found.mark(last) if last > after.position else msgspec.structs.replace(after, journal=found.identity)
-        return contract.Page(page, mark, found.head)
+        return contract.EntryPage(page, mark, found.head)
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
         """See `Journal`."""
@@ -144,19 +146,19 @@ class InProcessJournal:
         found.first = max(found.first, min(before, found.head + 1))
         found.entries = {at: entry for at, entry in found.entries.items() if at >= found.first}
 
-    async def put_snapshot(self, lane: str, mark: contract.Mark, path: Path) -> contract.Snapshot:
+    async def put_snapshot(self, lane: str, mark: contract.LaneMark, path: Path) -> contract.LaneSnapshot:
         """See `Journal`."""
         content = await asyncio.to_thread(path.read_bytes)
-        snapshot = contract.Snapshot(secrets.token_hex(8), mark, len(content))
+        snapshot = contract.LaneSnapshot(secrets.token_hex(8), mark, len(content))
         self._lane(lane).snapshots[snapshot.name] = snapshot, content
         return snapshot
 
-    async def snapshots(self, lane: str) -> tuple[contract.Snapshot, ...]:
+    async def snapshots(self, lane: str) -> tuple[contract.LaneSnapshot, ...]:
         """See `Journal`."""
         kept = [snapshot for snapshot, _ in self._lane(lane).snapshots.values()]
         return tuple(sorted(kept, key=lambda each: each.mark.position, reverse=True))
 
-    async def get_snapshot(self, lane: str, snapshot: contract.Snapshot, path: Path) -> None:
+    async def get_snapshot(self, lane: str, snapshot: contract.LaneSnapshot, path: Path) -> None:
         """See `Journal`."""
         kept = self._lane(lane).snapshots.get(snapshot.name)
         if kept is None:
@@ -164,7 +166,7 @@ class InProcessJournal:
         with path.open("xb") as file:
             file.write(kept[1])
 
-    async def drop_snapshot(self, lane: str, snapshot: contract.Snapshot) -> None:
+    async def drop_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> None:
         """See `Journal`."""
         self._lane(lane).snapshots.pop(snapshot.name, None)
 
@@ -193,10 +195,10 @@ class InProcessJournal:
         """See `Journal`."""
         self._lane(lane).notices[host] = body, self._server.clock()
 
-    async def notices(self, lane: str) -> Mapping[str, contract.Notice]:
+    async def notices(self, lane: str) -> Mapping[str, contract.LaneNotice]:
         """See `Journal`."""
         now = self._server.clock()
-        return {host: contract.Notice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
+        return {host: contract.LaneNotice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
 
     async def aclose(self) -> None:
         """See `Journal`."""

@@ -22,13 +22,14 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
 from remembrancer.protocol.browsing import GraphLink, GraphRead, ReadGraph, ReadUsage
 from remembrancer.protocol.code import DescribeCode, ListCodeFiles
-from remembrancer.protocol.control import AskStatus, AskTraces, RuntimeStatus, TracesGathered, from_launcher
+from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import DescribeFiles, FilesListed, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.problems import find_problems
 from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph
 from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
 from remembrancer.toolsets.files.memory_read import read_note
 
@@ -52,7 +53,7 @@ async def projects(view: View) -> Response:
 async def health(view: View) -> Response:
     """The problems of the processes, the queue and the embedding; and the latency of the last calls."""
     asked_of_store = view.ask(DescribeStore(view.project, view.session))
-    (status, latency, why), store = await asyncio.gather(_running(view), asked_of_store)
+    (status, why), store = await asyncio.gather(_running(view), asked_of_store)
     problems = [why] if why else []
     if status is not None:
         problems += [*status.warnings, *map(str, find_problems(status))]
@@ -60,30 +61,22 @@ async def health(view: View) -> Response:
         problems.append(f"no vectors are made: {error}")
     if letters := store.embedding.dead_letters:
         problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
+    lasted = last_durations_s() if view.is_owner else []  # of the gateway, which serves these pages
+    latency = [(place, round(each * 1000, 2)) for place, each in enumerate(lasted, 1)]
     latencies = json.dumps(latency)
     return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
 
 
-async def _running(view: View) -> tuple[RuntimeStatus | None, list[tuple[int, float]], str]:
-    """The state of the processes and the latency of the last calls, for the owner; or why they are not known."""
+async def _running(view: View) -> tuple[RuntimeStatus | None, str]:
+    """The state of the processes, for the owner; or why it is not known."""
     if not view.is_owner:
-        return None, [], ""
+        return None, ""
     try:
         async with Dealer(view.shared.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
             await launcher.wait_connected(CONTROL_S)
-            status, traces = await asyncio.gather(
-                launcher.request(AskStatus(), timeout_s=CONTROL_S), launcher.request(AskTraces(), timeout_s=CONTROL_S)
-            )
+            return await launcher.request(AskStatus(), timeout_s=CONTROL_S), ""
     except RemembrancerError as error:
-        return None, [], error.message
-    return status, _latency(traces), ""
-
-
-def _latency(traces: TracesGathered) -> list[tuple[int, float]]:
-    """The milliseconds that the last calls took in the gateway, in their order."""
-    reports = [each for process in traces.processes if process.process == "gateway" for each in process.traces]
-    took = [(each.marks[-1].at - each.marks[0].at) * 1000 for each in reports if each.is_over and len(each.marks) > 1]
-    return [(place, round(each, 2)) for place, each in enumerate(took, 1)]
+        return None, error.message
 
 
 async def usage(view: View) -> Response:

@@ -32,7 +32,7 @@ import yaml
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.paths import write_whole
 
-Scope = Literal["project", "user"]
+ClientScope = Literal["project", "user"]
 Action = Literal["add", "extend", "replace", "remove", "nothing", "refuse"]
 State = Literal["absent", "same", "extended", "other"]
 Json = dict[str, Any]
@@ -109,11 +109,11 @@ class Surroundings:
         return Path(template.format(home=self.home, project=self.project, **places))
 
 
-class Place(NamedTuple):
+class ClientFile(NamedTuple):
     """One file that a client reads its servers (or hooks) from: they are in the member `key` of its top object. A file
     of instructions has no such member."""
 
-    scope: Scope
+    scope: ClientScope
     path: Path
     key: str
 
@@ -123,14 +123,14 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     title: str
-    files: dict[Scope, str]
+    files: dict[ClientScope, str]
     traces: tuple[str, ...]
     restart: str
     key: str = "mcpServers"
     more: Json = {}
     words: tuple[str, str, str] = ("command", "args", "env")
-    rules: dict[Scope, str] = {}
-    hooks: dict[Scope, str] = {}
+    rules: dict[ClientScope, str] = {}
+    hooks: dict[ClientScope, str] = {}
     events: dict[str, str] = {}
     flat: bool = False
     command: str | None = None
@@ -138,21 +138,21 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     adds: tuple[str, ...] = ()
     removes: tuple[str, ...] = ()
 
-    def places(self, around: Surroundings) -> tuple[Place, ...]:
+    def places(self, around: Surroundings) -> tuple[ClientFile, ...]:
         """Its files, the project's first."""
-        return tuple(Place(scope, around.path(file), self.key) for scope, file in self.files.items())
+        return tuple(ClientFile(scope, around.path(file), self.key) for scope, file in self.files.items())
 
-    def place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """Its file of that scope; None when it has none."""
         return next((place for place in self.places(around) if place.scope == scope), None)
 
-    def hooks_place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def hooks_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """The file that it reads hooks from; None when it has none."""
-        return Place(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
+        return ClientFile(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
 
-    def rules_place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def rules_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """The file of instructions that it reads; None when it has none."""
-        return Place(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
+        return ClientFile(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
 
     def is_found(self, around: Surroundings) -> bool:
         """True if the client seems to be installed: its command, or what it keeps in the user's home."""
@@ -169,7 +169,7 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def run_own_command(
-    client: Client, place: Place, action: Action, name: str, entry: Json, around: Surroundings
+    client: Client, place: ClientFile, action: Action, name: str, entry: Json, around: Surroundings
 ) -> str | None:
     """Have the client's own command line add, replace or remove the entry in its file.
 
@@ -273,7 +273,7 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
     return groups
 
 
-def document(place: Place, wanted: Mapping[str, object]) -> str:
+def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
     """A whole file with ours alone: entries by their names, or hooks by their events."""
     whole = {place.key: dict(wanted)}
     match place.path.suffix:
@@ -284,7 +284,7 @@ def document(place: Place, wanted: Mapping[str, object]) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
 
-def hooks_document(place: Place, wanted: Mapping[str, Json]) -> str:
+def hooks_document(place: ClientFile, wanted: Mapping[str, Json]) -> str:
     """A whole file with our hooks alone."""
     return document(place, {event: [group] for event, group in wanted.items()})
 
@@ -355,7 +355,7 @@ class Plan:
     entry that is in the way; `paste` is what a person would put in by hand."""
 
     client: Client
-    place: Place
+    place: ClientFile
     action: Action
     said: str
     before: str | None
@@ -375,7 +375,7 @@ class _Change(NamedTuple):
     difference: str = ""
 
 
-def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
+def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
     """The plan that makes the file start `wanted` under `name`. `text` is what the file holds, None when there is
     none."""
 
@@ -383,12 +383,12 @@ def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted
         present = servers.get(name)
         state = compare(client, present, wanted)
         if state == "same":
-            return _Change("nothing", "is set up already")
+            return _Change("nothing", "is already set up")
         if state == "other" and not force:
-            said = f"has another entry named {name!r}: --force replaces it, --name gives ours another name"
+            said = f"has another entry named {name!r}: use --force to replace it, or --name to choose another name"
             return _Change("refuse", said, difference=difference(present, wanted))
         if state == "extended":
-            said = f"the entry {name!r} is given the variables that it lacked"
+            said = f"the missing variables are added to the entry {name!r}"
             return _Change("extend", said, {**servers, name: extend(client, servers[name], wanted)})
         done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
         return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
@@ -396,14 +396,14 @@ def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted
     return _plan(client, place, text, change, document(place, {name: wanted}))
 
 
-def plan_removal(client: Client, place: Place, text: str | None, name: str, *, force: bool) -> Plan:
+def plan_removal(client: Client, place: ClientFile, text: str | None, name: str, *, force: bool) -> Plan:
     """The plan that takes our entry out of the file again."""
 
     def change(servers: Json) -> _Change:
         if servers.get(name) is None:
             return _Change("nothing", f"has no entry named {name!r}")
         if not is_ours(client, servers[name]) and not force:
-            said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it all the same"
+            said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it anyway"
             return _Change("refuse", said)
         others = {key: value for key, value in servers.items() if key != name}
         return _Change("remove", f"the entry {name!r} is removed", others)
@@ -411,7 +411,7 @@ def plan_removal(client: Client, place: Place, text: str | None, name: str, *, f
     return _plan(client, place, text, change)
 
 
-def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[str, Json]) -> Plan:
+def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapping[str, Json]) -> Plan:
     """The plan that makes every event run its command. One of ours that is there already, in another form, is
     replaced."""
 
@@ -421,48 +421,50 @@ def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[s
         for event, group in wanted.items():
             made[event].append(group)
         if made.keys() == present.keys() and all(_has_same_groups(present[event], made[event]) for event in made):
-            return _Change("nothing", "has its hooks already")
+            return _Change("nothing", "already has the hooks")
         if others == present:
-            return _Change("add", "its hooks are added", made)
-        return _Change("replace", "its hooks are replaced", made)
+            return _Change("add", "the hooks are added", made)
+        return _Change("replace", "the hooks are replaced", made)
 
     return _plan(client, place, text, change, hooks_document(place, wanted))
 
 
-def plan_hooks_removal(client: Client, place: Place, text: str | None) -> Plan:
+def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> Plan:
     """The plan that takes our commands out again, and what is empty without them."""
 
     def change(present: Json) -> _Change:
         others = _without_ours(present)
         if others == present:
-            return _Change("nothing", "has no hooks of ours")
+            return _Change("nothing", "has no Remembrancer hooks")
         left = {event: groups for event, groups in others.items() if groups or not present[event]}
-        return _Change("remove", "its hooks are removed", left)
+        return _Change("remove", "the hooks are removed", left)
 
     return _plan(client, place, text, change)
 
 
-def plan_rules(client: Client, place: Place, text: str | None, *, remove: bool) -> Plan:
+def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: bool) -> Plan:
     """The plan that gives a file of instructions our block, or takes it out again."""
     head = _ALWAYS if place.path.suffix == ".mdc" else ""
     others = _BLOCK.sub("\n", text or "")
     if remove:
         after = "" if others.strip() in ("", head.strip()) else others
         has_block = text is not None and others != text
-        said = "the block for the assistant is removed" if has_block else "has no block of ours"
+        said = "the block for the assistant is removed" if has_block else "has no Remembrancer block"
         return Plan(client, place, "remove" if has_block else "nothing", said, text, after if has_block else None)
     after = head + RULES if others.strip() in ("", head.strip()) else f"{others.rstrip()}\n\n{RULES}"
     if text == after:
-        return Plan(client, place, "nothing", "has its block already", text)
+        return Plan(client, place, "nothing", "already has the block", text)
     return Plan(client, place, "add", "the block for the assistant is added", text, after)
 
 
-def refused_plan(client: Client, place: Place, text: str | None, refused: FileRefused, paste: str) -> Plan:
+def refused_plan(client: Client, place: ClientFile, text: str | None, refused: FileRefused, paste: str) -> Plan:
     """A file that is left as it is, with what a person would put in."""
-    return Plan(client, place, "refuse", f"is left as it is: {refused.reason}", text, paste=paste)
+    return Plan(client, place, "refuse", f"is unchanged: {refused.reason}", text, paste=paste)
 
 
-def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json], _Change], paste: str = "") -> Plan:
+def _plan(
+    client: Client, place: ClientFile, text: str | None, change: Callable[[Json], _Change], paste: str = ""
+) -> Plan:
     """The plan that makes a change to a file's member."""
     done = _Change("nothing", "")
     try:
@@ -495,7 +497,7 @@ def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
     left: dict[str, list[Any]] = {}
     for event, groups in present.items():
         if not isinstance(groups, list):
-            raise FileRefused(f"what it has for the event {event} is not a list")
+            raise FileRefused(f"its hooks for the event {event} are not a list")
         left[event] = []
         for group in groups:
             if _runs_ours(group):
@@ -518,12 +520,12 @@ def _runs_ours(entry: object) -> bool:
 # --- the text of a file ---
 
 
-def read_object(place: Place) -> Json:
+def read_object(place: ClientFile) -> Json:
     """The object that a file holds, empty when there is no file. Raises `FileRefused`."""
     return _parsed(place, read_text(place.path) or "")
 
 
-def _parsed(place: Place, text: str) -> Json:
+def _parsed(place: ClientFile, text: str) -> Json:
     match place.path.suffix:
         case ".toml":
             return _parse_toml(text)
@@ -532,7 +534,7 @@ def _parsed(place: Place, text: str) -> Json:
     return parse_with_comments(text)
 
 
-def _written(place: Place, before: str, whole: Json) -> str:
+def _written(place: ClientFile, before: str, whole: Json) -> str:
     match place.path.suffix:
         case ".toml":
             return _written_toml(before, whole, place.key)
@@ -561,7 +563,7 @@ def _written_toml(before: str, whole: Json, key: str) -> str:
         del file[key]
     after = tomlkit.dumps(file)
     if {key: {}, **_parse_toml(after)} != {key: {}, **whole}:
-        raise FileRefused("it cannot be changed without a change of something else")
+        raise FileRefused("it cannot be changed without changing something else")
     return after
 
 
@@ -643,7 +645,7 @@ def read_text(path: Path) -> str | None:
         raise FileRefused("it is not UTF-8 text") from error
 
 
-def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is_removal: bool = False) -> None:
+def replace_text(path: Path, before: str | None, after: str, *, scope: ClientScope, is_removal: bool = False) -> None:
     """Make the file hold `after`, whole or not at all.
 
     A symbolic link stays one: the file behind it is replaced. The file keeps its mode. An empty `after` deletes it, and
@@ -655,7 +657,7 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
     real = Path(os.path.realpath(path))
     try:
         if read_text(real) != before:
-            raise FileRefused("it was changed by another program just now: run this again")
+            raise FileRefused("another program has just changed it: run this again")
         if before is None:
             # A new file of a user is private.
             real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ from typing import Final, Literal
 import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.tracing import TraceReport
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.work import ModelChoice
 
@@ -39,13 +38,6 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
     role: Role
     code: str
     message: str
-
-
-class TellTraces(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: what did you note of that call (of all that you keep, if none is named)? Answered by
-    `TracesTold`."""
-
-    trace: str = ""
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
@@ -172,12 +164,6 @@ class Alive(msgspec.Struct, frozen=True, tag=True):
     """Actor to launcher: the process runs, whatever its event loop is busy with."""
 
 
-class TracesTold(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: what it noted of calls, oldest first."""
-
-    traces: tuple[TraceReport, ...]
-
-
 class QueueChanged(msgspec.Struct, frozen=True, tag=True):
     """Gateway to launcher, and on to the command: the change is made, to so many of the writes."""
 
@@ -237,26 +223,6 @@ class AskStatus(Request[RuntimeStatus], frozen=True):
     """Command to launcher: how is everything?"""
 
 
-class ProcessTraces(msgspec.Struct, frozen=True):
-    """The calls that one process noted, oldest first."""
-
-    process: str
-    traces: tuple[TraceReport, ...]
-
-
-class TracesGathered(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: what each process noted of calls. `silent` names those that did not answer in time."""
-
-    processes: tuple[ProcessTraces, ...]
-    silent: tuple[str, ...] = ()
-
-
-class AskTraces(Request[TracesGathered], frozen=True):
-    """Command to launcher: where did the time of that call go (of all that are kept, if none is named)?"""
-
-    trace: str = ""
-
-
 class AskScale(Request[int], frozen=True):
     """Command to launcher: run this many embedders. The answer is that number, which is being brought about."""
 
@@ -270,8 +236,8 @@ class AskDown(Request[int], frozen=True):
     reason: str
 
 
-FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
-FromActor = Ready | StartFailed | Pong | Alive | TracesTold | QueueChanged | CommandRefused
-ToLauncher = FromActor | AskStatus | AskTraces | AskScale | AskDown | ChangeQueue
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
+FromActor = Ready | StartFailed | Pong | Alive | QueueChanged | CommandRefused
+ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

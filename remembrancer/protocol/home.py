@@ -58,7 +58,7 @@ class FindMemories(Request[MemoriesFound], frozen=True):
     memory_ids: tuple[str, ...]
 
 
-FileState = Literal[
+FileCondition = Literal[
     "whole", "older", "newer", "too_old", "damaged", "dangling", "unreadable", "no_room", "locked", "too_large"
 ]
 
@@ -71,7 +71,7 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     """
 
     path: str
-    state: FileState
+    state: FileCondition
     size_bytes: int = 0
     reason: str = ""
     languages: dict[str, int] = {}

@@ -51,7 +51,7 @@ class StoreAway(MemoryUnavailable):
     """The store was away for all the time that a patient request may take."""
 
 
-class StoreHealth:
+class StoreAvailability:
     """The state of the store as its client sees it. After one request without an answer in time the store is not
     usable, until it has answered another.
 
@@ -170,7 +170,7 @@ class StoreClient(Dealer[OthersWrote]):
     ) -> None:
         decoder = msgspec.msgpack.Decoder(OthersWrote)
         super().__init__(endpoint, speaker, decoder, on_connection=on_connection, on_message=on_message)
-        self.health = StoreHealth()
+        self.health = StoreAvailability()
         self._changed = anyio.Event()
         self._reconnected = anyio.Event()
 

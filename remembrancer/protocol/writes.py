@@ -133,11 +133,11 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     changed_at: float
     session_id: str
     operation_id: str
-    record: Snapshot
+    record: MemoryVersion
     details: dict[str, Any] = {}
 
 
-class Snapshot(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
+class MemoryVersion(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
     """The part of a memory that its versions differ in."""
 
     forgotten: bool = False

@@ -11,7 +11,7 @@ import msgspec
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import EmbeddingState, Notice
-from remembrancer.protocol.store_client import StoreHealth
+from remembrancer.protocol.store_client import StoreAvailability
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, ProjectRef, Result
 
@@ -88,7 +88,7 @@ class MemoryService(Protocol):
     settings: Settings
     home: str
     """The place that the status shows while the store is away."""
-    store_health: StoreHealth
+    store_health: StoreAvailability
     short_ids: dict[tuple[str, str, str], str]
     """Short forms of ids that were shown, by the project, the session and the whole id: what is short for one session
     may stand for another one's memory."""

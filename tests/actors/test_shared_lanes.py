@@ -23,7 +23,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
-from remembrancer.journal.contract import Mark, Page
+from remembrancer.journal.contract import EntryPage, LaneMark
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
@@ -478,7 +478,7 @@ async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_priva
 class Locked(InProcessJournal):
     """A journal as it is for a host without the key."""
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         page = await super().read(lane, after=after, limit=limit)
         if page.entries:
             raise KeyMissing("ask for a new invitation")

@@ -22,7 +22,6 @@ from remembrancer.actors.gateway.attendance import SessionRegistry
 from remembrancer.actors.gateway.conversations import CallTool
 from remembrancer.actors.gateway.http_server import HttpServer
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.tracing import Traces
 from remembrancer.toolsets.tools import load_tools
 
 Json = dict[str, Any]
@@ -264,7 +263,7 @@ def http_server(home: Path, call_tool: CallTool | None = None, settings: Setting
     """One that anybody may come to."""
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
-    parts = (build(), call_tool, load_tools(), registry, Traces(), list)
+    parts = (build(), call_tool, load_tools(), registry, list)
     return HttpServer(home, settings, "conformance", *parts, no_token=True)
 
 

@@ -17,7 +17,7 @@ from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 
 STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
 NOW = STORED + DAY_S
@@ -135,7 +135,7 @@ def test_what_contradicts_or_supersedes_a_memory_and_when_it_ends_is_said_once()
 
 
 def changed(number: int, change: str, session_id: str = "", **details: str) -> HistoryEntry:
-    snapshot = Snapshot(content="x", type="semantic", scope="project", session_id="session:s")
+    snapshot = MemoryVersion(content="x", type="semantic", scope="project", session_id="session:s")
     return HistoryEntry(number, change, STORED, session_id, f"op {number}", snapshot, dict(details))
 
 

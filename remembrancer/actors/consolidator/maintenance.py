@@ -84,7 +84,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     # In a dry run, what is archived or stands behind a copy does not look like that.
     left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
     if upkeep.orphans:
-        await run.write("decay_archive", [Change("", (DropOrphans(orphans_before),))])
+        await run.write("decay_archive", [PlannedChange("", (DropOrphans(orphans_before),))])
     forgotten = await notes.forget_notes(rules)
     pruned = await run.prune(prune, upkeep.prunable)
     to_user = ToUser()
@@ -227,7 +227,7 @@ class _Pass:
             if result.pruned < edit.limit:
                 return removed
 
-    async def write(self, method: Method, changes: Sequence[Change]) -> list[str]:
+    async def write(self, method: Method, changes: Sequence[PlannedChange]) -> list[str]:
         """Have the changes carried out; ids of the memories that were changed (or would be)."""
         passed_over: set[str] = set()
         head = Head(self.run_id, self.place, self.kind, method)
@@ -255,7 +255,7 @@ def _portions(groups: Iterable[Sequence[str]], size: int) -> Iterator[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """A change of one memory."""
 
     memory_id: str
@@ -264,7 +264,7 @@ class Change:
 
 def plan_archiving(
     memories: Iterable[Material], now: float, rules: MaintenanceRules
-) -> tuple[list[Change], list[Change]]:
+) -> tuple[list[PlannedChange], list[PlannedChange]]:
     """The memories to archive, and those to forget because they were archived long ago; none that somebody wanted
     back."""
     archived, deleted = [], []
@@ -276,13 +276,13 @@ def plan_archiving(
             revision = ReviseMemory(
                 memory.id, "archived", expected_version=memory.version, status="archived", reason=reason
             )
-            archived.append(Change(memory.id, (revision,)))
+            archived.append(PlannedChange(memory.id, (revision,)))
         elif should_delete(memory, now, rules):
             deleted.append(_forgetting(memory, f"maintenance: archived for {rules.delete_after_s / DAY_S:g} days"))
     return archived, deleted
 
 
-def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[Change]:
+def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[PlannedChange]:
     """The notes of closed sessions for themselves alone that are forgotten: those that are old themselves."""
     kept_s = rules.session_details_kept_s
     reason = f"maintenance: its session has been closed for {kept_s / DAY_S:g} days"
@@ -291,9 +291,9 @@ def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules
     ]
 
 
-def _forgetting(memory: Material, reason: str) -> Change:
+def _forgetting(memory: Material, reason: str) -> PlannedChange:
     revision = ReviseMemory(memory.id, "forgotten", expected_version=memory.version, forget=reason, reason=reason)
-    return Change(memory.id, (revision,))
+    return PlannedChange(memory.id, (revision,))
 
 
 @dataclass(slots=True)
@@ -321,7 +321,7 @@ class CopyFinder:
         return list(self._groups.values())
 
 
-def plan_copies(memories: Iterable[Material], now: float) -> list[Change]:
+def plan_copies(memories: Iterable[Material], now: float) -> list[PlannedChange]:
     """Of memories of one scope that say the same in the same words one stays as it is; each of the others points at it,
     and stands behind it.
 
@@ -344,5 +344,5 @@ def plan_copies(memories: Iterable[Material], now: float) -> list[Change]:
                     status="consolidated",
                     reason=f"{kept.id} says the same in the same words",
                 )
-                changes.append((kept.id, Change(copy.id, (revision, AddLink(copy.id, kept.id, "similar_to")))))
+                changes.append((kept.id, PlannedChange(copy.id, (revision, AddLink(copy.id, kept.id, "similar_to")))))
     return [change for _, change in sorted(changes, key=lambda pair: pair[0])]

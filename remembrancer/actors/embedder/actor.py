@@ -29,6 +29,7 @@ from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable
 from remembrancer.protocol.sockets import Dealer
+from remembrancer.protocol.tracing import follow
 from remembrancer.protocol.work import (
     CALIBRATED,
     EmbedPassages,
@@ -140,7 +141,7 @@ class EmbedderActor(Actor):
             reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
             self._say(QueryEmbedded(question.query_id, b"", reason))
         else:
-            trace = self.traces.follow(self._store.heard_trace, type(question).__name__)
+            trace = follow(self._store.heard_trace, type(question).__name__)
             trace.mark("question received")
             self._questions.put((self._generation, question, trace))
 

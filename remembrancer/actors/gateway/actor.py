@@ -105,7 +105,6 @@ class GatewayActor(Actor):
                     self._registry,
                     Recognition(self._store),
                     tasks,
-                    self.traces,
                     self._queue_notices,
                 )
                 tasks.start_soon(self._store.run)
@@ -147,7 +146,6 @@ class GatewayActor(Actor):
                 handlers.call,
                 tools,
                 self._registry,
-                self.traces,
                 self._queue_notices,
                 no_token=self.spec.no_token,
                 open_browser=partial(self._make_browser, tools),

@@ -37,7 +37,7 @@ queued; and any for a store that is restarted, before nothing is made ready for 
 logger = logging.getLogger(__name__)
 
 
-class Conversation(Protocol):
+class ClientConversation(Protocol):
     """Whose the requests are, whatever brings them."""
 
     key: str
@@ -72,8 +72,8 @@ class SessionRegistry:
         store: StoreClient,
         prepare: Callable[[Caller], Awaitable[None]],
     ) -> None:
-        self.on_known: list[Callable[[Conversation, Caller], None]] = []
-        self.on_left: list[Callable[[Conversation], None]] = []
+        self.on_known: list[Callable[[ClientConversation, Caller], None]] = []
+        self.on_left: list[Callable[[ClientConversation], None]] = []
         self._access = access
         self._store = store
         self._prepare = prepare
@@ -87,7 +87,7 @@ class SessionRegistry:
         """For the first answer of the store; none is left once the runtime stops."""
         self._stopping = False
 
-    def left(self, session: Conversation) -> None:
+    def left(self, session: ClientConversation) -> None:
         """A connection is gone."""
         for callback in self.on_left:
             callback(session)
@@ -122,7 +122,7 @@ class SessionRegistry:
         while self._waiting or not self._idle:
             await self._changed.wait()
 
-    def known(self, session: Conversation, caller: Caller) -> None:
+    def known(self, session: ClientConversation, caller: Caller) -> None:
         """The project of a connection is known, or it is another one: its session begins."""
         for callback in self.on_known:
             callback(session, caller)
@@ -144,7 +144,7 @@ class SessionRegistry:
         """The sessions that have a connection."""
         return {_session_of(caller) for caller in self._callers.values()}
 
-    def _operation(self, session: Conversation, caller: Caller, change: StartSession | EndSession) -> Operation:
+    def _operation(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> Operation:
         """A connection's key is its own, whatever gateway it is to: a bridge that comes again begins its session again,
         which changes nothing for one that has not ended."""
         which = "start" if isinstance(change, StartSession) else "end"

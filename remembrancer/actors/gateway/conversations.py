@@ -28,7 +28,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.attendance import Conversation, SessionRegistry
+from remembrancer.actors.gateway.attendance import ClientConversation, SessionRegistry
 from remembrancer.actors.gateway.elicitation import Asking, Questions
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, directory_of, read_hello, setting_warnings
 from remembrancer.actors.gateway.recognition import Recognition
@@ -47,12 +47,10 @@ from remembrancer.protocol.gateway_link import (
     PARSE_ERROR,
     REFUSED,
     WELCOME,
-    id_of_cut,
-    id_of_unread,
     split_stamp,
 )
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
+from remembrancer.protocol.tracing import NO_TRACE, Trace, begin
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Result, Tool, choose_tools, instructions_of
@@ -75,8 +73,6 @@ HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
 MAX_CLIENT_NAME: Final = 100
-CUT_BYTES: Final = 4096
-"""So much of the beginning and of the end of a message is looked at for its id when it is not read."""
 
 _json = msgspec.json.Encoder()
 logger = logging.getLogger(__name__)
@@ -86,7 +82,7 @@ logger = logging.getLogger(__name__)
 class RequestContext:
     """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
 
-    session: Conversation
+    session: ClientConversation
     received_at: float
     trace: Trace = NO_TRACE
 
@@ -114,7 +110,6 @@ class Session:
         notices: list[Notice],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        traces: Traces,
         questions: Questions,
         registry: SessionRegistry,
         recognition: Recognition,
@@ -128,7 +123,6 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._notices = notices
-        self._traces = traces
         self._registry = registry
         self._recognition = recognition
         self._traced: dict[int | str, Trace] = {}
@@ -282,13 +276,12 @@ class Session:
             logger.warning("a line without a stamp was dropped")
             return None
         if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
-            head, tail = text[:CUT_BYTES], text[-CUT_BYTES:]
-            self._refuse(id_of_cut(head, tail), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
+            self._refuse(_id_in(text), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
             return None
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
-            request_id = id_of_unread(text)
+            request_id = _id_in(text)
             known = None if request_id in self._in_flight else request_id
             self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
             return None
@@ -301,8 +294,8 @@ class Session:
                 self._note_request(message)
                 trace = NO_TRACE
                 if message.method == CALL:
-                    trace = self._traced[request_id] = self._traces.begin(CALL)
-                    trace.under_way_s = max(0.0, time.time() - sent_ms / 1000 - (time.monotonic() - read_at))
+                    trace = self._traced[request_id] = begin(CALL)
+                    trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
                     trace.mark("call read", read_at)
                 context = RequestContext(self, sent_ms / 1000, trace)
                 if message.method == CALL and self._has_plain_calls and is_plain(message.params):
@@ -443,6 +436,22 @@ def _decode(text: bytes) -> mcp.JSONRPCMessage:
         return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
 
 
+class _Head(msgspec.Struct):
+    method: str
+    id: int | str | None = None
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+
+
+def _id_in(text: bytes) -> int | str | None:
+    """The id of a request that is not read any further; None where it has none that can be written."""
+    try:
+        return _decode_head(text).id
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
 def is_plain(params: dict[str, Any] | None) -> bool:
     """True if a call is of the usual form. What is not is left to the SDK, which says what is wrong with it."""
     if params is None or not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
@@ -480,7 +489,6 @@ class Listener:
         registry: SessionRegistry,
         recognition: Recognition,
         tasks: anyio.abc.TaskGroup,
-        traces: Traces,
         notices: Callable[[], list[Notice]] = list,
     ) -> None:
         self._path = path
@@ -492,7 +500,6 @@ class Listener:
         self._registry = registry
         self._recognition = recognition
         self._tasks = tasks
-        self._traces = traces
         self._notices = notices
         self._questions = Questions()
         self._numbers = itertools.count(1)
@@ -580,7 +587,7 @@ class Listener:
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._incarnation}-{next(self._numbers)}"
-        shared = (self._traces, self._questions, self._registry, self._recognition)
+        shared = (self._questions, self._registry, self._recognition)
         session = Session(hello, key, tools, notices, reader, writer, *shared)
         self._sessions.add(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})

@@ -55,7 +55,7 @@ from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.tracing import Traces
+from remembrancer.protocol.tracing import begin
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool, choose_tools
@@ -139,7 +139,6 @@ class HttpServer:
         call_tool: CallTool | None,
         tools: Sequence[Tool[Any]],
         registry: SessionRegistry,
-        traces: Traces,
         notices: Callable[[], list[Notice]],
         *,
         no_token: bool = False,
@@ -153,7 +152,6 @@ class HttpServer:
         self._call_tool = call_tool
         self._tools = tools
         self._registry = registry
-        self._traces = traces
         self._notices = notices
         self._tokens = Tokens(home)
         self._no_token = no_token
@@ -403,7 +401,8 @@ class HttpServer:
 
     async def _call(self, call_tool: CallTool, visitor: Visitor, said: Said, session_id: str | None) -> Response:
         """The answer to a call of a tool. Through the SDK it would take several times as long."""
-        trace = self._traces.begin(CALL)
+        trace = begin(CALL)
+        trace.mark("call read")
         context = RequestContext(visitor, time.time(), trace)
         result = await call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
         body = await result.response(said.id)

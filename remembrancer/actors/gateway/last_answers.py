@@ -94,7 +94,7 @@ class Prepared(msgspec.Struct, eq=False):
     at: float = 0.0
 
 
-class PreparedAnswers:
+class PreparedContexts:
     """Answers that were fetched before anybody asked. One holds for a short time, is given once (it has been shown
     then, which counts), and no longer than nobody writes what may belong into it. Times are of one clock."""
 

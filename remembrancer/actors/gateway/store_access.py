@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.gateway.erasing import Erasing, Erasings
-from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers, PreparedAnswers
+from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers, PreparedContexts
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.code.actions import PastActions
@@ -119,7 +119,7 @@ class StoreAccess:
         self._drain = Drain(queue, store, self.writes.note, self._note_refused)
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
         """The writes that were queued for a session and refused later, until it is told of them."""
-        self.prepared = PreparedAnswers()
+        self.prepared = PreparedContexts()
         self.writes.listeners.append(self.prepared.note_write)
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         self._erasings = Erasings(RuntimePaths(Path(home)).erasing)

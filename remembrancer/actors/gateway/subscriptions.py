@@ -11,13 +11,12 @@ import anyio
 import anyio.abc
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
-from remembrancer.actors.gateway.attendance import Conversation
+from remembrancer.actors.gateway.attendance import ClientConversation
 from remembrancer.memory.short_ids import has_part
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory, WriteNote
-from remembrancer.protocol.writes import memory_id_of as changed_memory
-from remembrancer.toolsets.memory.resources import STATUS, SUMMARY, memory_id_of
+from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory, WriteNote, memory_id_of
+from remembrancer.toolsets.memory.resources import STATUS, SUMMARY, memory_id_in
 from remembrancer.toolsets.service import Caller
 
 COALESCE_S: Final = 0.3
@@ -79,7 +78,7 @@ class SessionWatcher:
             if (operation.project.id, operation.session_id) == (self.caller.project.id, self.caller.session_id):
                 self.mark((SUMMARY, STATUS))
         elif not isinstance(operation.change, WriteNote) and _is_seen_by(operation, self.caller):
-            changed = changed_memory(operation.change)
+            changed = memory_id_of(operation.change)
             self.mark(uri for uri in self._held if _names(uri, changed))
 
     def mark(self, uris: Iterable[str] | None = None) -> None:
@@ -117,7 +116,7 @@ def _is_seen_by(operation: Operation, caller: Caller) -> bool:
 
 def _names(uri: str, memory_id: str | None) -> bool:
     """True if a resource may be about a memory: all but another memory's."""
-    named = memory_id_of(uri)
+    named = memory_id_in(uri)
     return named is None or memory_id is None or memory_id == named or has_part(memory_id, named)
 
 
@@ -132,18 +131,18 @@ class Subscriptions:
         """The number of sessions that have a watcher."""
         return len(self._watchers)
 
-    def watcher(self, session: Conversation, caller: Caller) -> SessionWatcher:
+    def watcher(self, session: ClientConversation, caller: Caller) -> SessionWatcher:
         """A session's watcher, made when it has none."""
         return self._watchers.setdefault(session.key, SessionWatcher(caller, self._tasks))
 
-    def move(self, session: Conversation, caller: Caller) -> None:
+    def move(self, session: ClientConversation, caller: Caller) -> None:
         """The session works in another project from now on."""
         watcher = self._watchers.get(session.key)
         if watcher is not None:
             watcher.caller = caller
             watcher.mark()
 
-    def close(self, session: Conversation) -> None:
+    def close(self, session: ClientConversation) -> None:
         """The session has gone: nothing is kept of it."""
         self._watchers.pop(session.key, None)
 

@@ -30,7 +30,6 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
-    AskTraces,
     ChangeQueue,
     CommandRefused,
     ConsolidatorHealth,
@@ -41,24 +40,19 @@ from remembrancer.protocol.control import (
     Pong,
     ProcessHealth,
     ProcessStatus,
-    ProcessTraces,
     QueueChanged,
     Ready,
     Role,
     RuntimeStatus,
     StartFailed,
     StoreHealth,
-    TellTraces,
     ToLauncher,
-    TracesGathered,
-    TracesTold,
     to_launcher,
 )
 from remembrancer.protocol.errors import Failure, MemoryUnavailable, PeerUnavailable, RemembrancerError, from_failure
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import PULSE, Peer, Router, Speaker
-from remembrancer.protocol.tracing import TraceReport
 from remembrancer.protocol.wire import Envelope
 
 SOCKETS_LOOK_S: Final = 1.0
@@ -66,10 +60,9 @@ SOCKETS_LOOK_S: Final = 1.0
 FRESH_ANSWERS_S: Final = 0.5
 QUEUE_CHANGED_S: Final = 2.0
 """The time that the gateway has to change its queue, whose file another program may have locked for a moment."""
-Answer = Pong | TracesTold | QueueChanged | CommandRefused
-ANSWERS: Final[dict[type[Ping | TellTraces | ChangeQueue], tuple[type[Answer], ...]]] = {
+Answer = Pong | QueueChanged | CommandRefused
+ANSWERS: Final[dict[type[Ping | ChangeQueue], tuple[type[Answer], ...]]] = {
     Ping: (Pong,),
-    TellTraces: (TracesTold,),
     ChangeQueue: (QueueChanged, CommandRefused),
 }
 """The answers of an actor to each question of the launcher's."""
@@ -276,11 +269,9 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_pong, *actor, health))
             case Alive():
                 self._events.put_nowait(functools.partial(self._core.on_alive, *actor))
-            case TracesTold() | QueueChanged() | CommandRefused():
+            case QueueChanged() | CommandRefused():
                 if self._core.is_current(*actor):
                     self._note_answer(peer.name, message)
-            case AskTraces(trace=trace):
-                self._answer_soon(peer, envelope, self._gather_traces(trace))
             case ChangeQueue():
                 self._answer_soon(peer, envelope, self._change_queue(message))
             case AskStatus():
@@ -313,7 +304,7 @@ class Supervisor:
             answers.note(name, answer)
 
     async def _ask_the_ready(
-        self, question: Ping | TellTraces | ChangeQueue, role: Role | None = None, within_s: float = FRESH_ANSWERS_S
+        self, question: Ping | ChangeQueue, role: Role | None = None, within_s: float = FRESH_ANSWERS_S
     ) -> Answers:
         """Ask each process that is ready (of one role, if it is named), and wait a moment for the answers."""
         ready = [process for process in self._core.processes if process.state == "ready"]
@@ -332,9 +323,6 @@ class Supervisor:
     async def _change_queue(self, change: ChangeQueue) -> QueueChanged:
         numbered = msgspec.structs.replace(change, number=next(self._numbers))
         return (await self._ask_the_ready(numbered, "gateway", QUEUE_CHANGED_S)).queue_changed()
-
-    async def _gather_traces(self, trace: str) -> TracesGathered:
-        return (await self._ask_the_ready(TellTraces(trace))).traces()
 
     async def _status(self) -> RuntimeStatus:
         await self._ask_the_ready(Ping())
@@ -408,14 +396,6 @@ class Answers:
             if isinstance(answer, QueueChanged):
                 return answer
         raise MemoryUnavailable("the gateway does not answer: try again in a moment")
-
-    def traces(self) -> TracesGathered:
-        """The traces that were told, and who did not tell any."""
-        reports: dict[str, tuple[TraceReport, ...]] = {
-            name: answer.traces for name, answer in self._given.items() if isinstance(answer, TracesTold)
-        }
-        told = tuple(ProcessTraces(name, reports[name]) for name in self._asked if name in reports)
-        return TracesGathered(told, tuple(name for name in self._asked if name not in reports))
 
 
 def resident_bytes(pid: int) -> int:

@@ -225,7 +225,7 @@ class StoreActor(Actor):
             ),
         )
         self._jobs.finder.mark(USER)
-        self._requests = Dispatcher(self.traces, self._hear)
+        self._requests = Dispatcher(self._hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
         self._requests.register(self._lanes.handlers())

@@ -69,8 +69,8 @@ from remembrancer.protocol.home import (
     ExaminedFile,
     ExamineFiles,
     ExportWritten,
+    FileCondition,
     FilesExamined,
-    FileState,
     FindMemories,
     HomeRequest,
     KnownProject,
@@ -462,7 +462,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
             try:
                 schema.refuse(path, version)
             except (SchemaTooNew, SchemaTooOld) as error:
-                state: FileState = "newer" if isinstance(error, SchemaTooNew) else "too_old"
+                state: FileCondition = "newer" if isinstance(error, SchemaTooNew) else "too_old"
                 return ExaminedFile(str(path), state, size, release_of(version))
             said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
@@ -479,7 +479,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     return ExaminedFile(str(path), "older" if is_older else "whole", size, reason, languages, release)
 
 
-def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileState:
+def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
     code = getattr(error, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_INTERRUPT:
         return "too_large"

@@ -18,7 +18,7 @@ import msgspec
 
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.tracing import Traces, current, working_on
+from remembrancer.protocol.tracing import current, follow, working_on
 from remembrancer.protocol.wire import Envelope
 
 logger = logging.getLogger(__name__)
@@ -60,9 +60,8 @@ Listener = Callable[[Peer, Any], None]
 class Dispatcher:
     """The store's table of handlers; handlers run within `async with`. `hear` is shown every message before them."""
 
-    def __init__(self, traces: Traces, hear: Listener) -> None:
+    def __init__(self, hear: Listener) -> None:
         self._tasks = asyncio.TaskGroup()  # a third of the time of anyio's, for the most frequent of all tasks
-        self._traces = traces
         self._hear = hear
         self._handlers: dict[type, Handler] = {}
         self._listeners: dict[type, Listener] = {}
@@ -94,7 +93,7 @@ class Dispatcher:
     def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
         """Dispatch a message, within its trace if it has one."""
         kind = type(message)
-        with working_on(self._traces.follow(envelope.trace, kind.__name__)) as trace:
+        with working_on(follow(envelope.trace, kind.__name__)) as trace:
             trace.mark("question received")
             self._hear(peer, message)
             if kind in self._listeners:

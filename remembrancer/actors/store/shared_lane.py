@@ -36,10 +36,10 @@ from remembrancer.journal.contract import (
     MAX_APPEND_BYTES,
     MAX_ENTRY_BYTES,
     Entry,
+    EntryPage,
     Journal,
-    Mark,
+    LaneMark,
     NewEntry,
-    Page,
     Trimmed,
     check_name,
 )
@@ -264,7 +264,7 @@ class SharedLane(Records):
         self.head = 0
         """The newest position that is known of."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
-        self.mark = Mark(*mark)
+        self.mark = LaneMark(*mark)
         self.head = self.mark.position
         """The newest of the sessions that such clients have ended."""
 
@@ -410,7 +410,7 @@ class SharedLane(Records):
         positions = "SELECT position FROM lane_erasures WHERE space = @SPACE ORDER BY position"
         return tuple(number for (number,) in self._file.read(positions))
 
-    def write_snapshot(self, path: Path) -> Mark:
+    def write_snapshot(self, path: Path) -> LaneMark:
         """Write the lane as it is now into a new file, and check it; the mark of that. From any thread.
 
         Raises:
@@ -428,7 +428,7 @@ class SharedLane(Records):
             raise as_error(path, error) from error
         except OSError as error:
             raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
-        return Mark(*mark)
+        return LaneMark(*mark)
 
     def take_in(self, path: Path) -> TakenIn:
         """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
@@ -441,7 +441,7 @@ class SharedLane(Records):
         self._file.file.empty_log()
         numbers = self._file.read("SELECT number FROM memories WHERE space = @SPACE ORDER BY number")
         ((*mark, self._applied_at),) = self._file.read(_MARK)
-        self.mark = Mark(*mark)
+        self.mark = LaneMark(*mark)
         self.head = max(self.head, self.mark.position)
         erased = (memory_id for (memory_id,) in self._file.read(all_erased))
         return TakenIn(
@@ -598,7 +598,9 @@ class SharedLane(Records):
             refusals.append(None if refusal is None else Outcome(refusal if earlier is None else earlier))
         return refusals
 
-    def _apply_entries(self, entries: Sequence[tuple[Entry, LaneEntry]], mark: Mark) -> list[tuple[Submitted, Outcome]]:
+    def _apply_entries(
+        self, entries: Sequence[tuple[Entry, LaneEntry]], mark: LaneMark
+    ) -> list[tuple[Submitted, Outcome]]:
         """Apply entries and note the mark behind them, in one transaction: what came of the operations."""
         applied_at = self._applied_at
         outcomes: list[tuple[Submitted, Outcome]] = []
@@ -710,7 +712,7 @@ def _note_refusal(connection: SpaceConnection, operation_id: str, position: int,
     connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (@SPACE, ?, ?, ?)", (operation_id, position, at))
 
 
-def check_snapshot(path: Path, mark: Mark) -> None:
+def check_snapshot(path: Path, mark: LaneMark) -> None:
     """Look whether a file, which is brought to the schema of this release, is whole and of a lane at a mark.
 
     Raises:
@@ -728,7 +730,7 @@ def check_snapshot(path: Path, mark: Mark) -> None:
         raise SchemaTooNew(NEWER) from error
     except (SchemaTooOld, RecordsUnusable, sqlite3.Error) as error:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
-    if Mark(*its) != mark:
+    if LaneMark(*its) != mark:
         raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")
 
 
@@ -738,11 +740,11 @@ class _Decoded(NamedTuple):
 
     entries: list[tuple[Entry, LaneEntry]]
     damaged: list[Entry]
-    mark: Mark
+    mark: LaneMark
     problem: RemembrancerError | None
 
 
-def _decoded(page: Page, before: Mark) -> _Decoded:
+def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
     """A page as it is applied. Every host finds the same entries damaged: they are as their member has sealed them.
 
     A hole is an entry that was scrubbed before it was read here: what it did to other memories is in a snapshot alone.
@@ -759,7 +761,7 @@ def _decoded(page: Page, before: Mark) -> _Decoded:
             damaged.append(entry)
         except SchemaTooNew as error:
             return _Decoded(entries, damaged, mark, error)
-        mark = Mark(page.mark.journal, entry.position, entry.id)
+        mark = LaneMark(page.mark.journal, entry.position, entry.id)
     if page.mark.position != mark.position:
         return _Decoded(entries, damaged, mark, Trimmed(page.mark.position + 1))
     return _Decoded(entries, damaged, page.mark, None)

@@ -12,7 +12,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
@@ -112,7 +112,7 @@ def _as_of(memory: PortableMemory, version: int) -> Answer:
     return answer | fields_of(record, "forgotten_reason") if record.forgotten else answer
 
 
-def _recorded(record: PortableMemory | Snapshot, *, forgotten: bool) -> Answer:
+def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Answer:
     """A memory as it is, or was in a version."""
     return {
         **fields_of(record, *IDENTITY, "metadata"),

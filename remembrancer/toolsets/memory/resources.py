@@ -42,7 +42,7 @@ LONGEST_QUOTED: Final = 200
 _ESCAPED_COLON: Final = ("%3A", "%3a")
 
 
-def memory_id_of(uri: str) -> str | None:
+def memory_id_in(uri: str) -> str | None:
     """The id of the memory that a URI names, with its prefix, or a part of the id; None when it names none.
 
     A client may have escaped the colon.
@@ -60,7 +60,7 @@ def memory_id_of(uri: str) -> str | None:
 
 def is_known(uri: str) -> bool:
     """True if a URI is one of ours."""
-    return uri in FIXED or memory_id_of(uri) is not None
+    return uri in FIXED or memory_id_in(uri) is not None
 
 
 def quoted(uri: str) -> str:
@@ -329,7 +329,7 @@ class Resources:
             return await self._readers[uri](caller, received_at)
         if uri == STATUS:
             return await self._call(uri, "get_memory_status", {}, caller, received_at)
-        memory_id = memory_id_of(uri)
+        memory_id = memory_id_in(uri)
         if memory_id is None:
             raise NotFound(unknown_resource(uri), field="uri")
         return await self._call(uri, "get_memory", {"memory_id": memory_id}, caller, received_at)
