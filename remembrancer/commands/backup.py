@@ -298,13 +298,13 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
 
 
 @command(
-    argument("file", metavar="FILE", help="What 'remembrancer backup' has written."),
+    argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."),
     option("--home", metavar="DIR", help="Restore into this home (default: the one of the environment)."),
     flag("--yes", help="Do not ask."),
     name="restore",
 )
 def put_back(file: str, home: str | None, yes: bool) -> Report:
-    """Put a backup in the place of what the home has. Nothing is deleted: what was there is moved into
+    """Replace the home's files with a backup. Nothing is deleted: the present files are moved to
     before-restore-<time> in the home."""
     os.umask(PRIVATE_UMASK)
     archive = Path(file).expanduser()
@@ -492,6 +492,7 @@ COMMANDS = {
         "backup",
         *(create, put_back, export, import_),
         default="create",
-        help="Everything that cannot be made again in one checked file, and back; memories as JSON Lines or Markdown.",
+        help="Back up everything irreplaceable in one checked file, or restore it; export memories as JSON Lines or "
+        "Markdown.",
     )
 }

@@ -383,12 +383,12 @@ def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, w
         present = servers.get(name)
         state = compare(client, present, wanted)
         if state == "same":
-            return _Change("nothing", "is set up already")
+            return _Change("nothing", "is already set up")
         if state == "other" and not force:
-            said = f"has another entry named {name!r}: --force replaces it, --name gives ours another name"
+            said = f"has another entry named {name!r}: use --force to replace it, or --name to choose another name"
             return _Change("refuse", said, difference=difference(present, wanted))
         if state == "extended":
-            said = f"the entry {name!r} is given the variables that it lacked"
+            said = f"the missing variables are added to the entry {name!r}"
             return _Change("extend", said, {**servers, name: extend(client, servers[name], wanted)})
         done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
         return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
@@ -403,7 +403,7 @@ def plan_removal(client: Client, place: ClientFile, text: str | None, name: str,
         if servers.get(name) is None:
             return _Change("nothing", f"has no entry named {name!r}")
         if not is_ours(client, servers[name]) and not force:
-            said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it all the same"
+            said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it anyway"
             return _Change("refuse", said)
         others = {key: value for key, value in servers.items() if key != name}
         return _Change("remove", f"the entry {name!r} is removed", others)
@@ -421,10 +421,10 @@ def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapp
         for event, group in wanted.items():
             made[event].append(group)
         if made.keys() == present.keys() and all(_has_same_groups(present[event], made[event]) for event in made):
-            return _Change("nothing", "has its hooks already")
+            return _Change("nothing", "already has the hooks")
         if others == present:
-            return _Change("add", "its hooks are added", made)
-        return _Change("replace", "its hooks are replaced", made)
+            return _Change("add", "the hooks are added", made)
+        return _Change("replace", "the hooks are replaced", made)
 
     return _plan(client, place, text, change, hooks_document(place, wanted))
 
@@ -435,9 +435,9 @@ def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> P
     def change(present: Json) -> _Change:
         others = _without_ours(present)
         if others == present:
-            return _Change("nothing", "has no hooks of ours")
+            return _Change("nothing", "has no Remembrancer hooks")
         left = {event: groups for event, groups in others.items() if groups or not present[event]}
-        return _Change("remove", "its hooks are removed", left)
+        return _Change("remove", "the hooks are removed", left)
 
     return _plan(client, place, text, change)
 
@@ -449,17 +449,17 @@ def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: b
     if remove:
         after = "" if others.strip() in ("", head.strip()) else others
         has_block = text is not None and others != text
-        said = "the block for the assistant is removed" if has_block else "has no block of ours"
+        said = "the block for the assistant is removed" if has_block else "has no Remembrancer block"
         return Plan(client, place, "remove" if has_block else "nothing", said, text, after if has_block else None)
     after = head + RULES if others.strip() in ("", head.strip()) else f"{others.rstrip()}\n\n{RULES}"
     if text == after:
-        return Plan(client, place, "nothing", "has its block already", text)
+        return Plan(client, place, "nothing", "already has the block", text)
     return Plan(client, place, "add", "the block for the assistant is added", text, after)
 
 
 def refused_plan(client: Client, place: ClientFile, text: str | None, refused: FileRefused, paste: str) -> Plan:
     """A file that is left as it is, with what a person would put in."""
-    return Plan(client, place, "refuse", f"is left as it is: {refused.reason}", text, paste=paste)
+    return Plan(client, place, "refuse", f"is unchanged: {refused.reason}", text, paste=paste)
 
 
 def _plan(
@@ -497,7 +497,7 @@ def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
     left: dict[str, list[Any]] = {}
     for event, groups in present.items():
         if not isinstance(groups, list):
-            raise FileRefused(f"what it has for the event {event} is not a list")
+            raise FileRefused(f"its hooks for the event {event} are not a list")
         left[event] = []
         for group in groups:
             if _runs_ours(group):
@@ -563,7 +563,7 @@ def _written_toml(before: str, whole: Json, key: str) -> str:
         del file[key]
     after = tomlkit.dumps(file)
     if {key: {}, **_parse_toml(after)} != {key: {}, **whole}:
-        raise FileRefused("it cannot be changed without a change of something else")
+        raise FileRefused("it cannot be changed without changing something else")
     return after
 
 
@@ -657,7 +657,7 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: ClientSco
     real = Path(os.path.realpath(path))
     try:
         if read_text(real) != before:
-            raise FileRefused("it was changed by another program just now: run this again")
+            raise FileRefused("another program has just changed it: run this again")
         if before is None:
             # A new file of a user is private.
             real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=True, exist_ok=True)

@@ -21,11 +21,11 @@ from remembrancer.protocol.paths import write_whole
         "--set",
         "assignment",
         metavar="NAME=VALUE",
-        help="Write a setting into the home's config.toml; NAME=: out of it.",
+        help="Write a setting to the home's config.toml; NAME= removes it.",
     ),
 )
 def config(assignment: str | None) -> Report:
-    """The settings with which a runtime would be started now, and where each comes from. Exit status 7: something is
+    """Show the settings that a runtime would start with now, and where each comes from. Exit status 7: something is
     wrong with them."""
     home = locate(os.environ)
     if assignment is not None:

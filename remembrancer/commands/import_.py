@@ -355,25 +355,25 @@ _NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)
         "--from",
         "client",
         type=click.Choice((CLAUDE_CODE, *NATIVE)),
-        help="In place of FILE what this assistant remembers by itself, a memory a section.",
+        help="Import this assistant's own memory files instead of FILE, one memory a section.",
     ),
-    flag("--undo", help="Forget again what this import took in."),
+    flag("--undo", help="Forget the memories that this import added."),
     option(
         "--project",
         multiple=True,
         metavar="[ID=]DIR",
         help="Import the memories of the project (of that id, when there are several) into the one of this directory.",
     ),
-    flag("--dry-run", help="Only check the file and say what would be imported."),
-    flag("--allow-secrets", help="Also import what looks like a credential."),
+    flag("--dry-run", help="Only check the file and show what would be imported."),
+    flag("--allow-secrets", help="Also import text that looks like a credential."),
     name="import",
 )
 def import_(
     file: str | None, client: str | None, undo: bool, project: Sequence[str], dry_run: bool, allow_secrets: bool
 ) -> Report:
-    """Take in the memories of an export, with their ids and their history. What is there already stays as it is. Lines
-    that are not sound, or that no tool would have stored (too large, with a secret), are named and passed over. Exit
-    status 1: some were refused."""
+    """Import the memories of an export, with their ids and history. Existing memories are not changed. Invalid lines,
+    and memories that no tool would store (too large, with a secret), are reported and skipped. Exit status 1: some were
+    skipped."""
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)

@@ -41,16 +41,16 @@ class Visit(NamedTuple):
 
 
 @command(
-    option("--project", metavar="DIR", help="The memories of this project, or its id (default: of this directory)."),
-    flag("--user", help="The user's own memories."),
-    flag("--all", "everywhere", help="Every project's, and the user's."),
-    flag("--dry-run", help="Say what would be done, and change nothing."),
+    option("--project", metavar="DIR", help="The directory or id of a project (default: this directory)."),
+    flag("--user", help="Only the user's own memories."),
+    flag("--all", "everywhere", help="The memories of all projects and of the user."),
+    flag("--dry-run", help="Show what would be done without changing anything."),
     option("--undo", metavar="RUN", help="Undo a run, in its project and in the user's memories."),
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, undo: str | None) -> Report:
-    """Archive memories that nobody needed for long, delete those that were archived long ago, link duplicates and sweep
-    out what hangs loose. Happens by itself in the background. What was done to memories is named as a run, which --undo
-    takes back for 90 days; what was swept out or removed is gone. docs/memory-model.md has the rules."""
+    """Archive memories that have not been used for long, delete those that were archived long ago, link duplicates and
+    clean up loose ends. This also happens automatically in the background. --undo reverses a run within 90 days, except
+    for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
         raise InvalidInput("only one of --project, --user and --all can be meant, and one of --dry-run and --undo")
     places = places_of(project, user=user, everywhere=everywhere)

@@ -32,7 +32,7 @@ MOVE_S: Final = 60.0
 @command(
     argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
     argument("new", metavar="NEW", help="The directory where it is."),
-    flag("--dry-run", help="Say what would be done, and change nothing."),
+    flag("--dry-run", help="Show what would be done without changing anything."),
     flag("--yes", help="Also if a project is still at the old place."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:

@@ -40,13 +40,13 @@ _json = msgspec.json.Encoder()
         "ids",
         nargs=-1,
         metavar="[ID]...",
-        help="Operations that are set aside (default: all; drop needs ids or --all).",
+        help="Rejected operations (default: all; drop needs ids or --all).",
     ),
-    flag("--all", "drops_all", help="With drop: all that is set aside."),
+    flag("--all", "drops_all", help="With drop: all rejected operations."),
 )
 def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
-    """Writes that were acknowledged while the store was away wait in the queue and are applied by themselves. What the
-    store refuses for good is set aside here. Can be used while the runtime is up."""
+    """Manage the write queue. Writes that were acknowledged while the store was away wait in it and are applied
+    automatically; those that the store rejects stay here. Also works while the runtime is up."""
     if what == "drop" and not (ids or drops_all):
         raise click.UsageError("drop deletes acknowledged writes: name their ids, or give --all")
     paths = paths_here()

@@ -76,7 +76,7 @@ ANSWER_S: Final = 90.0
 libraries, and that it is slow is no fault of the command."""
 RETRY_S: Final = 0.2
 STOP_S: Final = 10.0
-WILL_NOT_LAST: Final = "that will not last: install it for good, or name a lasting one with --command"
+WILL_NOT_LAST: Final = "this command is temporary: install it permanently, or name a permanent one with --command"
 DONE: Final[dict[Action, str]] = {"add": "added", "replace": "replaced", "remove": "removed"}
 STATES: Final[dict[Action, str]] = {
     "add": "not set up",
@@ -112,18 +112,18 @@ class Asked:
         is_flag=False,
         flag_value=".",
         metavar="[DIR]",
-        help="Write the file of one project (this directory, if none is named) and not the user's, for all of them; it "
-        "names the command alone, which has to be on the PATH of whoever shares it.",
+        help="Write the file of one project (default: this directory) instead of the user's. It names the command "
+        "without a path, so everyone who shares the project needs it on the PATH.",
     ),
-    flag("--hooks", help="Have the client report its sessions, too."),
-    flag("--rules", help="Put a few lines into its file of instructions, too."),
-    flag("--print", "prints", help="Print what the file should hold, and write nothing."),
-    flag("--remove", help="Take out again whatever setup has put in."),
-    flag("--force", help="Replace (or remove) an entry that is not ours."),
+    flag("--hooks", help="Also have the client report its sessions."),
+    flag("--rules", help="Also add a few lines to its instruction file."),
+    flag("--print", "prints", help="Print the entry instead of writing it."),
+    flag("--remove", help="Remove everything that setup added."),
+    flag("--force", help="Replace (or remove) an entry that is not Remembrancer's."),
     option("--name", default="remembrancer", metavar="NAME", help="The entry's name (remembrancer)."),
     option("--env", multiple=True, metavar="KEY=VALUE", help="A variable for the entry."),
     option("--command", metavar="PATH", help="The remembrancer command to write, if not this one."),
-    flag("--no-check", help="Do not try the written command out."),
+    flag("--no-check", help="Do not test the written command."),
     flag(
         "--plugin-path",
         help="Print the folder of the plugin for Claude Code, which is a marketplace, too: claude plugin marketplace "
@@ -131,9 +131,9 @@ class Asked:
     ),
 )
 def setup(plugin_path: bool, **given: Any) -> Report:
-    """Have an assistant's client start Remembrancer, for all projects of the user. Without a client: what is there, and
-    what would be done. Everything else in a client's file stays as it is. Exit status 1: written, and the command does
-    not work; 8: a file was left as it is, and why."""
+    """Connect an assistant's client to Remembrancer, for all of your projects. Without a client, show the clients that
+    were found and what would be done. Nothing else in a client's file is changed. Exit status 1: the entry was written,
+    but its command does not work; 8: a file was not changed, with the reason."""
     if plugin_path:
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
     asked = Asked(**given)
@@ -223,12 +223,8 @@ class Setup:
         found = native_files()
         if not found or read_configuration(os.environ, home.files).settings.native_memories:
             return
-        self.say(
-            f"Your assistants keep {len(found)} memory files of their own, which can be found beside your memories:"
-        )
-        self.say(
-            "'remembrancer config --set native_memories=true' reads them where they are, and writes nothing there."
-        )
+        self.say(f"Your assistants keep {len(found)} memory files of their own, which searches can include:")
+        self.say("'remembrancer config --set native_memories=true' lets searches read them; they are never changed.")
 
     def _targets(self) -> list[tuple[Client, ClientFile]]:
         """The files that are meant.
@@ -284,7 +280,7 @@ class Setup:
             if self.asked.remove:
                 return plan_hooks_removal(client, place, text)
             if self._has_plugin(client):
-                return Plan(client, place, "nothing", "is left to the plugin, which has the hooks", text)
+                return Plan(client, place, "nothing", "is unchanged: the plugin provides the hooks", text)
             return plan_hooks(client, place, text, wanted)
 
         return self._planned(client, place, plan, hooks_document(place, wanted))
@@ -390,22 +386,22 @@ class Setup:
             if plan.difference:
                 say(escape(plan.difference))
             if plan.paste:
-                say(f"  Put this in by hand:\n{escape(plan.paste)}")
+                say(f"  Add this by hand:\n{escape(plan.paste)}")
         wrote, command = any(outcome.wrote for outcome in outcomes), escape(shlex.join(self.command))
         if self.asked.remove:
             if wrote:
-                say("What was remembered stays where it is.")
+                say("Your memories are kept.")
             return
         home = self.environ.get("REMEMBRANCER_HOME")
         if wrote and home and not any(each.startswith("REMEMBRANCER_HOME=") for each in self.asked.env):
             say(f"The entry names the home {escape(home)}, since REMEMBRANCER_HOME is set here.")
         if probed is not None and probed.error:
             say(f"[red]![/red] {command} does not work: {escape(probed.error)}")
-            say("  'remembrancer doctor' looks for the reason")
+            say("  run 'remembrancer doctor' to find the reason")
             return
         if probed is not None:
             say(
-                f"[green]✓[/green] tried out with nothing running: {command} lists {probed.tools} tools after "
+                f"[green]✓[/green] tested from a cold start: {command} lists {probed.tools} tools after "
                 f"{probed.tools_ms:.0f} ms, and answers calls after {probed.ready_ms:.0f} ms"
             )
         if not wrote:
@@ -415,13 +411,13 @@ class Setup:
         for title, restart in dict.fromkeys((plan.client.title, plan.client.restart) for plan in done):
             say(f"  {title}: {restart}")
         if self.scope == "project":
-            say("  A client may ask at its start whether to trust this project: approve remembrancer there")
-        say("  then say to the assistant: remember that I prefer short answers")
+            say("  The client may ask whether to trust this project when it starts: approve remembrancer there")
+        say("  then tell the assistant: remember that I prefer short answers")
 
 
 def _command(asked: Asked) -> tuple[str, ...]:
     if not SERVER_NAME.fullmatch(asked.name):
-        raise InvalidInput(f"a name has letters, digits, - and _, at most 64 of them: {asked.name[:80]!r} is none")
+        raise InvalidInput(f"a name may have up to 64 letters, digits, - and _: {asked.name[:80]!r} is not valid")
     if asked.project is not None:
         if asked.command is not None:
             raise InvalidInput("a project's file names the command alone, since others share it: leave out --command")
@@ -429,7 +425,7 @@ def _command(asked: Asked) -> tuple[str, ...]:
     if asked.command is not None:
         named = Path(asked.command).expanduser()
         if not named.is_absolute() or not os.access(named, os.X_OK) or named.is_dir():
-            raise InvalidInput(f"--command wants the absolute path of a command, and {named} is none")
+            raise InvalidInput(f"--command needs the absolute path of an executable: {named} is not one")
         return (str(named), "mcp")
     command = own_command(sys.argv[0], sys.executable, os.environ)
     if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove and not asked.prints:
@@ -448,7 +444,7 @@ def _environ(asked: Asked) -> dict[str, str]:
     for each in asked.env:
         name, separator, value = each.partition("=")
         if not separator or not VARIABLE.fullmatch(name):
-            raise InvalidInput(f"--env wants KEY=VALUE, and {name[:60]!r} is not that")
+            raise InvalidInput(f"--env needs KEY=VALUE: {name[:60]!r} is not of that form")
         environ[name] = value
     return environ
 

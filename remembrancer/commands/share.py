@@ -41,12 +41,12 @@ INSTALL: Final = "sharing needs two more packages: pipx install --force '/path/t
 PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer share join - , and paste it."
 
 
-LANE: Final = option("--lane", help="What is shared, by its name or its id (default: the only one).")
-OF_USER: Final = flag("--user", help="Not a project's, but your own scope 'user'.")
-INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for one more machine of that name.")
-DRY_RUN: Final = flag("--dry-run", help="Say what would be done, and change nothing.")
+LANE: Final = option("--lane", help="The name or id of the shared memories (default: the only ones).")
+OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
+INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine of that name.")
+DRY_RUN: Final = flag("--dry-run", help="Show what would be done without changing anything.")
 YES: Final = flag("--yes", help="Do not ask.")
-MACHINE: Final = argument("name", metavar="NAME", help="What you call the machine: laptop.")
+MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, such as laptop.")
 
 
 class Consent(NamedTuple):
@@ -73,7 +73,7 @@ class Consent(NamedTuple):
     option("--out", default="remembrancer-server", metavar="DIR", help="A new directory for it."),
 )
 def server_config(host: Sequence[str], out: str) -> Report:
-    """Write a ready configuration for one server, or for three."""
+    """Write a complete configuration for one or three NATS servers."""
     return _configure(_sharing(), host, out)
 
 
@@ -86,7 +86,7 @@ def server_config(host: Sequence[str], out: str) -> Report:
     )
 )
 def start(server: Sequence[str]) -> Report:
-    """Use a server for what is shared from here."""
+    """Set the server that this home shares its memories through."""
     sharing = _sharing()
     asyncio.run(sharing.start(list(server)))
     urls = sharing.servers()
@@ -97,11 +97,11 @@ def start(server: Sequence[str]) -> Report:
     MACHINE,
     LANE,
     OF_USER,
-    flag("--read-only", help="It may read, and change nothing."),
-    option("--out", metavar="FILE", help="Write it into a file of yours alone, and not to the screen."),
+    flag("--read-only", help="Let it read but not change memories."),
+    option("--out", metavar="FILE", help="Write it to a private file instead of the screen."),
 )
 def invite(name: str, lane: str | None, user: bool, read_only: bool, out: str | None) -> Report:
-    """Print an invitation for one more machine."""
+    """Print an invitation for another machine."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
     if shared.is_users and read_only:
@@ -121,7 +121,7 @@ def invite(name: str, lane: str | None, user: bool, read_only: bool, out: str | 
 
 @command(MACHINE, LANE, OF_USER)
 def remove(name: str, lane: str | None, user: bool) -> Report:
-    """Let a machine in no more, and seal with a new key from now on."""
+    """Remove a machine, and seal new entries with a new key."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
     shut = asyncio.run(sharing.remove(shared.lane, name))
@@ -137,30 +137,30 @@ def remove(name: str, lane: str | None, user: bool) -> Report:
 
 @command(LANE, INVITE, DRY_RUN, YES)
 def project(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
-    """Share the memories of the project in this directory, with all it has."""
+    """Share all memories of the project in this directory."""
     return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=False))
 
 
 @command(LANE, INVITE, DRY_RUN, YES)
 def user(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
-    """Share your own scope 'user' between your machines, and with nobody else."""
+    """Share your own scope 'user' between your machines only."""
     return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=True))
 
 
 @command(OF_USER, DRY_RUN, YES)
 def leave(user: bool, dry_run: bool, yes: bool) -> Report:
-    """Share the project in this directory no more, and keep a copy as its own."""
+    """Stop sharing the project in this directory, and keep a copy."""
     return asyncio.run(_leave(_sharing(), Consent(dry_run, yes), is_users=user))
 
 
 @command()
 def status() -> Report:
-    """Say what is shared, who takes part, and how far each one is. Exit status 3: a journal is not as it should be."""
+    """Show what is shared, the members, and how far each one is. Exit status 3: a journal has a problem."""
     return asyncio.run(_status(_sharing()))
 
 
 @command(
-    argument("invitation", metavar="FILE", help="The file, the line itself, or - for what is pasted."),
+    argument("invitation", metavar="FILE", help="The invitation's file, its text, or - for standard input."),
     flag(
         "--here",
         help="And have the project in this directory share it, with all it has (not for an invitation to your own "
@@ -169,7 +169,7 @@ def status() -> Report:
     YES,
 )
 def join(invitation: str, here: bool, yes: bool) -> Report:
-    """Take part in what another machine shares, by an invitation of 'remembrancer share invite'."""
+    """Join the memories that another machine shares, with its invitation."""
     sharing = _sharing()
     membership = asyncio.run(sharing.join_first(_invitation(invitation)))
     head = asyncio.run(_head(sharing, membership))
@@ -186,8 +186,8 @@ COMMANDS = {
     "share": Group(
         "share",
         *(server_config, start, project, user, invite, join, remove, leave, status),
-        help="Memories that several machines share: each has them whole, works without a network, and passes on by a "
-        "NATS server what changes. The server sees sizes and times, and nothing of what is said.",
+        help="Share memories between machines. Each has a full copy, works offline, and exchanges changes through a "
+        "NATS server, which sees sizes and times but no contents.",
     )
 }
 

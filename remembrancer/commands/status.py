@@ -66,11 +66,11 @@ RECENT: Final = "recent"
     option(
         "--trace",
         metavar="ID",
-        help="Where the time of a call over 250 ms went: its id, `last`, or `slowest`; `recent` lists them.",
+        help="Show where a call over 250 ms spent its time: its id, `last` or `slowest`; `recent` lists them.",
     )
 )
 def status(trace: str | None) -> Report:
-    """Show the processes of the runtime of this home, their work, and what is wrong.
+    """Show the processes of this home's runtime, their work and their problems.
 
     Exit status 0: all is well, 3: degraded, 4: nothing runs."""
     paths = paths_here()

@@ -164,7 +164,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     before = everything(home)
     found = Findings(home, tries_start=True)
     assert found.statuses() == {}
-    assert "beside the memories" in found.text("index")
+    assert "with the memories" in found.text("index")
     assert everything(home) == before
     assert SECRET not in found.whole
 

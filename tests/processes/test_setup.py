@@ -243,7 +243,7 @@ def test_a_command_that_will_not_last_is_printed_with_a_warning(
     assert main(["setup", "cursor", "--print"]) == exit_codes.OK
     printed, complained = capsys.readouterr()
     assert json.loads(printed)["mcpServers"]["remembrancer"]["command"] == passing
-    assert f"{passing}: that will not last" in complained
+    assert f"{passing}: this command is temporary" in complained
     assert names(machine / "app") == []
 
 
@@ -407,7 +407,7 @@ def test_the_command_that_was_run_is_written_if_it_lasts(machine: Path) -> None:
     listed, done = setup(command=None), setup("claude-code", command=None)
     assert listed.returncode == exit_codes.OK
     if is_temporary(Path(COMMAND)):
-        assert "will not last" in listed.stdout
+        assert "is temporary" in listed.stdout
         assert done.returncode == exit_codes.USAGE
         assert "pipx install" in done.stderr
         assert names(machine / "app") == []

@@ -268,7 +268,7 @@ def test_vectors_that_are_being_made_or_moved_are_no_problem(
 
 
 def test_vectors_of_a_memory_at_rest_are_beside_it(at: Examination) -> None:
-    assert "beside the memories" in doctor.check_index(at).found
+    assert "with the memories" in doctor.check_index(at).found
     at.held = True
     assert doctor.check_index(at).status == "warning"
 
