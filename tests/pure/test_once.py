@@ -58,7 +58,7 @@ def entry(
         near_duplicates=(),
         **fields,
     )
-    return Entry((0, 1), record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
+    return Entry(1, record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
 
 
 def apart(degrees: float) -> Vectors:
@@ -317,7 +317,7 @@ def test_a_long_text_is_the_same_only_when_it_is_equal() -> None:
 
 
 def test_what_is_not_current_is_left_alone() -> None:
-    over = Entry((0, 2), said("b").record, said("b").scores, 0.5, is_current=False)
+    over = Entry(2, said("b").record, said("b").scores, 0.5, is_current=False)
     assert left(said("a"), over) == ["a", "b"]
 
 
