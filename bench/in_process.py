@@ -34,7 +34,7 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import RunningRecall, recall
 from remembrancer.actors.store.retrieval.view import View
@@ -78,7 +78,7 @@ class Asking:
         self.path = directory / f"{hashlib.sha256(made_of).hexdigest()[:24]}.db"
         is_kept = self.path.exists()
         making = self.path if is_kept else self.path.with_suffix(".part")
-        self.records = SqliteRecords(SqliteFile(making), PROJECT.id, lambda: self.now)
+        self.records = Records(SqliteFile(making), PROJECT.id, lambda: self.now)
         self.model = engine.identity.key
         ids = [derive_memory_id(str(place), self.now) for place in range(len(haystack.items))]
         self.labels = {memory_id: item.label for memory_id, item in zip(ids, haystack.items, strict=True)}
@@ -88,7 +88,7 @@ class Asking:
                 self._store(ids[first : first + TOGETHER], haystack.items[first : first + TOGETHER], engine)
             self.records.close()
             making.rename(self.path)
-            self.records = SqliteRecords(SqliteFile(self.path), PROJECT.id, lambda: self.now)
+            self.records = Records(SqliteFile(self.path), PROJECT.id, lambda: self.now)
         while self.records.tidy():
             pass  # as the store does beside its work
         vectors_of_all = ExactVectors(self.records, self.model, scale or scale_of(engine))

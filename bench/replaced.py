@@ -29,7 +29,7 @@ from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.vectors.near_duplicates import LOOKED_AT
 from remembrancer.config.settings import Settings
-from remembrancer.memory.replacement import FEATURES, LEAST_COSINE, POSSIBLE, PROBABLE, READ, Pair, read, table_of
+from remembrancer.memory.replacement import FEATURES, LEAST_COSINE, POSSIBLE, PROBABLE, READ, TextPair, read, table_of
 from remembrancer.memory.wording import same_in_words
 
 ALONE: Final = tuple(Path(__file__).parent / name for name in ("superseded.txt", "replaced.json"))
@@ -175,7 +175,7 @@ def judged(haystack: Haystack, engine: Engine) -> Judged | None:
             if other not in near or cosine < LEAST_COSINE or same_in_words(earlier.text, item.text, cosine):
                 missed += is_replaced
                 continue
-            compared = Pair(texts[other], texts[place], cosine, item.at - earlier.at, frequencies, place + 1)
+            compared = TextPair(texts[other], texts[place], cosine, item.at - earlier.at, frequencies, place + 1)
             rows.append(table_of(compared))
             replaced.append(is_replaced)
             later.append(place)
@@ -197,7 +197,7 @@ def alone(path: Path, engine: Engine) -> Judged:
     for (old, new, _), cosine in zip(pairs, (older * newer).sum(axis=1).tolist(), strict=True):
         one, other = read(old), read(new)
         having = Counter([*one.keys, *other.keys])
-        rows.append(table_of(Pair(one, other, cosine, 3 * DAY_S, having, 2)))
+        rows.append(table_of(TextPair(one, other, cosine, 3 * DAY_S, having, 2)))
     return Judged(path.name, np.array(rows), np.array([each[2] for each in pairs]), range(len(pairs)))
 
 

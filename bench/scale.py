@@ -25,7 +25,8 @@ from bench.client import StdioClient
 from bench.harness import Runtime, drained, fill, latencies, wait_until
 from bench.scale_figures import STRATEGIES, AtSize, Latency, Loading, print_sizes
 from bench.varied_text import varied
-from remembrancer.commands.runtime_client import ask_status, is_up
+from remembrancer.commands.runtime_client import ask, is_up
+from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -198,7 +199,7 @@ async def _settle(running: Runtime) -> None:
 
     async def is_settled() -> bool:
         try:
-            status = await asyncio.to_thread(ask_status, RuntimePaths(running.home))
+            status = await asyncio.to_thread(ask, RuntimePaths(running.home), AskStatus())
         except RemembrancerError:
             return False
         embedding = status.store.embedding if status.store else None

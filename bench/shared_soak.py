@@ -44,11 +44,11 @@ from remembrancer.journal.server_config import Address
 from remembrancer.journal.sharing import Membership, Sharing, read_invitation
 from remembrancer.protocol.consolidation import Maintained, MaintainJob
 from remembrancer.protocol.control import PeerGone, Ready
-from remembrancer.protocol.errors import JournalAway, JournalRefused
+from remembrancer.protocol.errors import Failure, JournalAway, JournalRefused
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import NoteAccess, Recall, Refused
+from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sharing import (
@@ -56,12 +56,13 @@ from remembrancer.protocol.sharing import (
     LaneLeft,
     LanesDescribed,
     LeaveLane,
+    OthersWrote,
     ProjectShared,
     ShareProject,
 )
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import Envelope, ToGateway, to_gateway
+from remembrancer.protocol.wire import Envelope, Request
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
@@ -73,12 +74,12 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     InvalidateMemory,
     LinkRef,
+    MemoryVersion,
     Operation,
     PortableMemory,
     ProjectRef,
     PromoteMemory,
     RestoreMemory,
-    Snapshot,
     StoreMemory,
     Submit,
     SubmitBatch,
@@ -198,8 +199,10 @@ class Host:
         """The release: up to which format it knows entries."""
         self._every = every
         self._launcher = Launcher(home)
-        self._dealer: Dealer[ToGateway] = Dealer(
-            RuntimePaths(home).store_endpoint, _Ahead("gateway", new_ulid(), self.ahead_s), to_gateway
+        self._dealer: Dealer[OthersWrote] = Dealer(
+            RuntimePaths(home).store_endpoint,
+            _Ahead("gateway", new_ulid(), self.ahead_s),
+            msgspec.msgpack.Decoder(OthersWrote),
         )
         self._process: ForkedProcess | None = None
         self._is_ready = False
@@ -248,13 +251,13 @@ class Host:
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT if go_on else signal.SIGSTOP)
 
-    async def ask(self, request: object, answer_s: float = PATIENCE_S) -> ToGateway:
+    async def ask(self, request: Request[T], answer_s: float = PATIENCE_S) -> T | Failure:
         """The store's answer. Raises one of `AWAY` if there is none."""
         if not self._dealer.connected:
             await self._dealer.wait_connected(answer_s)
-        return await self._dealer.request(request, timeout_s=answer_s)
+        return await self._dealer.exchange(request, timeout_s=answer_s)
 
-    async def answer(self, request: object) -> ToGateway:
+    async def answer(self, request: Request[T]) -> T | Failure:
         """As `ask`, of somebody who asks again where that is said to help."""
         async with asyncio.timeout(HANGS_S):
             while True:
@@ -263,7 +266,7 @@ class Host:
                 except AWAY as error:
                     why = error.code
                 else:
-                    if not (isinstance(answer, Refused) and answer.retry_possible):
+                    if not (isinstance(answer, Failure) and answer.retry_possible):
                         return answer
                     why = answer.code
                 self.asked_again.append(why)
@@ -450,7 +453,7 @@ def exported(number: int, session: str) -> PortableMemory:
     belongs = session if scope == "session" else "session:exported"
     contents = [f"exported {number}, as it was {when}, about a lamp" for when in ("first", "then", "at last")]
     records = [
-        Snapshot(content=content, type="semantic", scope=scope, session_id=belongs)
+        MemoryVersion(content=content, type="semantic", scope=scope, session_id=belongs)
         for content in contents[: 1 + number % 3]
     ]
     history = tuple(
@@ -520,7 +523,7 @@ class Session:
         project, lane = (None, self._host.users_lane) if is_users else (self._host.project, self._host.lane)
         left = await self._ask_alone(LeaveLane(project))
         if not isinstance(left, LaneLeft):
-            assert isinstance(left, Refused), left
+            assert isinstance(left, Failure), left
             assert left.code == "invalid_input", left  # it has left already
         await asyncio.sleep(self._dice.uniform(0, ANSWER_S / 10))
         joined = await self._ask_alone(ShareProject(project, lane))
@@ -529,7 +532,7 @@ class Session:
         name = f"{LeaveAndJoin.__name__}{' (user)' if is_users else ''}"
         self._soak.changes[name] = self._soak.changes.get(name, 0) + 1
 
-    async def _ask_alone(self, request: object) -> ToGateway:
+    async def _ask_alone(self, request: Request[T]) -> T | Failure:
         """The answer to a request that a person makes again until it is answered, while other sessions go on."""
         async with asyncio.timeout(HANGS_S):
             while True:
@@ -538,12 +541,12 @@ class Session:
                 except AWAY as error:
                     self._again(error.code)
                 else:
-                    if not (isinstance(answer, Refused) and answer.retry_possible):
+                    if not (isinstance(answer, Failure) and answer.retry_possible):
                         return answer
                     self._again(answer.code)
                 await asyncio.sleep(self._dice.uniform(0.02, 0.2))
 
-    async def _send(self, operation: Operation) -> Applied | Refused:
+    async def _send(self, operation: Operation) -> Applied | Failure:
         async with asyncio.timeout(HANGS_S):
             while True:
                 try:
@@ -551,7 +554,7 @@ class Session:
                 except AWAY as error:
                     self._again(error.code)
                 else:
-                    assert isinstance(answer, Applied | Refused), answer
+                    assert isinstance(answer, Applied | Failure), answer
                     if isinstance(answer, Applied) or not answer.retry_possible:
                         return answer
                     self._again(answer.code)
@@ -570,13 +573,13 @@ class Session:
         for operation in operations:
             if operation.operation_id in refused:
                 why = refused[operation.operation_id]
-                self._note(operation, Refused(why.code, why.message))
+                self._note(operation, Failure(why.code, why.message))
         return [each for each in operations if each.operation_id not in refused]  # the answers of others are wanted too
 
     def _again(self, code: str) -> None:
         self._soak.sent_again[code] = self._soak.sent_again.get(code, 0) + 1
 
-    def _note(self, operation: Operation, answer: Applied | Refused) -> None:
+    def _note(self, operation: Operation, answer: Applied | Failure) -> None:
         self._soak.operations += 1
         if isinstance(answer, Applied):
             self._soak.acknowledged += 1

@@ -26,7 +26,7 @@ from remembrancer import __version__
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.store.home_reader import SHARED as LANES
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lane import SharedLane
 from remembrancer.commands.hook import leave
 from remembrancer.config.project import project_of
@@ -238,7 +238,7 @@ def _leave_waiting(home: Path) -> None:
 def _share(home: Path) -> None:
     """Leave a run that can be undone, proposals (one was refused), and a lane whose journal cannot be reached."""
     paths, project, now = RuntimePaths(home), project_of(Path(PROJECT)), time.time()
-    with closing(SqliteRecords(SqliteFile(paths.database), project.id, time.time)) as records:
+    with closing(Records(SqliteFile(paths.database), project.id, time.time)) as records:
         waiting, refused, merged = (
             _stored(name, content, now)
             for name, content in (("proposed", PROPOSED), ("refused", NOT_PROPOSED), ("merged", MERGED))
@@ -319,7 +319,7 @@ def _stored(name: str, content: str, now: float) -> Operation:
     return Operation(name, project_of(Path(PROJECT)), "monday", now, change)
 
 
-def _applied(records: SqliteRecords, *operations: Operation) -> None:
+def _applied(records: Records, *operations: Operation) -> None:
     for outcome in records.apply(operations):
         if not isinstance(outcome.reply, Applied):
             raise outcome.reply

@@ -10,17 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from remembrancer.journal.contract import (
-    Entry,
-    Mark,
-    NewEntry,
-    Notice,
-    Page,
-    Snapshot,
-    Trimmed,
-    check_entries,
-    check_name,
-)
+from remembrancer.journal import contract
 from remembrancer.protocol.errors import InvalidInput, JournalAway, JournalChanged
 
 
@@ -30,9 +20,9 @@ class _Lane:
     def __init__(self) -> None:
         self.identity = secrets.token_hex(16)
         self.ids: list[str] = []
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, contract.Entry] = {}
         self.first = 1
-        self.snapshots: dict[str, tuple[Snapshot, bytes]] = {}
+        self.snapshots: dict[str, tuple[contract.LaneSnapshot, bytes]] = {}
         self.leases: dict[str, tuple[str, float]] = {}
         self.notices: dict[str, tuple[bytes, float]] = {}
         self.appended = asyncio.Event()
@@ -41,7 +31,7 @@ class _Lane:
     def head(self) -> int:
         return len(self.ids)
 
-    def check(self, mark: Mark) -> None:
+    def check(self, mark: contract.LaneMark) -> None:
         """Raise `JournalChanged` if the mark is not of this journal."""
         if mark.journal not in ("", self.identity):
             raise JournalChanged.other()
@@ -50,8 +40,8 @@ class _Lane:
         if mark.position and mark.entry_id not in ("", self.ids[mark.position - 1]):
             raise JournalChanged.other()
 
-    def mark(self, position: int) -> Mark:
-        return Mark(self.identity, position, self.ids[position - 1] if position in self.entries else "")
+    def mark(self, position: int) -> contract.LaneMark:
+        return contract.LaneMark(self.identity, position, self.ids[position - 1] if position in self.entries else "")
 
 
 class InProcessServer:
@@ -84,15 +74,15 @@ class InProcessJournal:
     def _lane(self, lane: str) -> _Lane:
         if not self.reachable:
             raise JournalAway("the journal is not reachable")
-        if check_name(lane) not in self._server.lanes:
+        if contract.check_name(lane) not in self._server.lanes:
             raise JournalChanged.missing()
         return self._server.lanes[lane]
 
-    async def create(self, lane: str) -> Mark:
+    async def create(self, lane: str) -> contract.LaneMark:
         """See `Journal`."""
         if not self.reachable:
             raise JournalAway("the journal is not reachable")
-        if check_name(lane) in self._server.lanes:
+        if contract.check_name(lane) in self._server.lanes:
             raise InvalidInput(f"there is a lane {lane!r} already")
         self._server.lanes[lane] = _Lane()
         return self._server.lanes[lane].mark(0)
@@ -105,9 +95,11 @@ class InProcessJournal:
         """See `Journal`."""
         return self._lane(lane).head
 
-    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+    async def append(
+        self, lane: str, entries: Sequence[contract.NewEntry], *, behind: contract.LaneMark
+    ) -> contract.LaneMark:
         """See `Journal`."""
-        check_entries(entries)
+        contract.check_entries(entries)
         found = self._lane(lane)
         await asyncio.sleep(0)  # others come first now and then, as they do over a network
         found.check(behind)
@@ -116,7 +108,7 @@ class InProcessJournal:
         now = self._server.clock()
         for entry in entries:
             found.ids.append(entry.id)
-            found.entries[found.head] = Entry(found.head, entry.id, entry.body, now)
+            found.entries[found.head] = contract.Entry(found.head, entry.id, entry.body, now)
         found.appended.set()
         found.appended = asyncio.Event()
         if self.loses_answers:
@@ -124,18 +116,18 @@ class InProcessJournal:
             raise JournalAway("the journal did not answer")
         return found.mark(found.head)
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: contract.LaneMark, limit: int = 1000) -> contract.EntryPage:
         """See `Journal`."""
         found = self._lane(lane)
         found.check(after)
         if found.first > after.position + 1:
-            raise Trimmed(found.first)
+            raise contract.Trimmed(found.first)
         there = (found.entries.get(position) for position in range(after.position + 1, found.head + 1))
         entries = tuple(entry for entry in there if entry is not None)
         page = entries[:limit]
         last = page[-1].position if len(entries) > limit else found.head
         mark = found.mark(last) if last > after.position else msgspec.structs.replace(after, journal=found.identity)
-        return Page(page, mark, found.head)
+        return contract.EntryPage(page, mark, found.head)
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
         """See `Journal`."""
@@ -154,19 +146,19 @@ class InProcessJournal:
         found.first = max(found.first, min(before, found.head + 1))
         found.entries = {at: entry for at, entry in found.entries.items() if at >= found.first}
 
-    async def put_snapshot(self, lane: str, mark: Mark, path: Path) -> Snapshot:
+    async def put_snapshot(self, lane: str, mark: contract.LaneMark, path: Path) -> contract.LaneSnapshot:
         """See `Journal`."""
         content = await asyncio.to_thread(path.read_bytes)
-        snapshot = Snapshot(secrets.token_hex(8), mark, len(content))
+        snapshot = contract.LaneSnapshot(secrets.token_hex(8), mark, len(content))
         self._lane(lane).snapshots[snapshot.name] = snapshot, content
         return snapshot
 
-    async def snapshots(self, lane: str) -> tuple[Snapshot, ...]:
+    async def snapshots(self, lane: str) -> tuple[contract.LaneSnapshot, ...]:
         """See `Journal`."""
         kept = [snapshot for snapshot, _ in self._lane(lane).snapshots.values()]
         return tuple(sorted(kept, key=lambda each: each.mark.position, reverse=True))
 
-    async def get_snapshot(self, lane: str, snapshot: Snapshot, path: Path) -> None:
+    async def get_snapshot(self, lane: str, snapshot: contract.LaneSnapshot, path: Path) -> None:
         """See `Journal`."""
         kept = self._lane(lane).snapshots.get(snapshot.name)
         if kept is None:
@@ -174,13 +166,13 @@ class InProcessJournal:
         with path.open("xb") as file:
             file.write(kept[1])
 
-    async def drop_snapshot(self, lane: str, snapshot: Snapshot) -> None:
+    async def drop_snapshot(self, lane: str, snapshot: contract.LaneSnapshot) -> None:
         """See `Journal`."""
         self._lane(lane).snapshots.pop(snapshot.name, None)
 
     async def lease(self, lane: str, name: str, holder: str, ttl_s: float) -> bool:
         """See `Journal`."""
-        check_name(name)
+        contract.check_name(name)
         leases, now = self._lane(lane).leases, self._server.clock()
         held = leases.get(name)
         if held is not None and held[0] != holder and held[1] > now:
@@ -190,7 +182,7 @@ class InProcessJournal:
 
     async def holder(self, lane: str, name: str) -> str | None:
         """See `Journal`."""
-        holder, until = self._lane(lane).leases.get(check_name(name), (None, 0.0))
+        holder, until = self._lane(lane).leases.get(contract.check_name(name), (None, 0.0))
         return holder if until > self._server.clock() else None
 
     async def release(self, lane: str, name: str, holder: str) -> None:
@@ -203,10 +195,10 @@ class InProcessJournal:
         """See `Journal`."""
         self._lane(lane).notices[host] = body, self._server.clock()
 
-    async def notices(self, lane: str) -> Mapping[str, Notice]:
+    async def notices(self, lane: str) -> Mapping[str, contract.LaneNotice]:
         """See `Journal`."""
         now = self._server.clock()
-        return {host: Notice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
+        return {host: contract.LaneNotice(body, now - at) for host, (body, at) in self._lane(lane).notices.items()}
 
     async def aclose(self) -> None:
         """See `Journal`."""

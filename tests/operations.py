@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Union
 
-from remembrancer.protocol import writes
+import msgspec
+
+from remembrancer.protocol import browsing, code, consolidation, files, home, projects, sharing, work, writes  # noqa: F401
 from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Applied, Change, Operation, ProjectRef, StoredResult, StoreMemory
 
 PROJECT = ProjectRef("p_0123456789ab", "/work/one")
@@ -15,13 +18,18 @@ OTHER_SESSION = "session:two"
 REQUESTED_AT = 1_700_000_000.0
 
 
+def _kinds(root: type[Request[Any]]) -> set[type[Request[Any]]]:
+    return {root}.union(*map(_kinds, root.__subclasses__()))
+
+
+_questions = [kind for kind in _kinds(Request) if not getattr(kind, "__parameters__", ())]
+_told = work.WorkerMessage | consolidation.NotePresence | consolidation.JobReport | files.SyncDone
+to_store = msgspec.msgpack.Decoder(Union[(_told, *_questions)])
+"""Decodes all that a store may be told."""
+
+
 def store_operation(
-    name: str,
-    content: str,
-    *,
-    project: ProjectRef = PROJECT,
-    requested_at: float = REQUESTED_AT,
-    **fields: Any,
+    name: str, content: str, *, project: ProjectRef = PROJECT, requested_at: float = REQUESTED_AT, **fields: Any
 ) -> Operation:
     """An operation that stores a memory. `name` is its identity; `fields` are those of `StoreMemory`."""
     change = StoreMemory(

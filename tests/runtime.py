@@ -19,10 +19,10 @@ import psutil
 
 from bench.client import LINE_LIMIT_BYTES, StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask, ask_status, is_up, wait_down
+from remembrancer.commands.runtime_client import ask, is_up, wait_down
 from remembrancer.commands.runtime_commands import STOP_LIMIT_S
 from remembrancer.commands.status import report
-from remembrancer.protocol.control import AskDown
+from remembrancer.protocol.control import AskDown, AskStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import RuntimePaths
@@ -56,10 +56,7 @@ def command(
 
 
 def patiently(
-    *arguments: str,
-    home: Path,
-    directory: Path | None = None,
-    variables: Mapping[str, str] = MappingProxyType({}),
+    *arguments: str, home: Path, directory: Path | None = None, variables: Mapping[str, str] = MappingProxyType({})
 ) -> subprocess.CompletedProcess[str]:
     """As `command`, by somebody who runs it again where something does not answer, as such a command says."""
     give_up_at = time.monotonic() + PATIENCE_S
@@ -96,7 +93,7 @@ class Runtime:
         give_up_at = time.monotonic() + PATIENCE_S
         while status is None and is_up(paths) and time.monotonic() < give_up_at:
             with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):  # one that is held up is there all the same
-                status = ask_status(paths)
+                status = ask(paths, AskStatus())
         printed: dict[str, Any] = json.loads(
             json.dumps(report(self.home, status, find_problems(status) if status else ()))
         )

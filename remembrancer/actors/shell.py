@@ -41,15 +41,12 @@ from remembrancer.protocol.control import (
     Role,
     StartFailed,
     Stop,
-    TellTraces,
-    TracesTold,
+    from_launcher,
 )
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
 from remembrancer.protocol.sockets import Dealer, Speaker, answer_pings
-from remembrancer.protocol.tracing import Traces
-from remembrancer.protocol.wire import from_launcher
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
@@ -141,7 +138,6 @@ class Actor(abc.ABC):
     def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
         self.speaker = Speaker(spec.name, spec.incarnation)
-        self.traces = Traces()
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -221,9 +217,6 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
                 actor.on_peer_gone(message)
             case PeerFailed() if actor is not None:
                 actor.on_peer_failed(message)
-            case TellTraces(trace=wanted):
-                reports = actor.traces.reports(wanted) if actor is not None else ()
-                tasks.start_soon(_say, control, TracesTold(reports))
             case ChangeQueue() if actor is not None:
                 tasks.start_soon(_change_queue, control, actor, message)
             case PeerGone() | PeerFailed() | ChangeQueue():

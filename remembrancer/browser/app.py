@@ -21,7 +21,7 @@ from remembrancer.browser.rendering import HERE, environment
 from remembrancer.browser.view import Handler, Shared, ShownLog, View, Writes, name_of
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Grant, as_granted
-from remembrancer.protocol.consolidation import ProjectsRead, ReadProjects
+from remembrancer.protocol.consolidation import ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.store_client import AWAY
@@ -122,7 +122,7 @@ class Browser:
         if grant is None or grant.every_project:
             everywhere = ReadProjects(ProjectRef("", ""))
             with suppress(*AWAY):
-                found += (await self._service.ask(everywhere, ProjectsRead, time.time())).reply.projects
+                found += (await self._service.ask(everywhere, time.time())).reply.projects
         by_id: dict[str, ProjectRef] = {}
         for each in found:
             by_id.setdefault(each.id, each)

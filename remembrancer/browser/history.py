@@ -21,25 +21,19 @@ from remembrancer.protocol.browsing import (
     ListedSession,
     ListSessions,
     MemoryChanged,
-    PairsFound,
     ReadActivity,
     ReadTurns,
     RunDone,
-    SessionsListed,
     TurnsRead,
 )
-from remembrancer.protocol.code import ListStale, StaleListed
+from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import (
     DescribeSession,
     DescribeStore,
     GetMemory,
-    Listed,
     ListMemories,
-    MemoryShown,
-    SessionDescription,
-    StoreDescription,
 )
 from remembrancer.toolsets.memory.day_log import FORGOTTEN, verb_of
 
@@ -72,9 +66,9 @@ async def live(view: View) -> Response:
 
 async def review(view: View) -> Response:
     """The things that wait for a person."""
-    store = await view.ask(DescribeStore(view.project, view.session), StoreDescription)
-    found = await view.ask(FindPairs(view.project, view.session), PairsFound)
-    stale = await view.ask(ListStale(view.project, anew=False), StaleListed)
+    store = await view.ask(DescribeStore(view.project, view.session))
+    found = await view.ask(FindPairs(view.project, view.session))
+    stale = await view.ask(ListStale(view.project, anew=False))
     waiting = [each for each in store.proposals if each.refused_at is None]
     about_code = stale.memories[:PAGE]
 
@@ -104,7 +98,7 @@ async def decide(view: View) -> Response:
 async def replace(view: View) -> Response:
     """Say that one memory replaces another: that one ends, and names it."""
     kept, gone = view.said("kept"), view.said("gone")
-    before = (await view.ask(GetMemory(view.project, view.session, gone), MemoryShown)).memory
+    before = (await view.ask(GetMemory(view.project, view.session, gone))).memory
     link = {"relation": "supersedes", "target": gone}
     await view.call("update_memory", memory_id=kept, add_links=[link])
     return view.go("/review", done="replaced", undo=f"{gone}~{before.version}")
@@ -158,7 +152,7 @@ async def today(view: View) -> Response:
     if not wanted and earlier and not (found.changes or found.runs or shown):
         day = earlier
         found, shown, earlier = await _done_on(view, day)
-    ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE), Listed)
+    ends = await view.ask(ListMemories(project=view.project, session_id=view.session, order="due", limit=PAGE))
     asked = asked_of(shown)
     return view.page(
         "today.html",
@@ -185,8 +179,8 @@ def _start(day: date) -> float:
 async def _done_on(view: View, day: date) -> tuple[ActivityRead, Sequence[Any], date | None]:
     """The changes of a day, what was shown on it, and the day before on which something was changed."""
     begins, ends = _start(day), _start(day + timedelta(1))
-    found = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins), ActivityRead)
-    before = await view.ask(ReadActivity(view.project, view.session, begins, 1), ActivityRead)
+    found = await view.ask(ReadActivity(view.project, view.session, ends, MOST, begins))
+    before = await view.ask(ReadActivity(view.project, view.session, begins, 1))
     earlier = max((datetime.fromtimestamp(each.at).astimezone().date() for each in before.changes), default=None)
     return found, await view.shown(since=begins, until=ends), earlier
 
@@ -263,7 +257,7 @@ async def sessions(view: View) -> Response:
     """The project's sessions."""
     before = view.asked("before")
     asked = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
-    found = (await view.ask(asked, SessionsListed)).sessions
+    found = (await view.ask(asked)).sessions
     more = view.at("/sessions", before=found[-1].last_active_at) if len(found) == PAGE else ""
     return view.page(
         "sessions.html", sessions=found, more=more, who=lambda each: who(each.session_id, {each.session_id: each})
@@ -273,15 +267,15 @@ async def sessions(view: View) -> Response:
 async def session(view: View) -> Response:
     """One session: the memories that it stored, was given and left open; and what was said and done in it."""
     name = str(view.request.path_params["name"])
-    about = await view.ask(DescribeSession(view.project, name), SessionDescription)
+    about = await view.ask(DescribeSession(view.project, name))
     turns = TurnsRead()
     if view.is_owner:
         numbers = re.fullmatch(r"(\d{1,18})-(\d{1,18})", view.asked("before"))
         before = (int(numbers[1]), int(numbers[2])) if numbers else None
-        turns = await view.ask(ReadTurns(view.project, name, before), TurnsRead)
+        turns = await view.ask(ReadTurns(view.project, name, before))
     seen_as = name if view.is_owner else view.session
     since = about.started_at or 0.0
-    done = await view.ask(ReadActivity(view.project, seen_as, limit=MOST, after=since), ActivityRead)
+    done = await view.ask(ReadActivity(view.project, seen_as, limit=MOST, after=since))
     lines = lines_of([each for each in done.changes if each.session_id == name], can_undo=False)
     asked = asked_of(await view.shown(session_id=name)).get(name, [])
     opened = [each.change.memory_id for each in lines if each.change.kind == OPEN_END]

@@ -20,16 +20,16 @@ from remembrancer.browser.rendering import MAX_MARKDOWN, blocks_of, count, word_
 from remembrancer.browser.view import Handler, View
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.found_names import is_proper
-from remembrancer.protocol.browsing import GraphLink, GraphRead, ReadGraph, ReadUsage, UsageRead
-from remembrancer.protocol.code import CodeDescription, DescribeCode, ListCodeFiles
-from remembrancer.protocol.control import AskStatus, AskTraces, RuntimeStatus, ToCommand, TracesGathered
+from remembrancer.protocol.browsing import GraphLink, GraphRead, ReadGraph, ReadUsage
+from remembrancer.protocol.code import DescribeCode, ListCodeFiles
+from remembrancer.protocol.control import AskStatus, RuntimeStatus, from_launcher
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.files import DescribeFiles, FilesDescription, FilesListed, ListFiles, Workspace
+from remembrancer.protocol.files import DescribeFiles, FilesListed, ListFiles, Workspace
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.problems import find_problems
-from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph, StoreDescription
+from remembrancer.protocol.reads import DescribeStore, GraphFound, SearchGraph
 from remembrancer.protocol.sockets import Dealer, Speaker
-from remembrancer.protocol.wire import to_command
+from remembrancer.protocol.tracing import last_durations_s
 from remembrancer.protocol.writes import MENTIONED_WITH
 from remembrancer.toolsets.files.memory_read import read_note
 
@@ -46,14 +46,14 @@ CONTROL_S: Final = 2.0
 
 async def projects(view: View) -> Response:
     """The projects that one may see, and what is in this one."""
-    here = await view.ask(DescribeStore(view.project, view.session), StoreDescription)
+    here = await view.ask(DescribeStore(view.project, view.session))
     return view.page("projects.html", here=here)
 
 
 async def health(view: View) -> Response:
     """The problems of the processes, the queue and the embedding; and the latency of the last calls."""
-    asked_of_store = view.ask(DescribeStore(view.project, view.session), StoreDescription)
-    (status, latency, why), store = await asyncio.gather(_running(view), asked_of_store)
+    asked_of_store = view.ask(DescribeStore(view.project, view.session))
+    (status, why), store = await asyncio.gather(_running(view), asked_of_store)
     problems = [why] if why else []
     if status is not None:
         problems += [*status.warnings, *map(str, find_problems(status))]
@@ -61,37 +61,27 @@ async def health(view: View) -> Response:
         problems.append(f"no vectors are made: {error}")
     if letters := store.embedding.dead_letters:
         problems.append(f"{count(letters, 'text')} can be found by words alone: {store.embedding.dead_letter_error}")
+    lasted = last_durations_s() if view.is_owner else []  # of the gateway, which serves these pages
+    latency = [(place, round(each * 1000, 2)) for place, each in enumerate(lasted, 1)]
     latencies = json.dumps(latency)
     return view.page("health.html", status=status, store=store, problems=problems, latency=latencies, calls=latency)
 
 
-async def _running(view: View) -> tuple[RuntimeStatus | None, list[tuple[int, float]], str]:
-    """The state of the processes and the latency of the last calls, for the owner; or why they are not known."""
+async def _running(view: View) -> tuple[RuntimeStatus | None, str]:
+    """The state of the processes, for the owner; or why it is not known."""
     if not view.is_owner:
-        return None, [], ""
+        return None, ""
     try:
-        async with Dealer(view.shared.control_endpoint, Speaker("command", new_ulid()), to_command) as launcher:
+        async with Dealer(view.shared.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
             await launcher.wait_connected(CONTROL_S)
-            status, traces = await asyncio.gather(
-                *(launcher.request(each, timeout_s=CONTROL_S) for each in (AskStatus(), AskTraces()))
-            )
+            return await launcher.request(AskStatus(), timeout_s=CONTROL_S), ""
     except RemembrancerError as error:
-        return None, [], error.message
-    return (status if isinstance(status, RuntimeStatus) else None), _latency(traces), ""
-
-
-def _latency(traces: ToCommand) -> list[tuple[int, float]]:
-    """The milliseconds that the last calls took in the gateway, in their order."""
-    if not isinstance(traces, TracesGathered):
-        return []
-    reports = [each for process in traces.processes if process.process == "gateway" for each in process.traces]
-    took = [(each.marks[-1].at - each.marks[0].at) * 1000 for each in reports if each.is_over and len(each.marks) > 1]
-    return [(place, round(each, 2)) for place, each in enumerate(took, 1)]
+        return None, error.message
 
 
 async def usage(view: View) -> Response:
     """Memories and recalls a day, what is used most, and what never."""
-    used = await view.ask(ReadUsage(view.project, view.session), UsageRead)
+    used = await view.ask(ReadUsage(view.project, view.session))
     since, today = time.time() - DAYS * DAY_S, int(time.time() // DAY_S)
     log = view.shared.shown_log
     no_days: Mapping[int, tuple[int, int, int, int]] = {}
@@ -122,8 +112,8 @@ async def usage(view: View) -> Response:
 async def notes(view: View) -> Response:
     """The notes of the working tree: the files, and whether the index has them as they are."""
     workspace = Workspace(view.project, view.tree)
-    about = await view.ask(DescribeFiles(workspace), FilesDescription)
-    listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES), FilesListed)
+    about = await view.ask(DescribeFiles(workspace))
+    listed = await view.ask(ListFiles(workspace, view.asked("after"), FILES))
     return view.page("notes.html", about=about, listed=listed, more=_after(view, "/notes", listed))
 
 
@@ -182,11 +172,11 @@ async def remember(view: View) -> Response:
 
 async def code(view: View) -> Response:
     """The trees of code that are indexed; of one of them the files."""
-    trees = (await view.ask(DescribeCode(view.project), CodeDescription)).trees
+    trees = (await view.ask(DescribeCode(view.project))).trees
     wanted = view.asked("tree") or (trees[0].id if trees else "")
     listed = FilesListed(())
     if wanted:
-        listed = await view.ask(ListCodeFiles(view.project, wanted, view.asked("after"), FILES), FilesListed)
+        listed = await view.ask(ListCodeFiles(view.project, wanted, view.asked("after"), FILES))
     more = _after(view, "/code", listed, tree=wanted)
     return view.page("code.html", trees=trees, wanted=wanted, listed=listed, more=more)
 
@@ -217,7 +207,7 @@ async def graph(view: View) -> Response:
 
 async def _overview(view: View) -> tuple[GraphRead, int]:
     """The most important entities that are worth looking at, or all with `all`; and the number of those left out."""
-    graph = await view.ask(ReadGraph(view.project, view.session, NODES), GraphRead)
+    graph = await view.ask(ReadGraph(view.project, view.session, NODES))
     wanted = [place for place, each in enumerate(graph.nodes) if view.asked("all") or is_proper(each.name, each.type)]
     places = {old: new for new, old in enumerate(wanted[:DRAWN])}
     links = tuple(
@@ -257,7 +247,7 @@ def _json(nodes: list[dict[str, Any]], links: list[dict[str, Any]]) -> Response:
 
 async def _around(view: View, entity: str, limit: int) -> GraphFound:
     question = SearchGraph(view.project, view.session, entity=entity, depth=2, include_memories=False, limit=limit)
-    return await view.ask(question, GraphFound)
+    return await view.ask(question)
 
 
 PAGES: Final[dict[tuple[str, str], Handler]] = {

@@ -18,7 +18,7 @@ from remembrancer.browser.rendering import day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
-from remembrancer.protocol.reads import Filters, GetMemory, Listed, ListMemories, MemoryShown, Order, Recall, Recalled
+from remembrancer.protocol.reads import Filters, GetMemory, ListMemories, Order, Recall
 from remembrancer.protocol.writes import HistoryEntry, PortableMemory
 
 FOUND: Final = 20
@@ -102,7 +102,7 @@ async def _found(view: View) -> Response:
             about=about,
             **filters,
         )
-        found = await view.ask(request, Recalled)
+        found = await view.ask(request)
         answer = [each.id for each in found.memories]
         values |= {"found": found, "memories": found.memories, "about": about}
         if about:
@@ -117,7 +117,7 @@ async def _found(view: View) -> Response:
         if order == "latest" and (older := view.asked("older")):
             filters["before"] = min(float_of(older), math.inf if filters["before"] is None else filters["before"])
         listing = ListMemories(project=view.project, order=order, limit=PAGE + 1, offset=past, **filters)
-        listed = await view.ask(listing, Listed)
+        listed = await view.ask(listing)
         values["memories"] = shown = listed.memories[:PAGE]
         if len(listed.memories) > PAGE or listed.cut:
             go_on: dict[str, Any] = {"past": past + len(shown)}
@@ -151,7 +151,7 @@ def _narrowed(view: View) -> str:
 async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> str:
     """The reason why a memory cannot be found at all by this search; empty if nothing stands against it."""
     try:
-        shown = await view.ask(GetMemory(view.project, view.session, about), MemoryShown)
+        shown = await view.ask(GetMemory(view.project, view.session, about))
     except NotFound:
         return "There is no memory of that id here."
     memory = shown.memory
@@ -171,7 +171,7 @@ async def _why_not_weighed(view: View, about: str, filters: dict[str, Any]) -> s
 async def memory(view: View) -> Response:
     """One memory whole."""
     memory_id = await view.whole_id(_id_of(view))
-    shown = await view.ask(GetMemory(view.project, view.session, memory_id), MemoryShown)
+    shown = await view.ask(GetMemory(view.project, view.session, memory_id))
     versions: list[Version] = []
     given = await view.shown(memory_id=shown.memory.id)
     links = [each.target for each in (*shown.memory.links, *shown.incoming)]
@@ -335,7 +335,7 @@ def _way_back(before: PortableMemory) -> str:
 
 
 async def _now(view: View, memory_id: str) -> PortableMemory:
-    return (await view.ask(GetMemory(view.project, view.session, memory_id), MemoryShown)).memory
+    return (await view.ask(GetMemory(view.project, view.session, memory_id))).memory
 
 
 def done_of(view: View) -> dict[str, Any]:

@@ -22,12 +22,12 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from remembrancer.browser.door import PREFIX, Form
 from remembrancer.config.tokens import Grant
 from remembrancer.memory.short_ids import part_of_id
-from remembrancer.protocol.browsing import ListedSession, ListSessions, SessionsListed
+from remembrancer.protocol import wire
+from remembrancer.protocol.browsing import ListedSession, ListSessions
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.ids import MEMORY_PREFIX, new_ulid
-from remembrancer.protocol.reads import FindIds, FollowLinks, IdsFound, LinkedMemory, LinksFound, Notice
+from remembrancer.protocol.reads import FindIds, FollowLinks, LinkedMemory, Notice
 from remembrancer.protocol.session_life import BROWSER_SESSION, SHELL_SESSION
-from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller, MemoryService
 from remembrancer.toolsets.tools import Answer, Call, Tool
@@ -137,7 +137,7 @@ class View:
 
     async def sessions(self) -> dict[str, ListedSession]:
         """The project's last sessions by their ids."""
-        listed = await self.ask(ListSessions(self.project, self.session, None, NAMED), SessionsListed)
+        listed = await self.ask(ListSessions(self.project, self.session, None, NAMED))
         return {each.session_id: each for each in listed.sessions}
 
     async def whole_id(self, text: str) -> str:
@@ -145,7 +145,7 @@ class View:
         name = text.rstrip("/").rpartition("/")[2].partition("?")[0]
         if (part := part_of_id(name)) is None:
             return f"{MEMORY_PREFIX}{name}" if name and ":" not in name else name
-        found = (await self.ask(FindIds(self.project, self.session, (part,)), IdsFound)).candidates.get(part, [])
+        found = (await self.ask(FindIds(self.project, self.session, (part,)))).candidates.get(part, [])
         return found[0][0] if len(found) == 1 else name
 
     async def texts(self, memory_ids: Iterable[str]) -> dict[str, LinkedMemory]:
@@ -155,7 +155,7 @@ class View:
             return {}
         request = FollowLinks(self.project, self.session, wanted, limit=len(wanted), counts_accesses=False)
         try:
-            return {each.id: each for each in (await self.ask(request, LinksFound)).memories}
+            return {each.id: each for each in (await self.ask(request)).memories}
         except NotFound:
             return {}
 
@@ -203,9 +203,9 @@ class View:
         """A field of the form with its blanks."""
         return dict(self.form).get(name, "")
 
-    async def ask(self, question: GatewayRequest, kind: type[T]) -> T:
+    async def ask(self, question: wire.Request[T]) -> T:
         """The store's answer. What it says to be missing is shown on the page."""
-        asked = await self.shared.service.ask(question, kind, time.time())
+        asked = await self.shared.service.ask(question, time.time())
         self.notices += asked.notices
         return asked.reply
 

@@ -22,13 +22,13 @@ def completion(shell: str) -> Report:
 
 
 TABLE = {
-    "queue": ("commands", "queue", "the writes that wait or were refused: list, retry, export, drop"),
-    "maintain": ("commands", "maintain", "archive, merge and sweep out now, and undo that"),
-    "scale": ("commands", "runtime_commands", "run another number of embedders: scale embedder=2"),
-    "embedder": ("commands", "embedder", "make vectors for another host's memory, or invite one"),
-    "projects": ("commands", "projects", "which projects are remembered; move OLD NEW"),
-    "hook": ("commands", "", "record an event of an assistant's session: what its client's hooks run"),
-    "completion": ("commands", "admin", "print what completes these commands in bash, zsh or fish"),
+    "queue": ("commands", "queue", "list, retry, export or drop waiting and rejected writes"),
+    "maintain": ("commands", "maintain", "run maintenance now, or undo a run"),
+    "scale": ("commands", "runtime_commands", "change the number of embedders: scale embedder=2"),
+    "embedder": ("commands", "embedder", "make vectors for another host, or invite one"),
+    "projects": ("commands", "projects", "list the projects; move OLD NEW"),
+    "hook": ("commands", "", "record an event of a session (clients' hooks run this)"),
+    "completion": ("commands", "admin", "print the completion script for bash, zsh or fish"),
 }
 COMMANDS = {
     "admin": LazyGroup("admin", TABLE, help="What is rarely wanted by hand."),

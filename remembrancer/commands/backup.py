@@ -58,7 +58,7 @@ from remembrancer.commands.runtime_client import ask_home, is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import FileUnusable, HomeUnusable, InvalidInput, SchemaTooNew
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import CopiedFile, CopyRecords, RecordsCopied
+from remembrancer.protocol.home import CopiedFile, CopyRecords
 from remembrancer.protocol.paths import RuntimePaths, sync_directory, write_whole
 from remembrancer.protocol.wire import UNDECODABLE
 
@@ -282,7 +282,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
     with new_directory(target) as staged:
         # The queue first: an operation leaves it only when the records have it.
         copied = copy_queue(paths.write_queue, staged / QUEUE)
-        records = ask_home(paths, CopyRecords(str(staged)), RecordsCopied).files
+        records = ask_home(paths, CopyRecords(str(staged))).files
         if not records:
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         queue = [] if copied is None else [CopiedFile(QUEUE, *copied[0][:2], copied[1], copied[0].counts)]
@@ -298,13 +298,13 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
 
 
 @command(
-    argument("file", metavar="FILE", help="What 'remembrancer backup' has written."),
+    argument("file", metavar="FILE", help="A file that 'remembrancer backup create' wrote."),
     option("--home", metavar="DIR", help="Restore into this home (default: the one of the environment)."),
     flag("--yes", help="Do not ask."),
     name="restore",
 )
 def put_back(file: str, home: str | None, yes: bool) -> Report:
-    """Put a backup in the place of what the home has. Nothing is deleted: what was there is moved into
+    """Replace the home's files with a backup. Nothing is deleted: the present files are moved to
     before-restore-<time> in the home."""
     os.umask(PRIVATE_UMASK)
     archive = Path(file).expanduser()
@@ -492,6 +492,7 @@ COMMANDS = {
         "backup",
         *(create, put_back, export, import_),
         default="create",
-        help="Everything that cannot be made again in one checked file, and back; memories as JSON Lines or Markdown.",
+        help="Back up everything irreplaceable in one checked file, or restore it; export memories as JSON Lines or "
+        "Markdown.",
     )
 }

@@ -14,11 +14,12 @@ import re
 import shlex
 import shutil
 import stat
+import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -31,7 +32,7 @@ import yaml
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.paths import write_whole
 
-Scope = Literal["project", "user"]
+ClientScope = Literal["project", "user"]
 Action = Literal["add", "extend", "replace", "remove", "nothing", "refuse"]
 State = Literal["absent", "same", "extended", "other"]
 Json = dict[str, Any]
@@ -41,6 +42,7 @@ HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
 FOLDERS: Final = frozenset({"rules", "settings", "mcp", "mcpServers", "steering"})
 """Names of the folders in which some clients have their files, within a directory of their own."""
+OWN_COMMAND_S: Final = 60.0
 HIDDEN: Final = "(not shown)"
 COMMAND: Final = "remembrancer"
 ONE_RUN: Final = (
@@ -107,11 +109,11 @@ class Surroundings:
         return Path(template.format(home=self.home, project=self.project, **places))
 
 
-class Place(NamedTuple):
+class ClientFile(NamedTuple):
     """One file that a client reads its servers (or hooks) from: they are in the member `key` of its top object. A file
     of instructions has no such member."""
 
-    scope: Scope
+    scope: ClientScope
     path: Path
     key: str
 
@@ -121,34 +123,36 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     title: str
-    files: dict[Scope, str]
+    files: dict[ClientScope, str]
     traces: tuple[str, ...]
     restart: str
     key: str = "mcpServers"
     more: Json = {}
     words: tuple[str, str, str] = ("command", "args", "env")
-    rules: dict[Scope, str] = {}
-    hooks: dict[Scope, str] = {}
+    rules: dict[ClientScope, str] = {}
+    hooks: dict[ClientScope, str] = {}
     events: dict[str, str] = {}
     flat: bool = False
     command: str | None = None
     has_path: bool = False
+    adds: tuple[str, ...] = ()
+    removes: tuple[str, ...] = ()
 
-    def places(self, around: Surroundings) -> tuple[Place, ...]:
+    def places(self, around: Surroundings) -> tuple[ClientFile, ...]:
         """Its files, the project's first."""
-        return tuple(Place(scope, around.path(file), self.key) for scope, file in self.files.items())
+        return tuple(ClientFile(scope, around.path(file), self.key) for scope, file in self.files.items())
 
-    def place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """Its file of that scope; None when it has none."""
         return next((place for place in self.places(around) if place.scope == scope), None)
 
-    def hooks_place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def hooks_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """The file that it reads hooks from; None when it has none."""
-        return Place(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
+        return ClientFile(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
 
-    def rules_place(self, around: Surroundings, scope: Scope) -> Place | None:
+    def rules_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
         """The file of instructions that it reads; None when it has none."""
-        return Place(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
+        return ClientFile(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
 
     def is_found(self, around: Surroundings) -> bool:
         """True if the client seems to be installed: its command, or what it keeps in the user's home."""
@@ -162,6 +166,49 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
         is_line = all(isinstance(word, str) for word in words)
         return words if is_line else [], env if isinstance(env, Mapping) else {}
+
+
+def run_own_command(
+    client: Client, place: ClientFile, action: Action, name: str, entry: Json, around: Surroundings
+) -> str | None:
+    """Have the client's own command line add, replace or remove the entry in its file.
+
+    Returns the command in short; None: it has none, or that did not do what it should.
+    """
+    words = {"add": [client.adds], "replace": [client.removes, client.adds], "remove": [client.removes]}.get(action, [])
+    program = shutil.which(client.command or "", path=around.environ.get("PATH", ""))
+    if program is None or not words or not all(words) or (place.scope == "project" and "{scope}" not in words[0]):
+        return None
+    line, environ = client.started_by(entry)
+    for template in words:
+        arguments: list[str] = []
+        for word in template:
+            match word:
+                case "{line}":
+                    arguments += line
+                case "{--env}":
+                    arguments += [part for each in environ.items() for part in ("--env", "=".join(each))]
+                case _:
+                    known = {"{scope}": place.scope, "{name}": name, "{entry}": json.dumps(entry)}
+                    arguments.append(known.get(word, word))
+        try:
+            subprocess.run(
+                [program, *arguments],
+                cwd=around.project,
+                env=around.environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=OWN_COMMAND_S,
+                check=True,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return None
+    try:
+        servers = read_object(place).get(place.key, {})
+    except FileRefused:
+        return None
+    state = compare(client, servers.get(name) if isinstance(servers, dict) else None, entry)
+    return f"{client.command} {arguments[0]}" if state == ("absent" if action == "remove" else "same") else None
 
 
 @cache
@@ -226,7 +273,7 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
     return groups
 
 
-def document(place: Place, wanted: Mapping[str, object]) -> str:
+def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
     """A whole file with ours alone: entries by their names, or hooks by their events."""
     whole = {place.key: dict(wanted)}
     match place.path.suffix:
@@ -237,7 +284,7 @@ def document(place: Place, wanted: Mapping[str, object]) -> str:
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
 
-def hooks_document(place: Place, wanted: Mapping[str, Json]) -> str:
+def hooks_document(place: ClientFile, wanted: Mapping[str, Json]) -> str:
     """A whole file with our hooks alone."""
     return document(place, {event: [group] for event, group in wanted.items()})
 
@@ -308,13 +355,15 @@ class Plan:
     entry that is in the way; `paste` is what a person would put in by hand."""
 
     client: Client
-    place: Place
+    place: ClientFile
     action: Action
     said: str
     before: str | None
     after: str | None = None
     difference: str = ""
     paste: str = ""
+    wanted: Action = "nothing"
+    """The action that the file needs, also where its text cannot be changed."""
 
 
 class _Change(NamedTuple):
@@ -326,7 +375,7 @@ class _Change(NamedTuple):
     difference: str = ""
 
 
-def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
+def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
     """The plan that makes the file start `wanted` under `name`. `text` is what the file holds, None when there is
     none."""
 
@@ -334,12 +383,12 @@ def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted
         present = servers.get(name)
         state = compare(client, present, wanted)
         if state == "same":
-            return _Change("nothing", "is set up already")
+            return _Change("nothing", "is already set up")
         if state == "other" and not force:
-            said = f"has another entry named {name!r}: --force replaces it, --name gives ours another name"
+            said = f"has another entry named {name!r}: use --force to replace it, or --name to choose another name"
             return _Change("refuse", said, difference=difference(present, wanted))
         if state == "extended":
-            said = f"the entry {name!r} is given the variables that it lacked"
+            said = f"the missing variables are added to the entry {name!r}"
             return _Change("extend", said, {**servers, name: extend(client, servers[name], wanted)})
         done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
         return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
@@ -347,14 +396,14 @@ def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted
     return _plan(client, place, text, change, document(place, {name: wanted}))
 
 
-def plan_removal(client: Client, place: Place, text: str | None, name: str, *, force: bool) -> Plan:
+def plan_removal(client: Client, place: ClientFile, text: str | None, name: str, *, force: bool) -> Plan:
     """The plan that takes our entry out of the file again."""
 
     def change(servers: Json) -> _Change:
         if servers.get(name) is None:
             return _Change("nothing", f"has no entry named {name!r}")
         if not is_ours(client, servers[name]) and not force:
-            said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it all the same"
+            said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it anyway"
             return _Change("refuse", said)
         others = {key: value for key, value in servers.items() if key != name}
         return _Change("remove", f"the entry {name!r} is removed", others)
@@ -362,7 +411,7 @@ def plan_removal(client: Client, place: Place, text: str | None, name: str, *, f
     return _plan(client, place, text, change)
 
 
-def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[str, Json]) -> Plan:
+def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapping[str, Json]) -> Plan:
     """The plan that makes every event run its command. One of ours that is there already, in another form, is
     replaced."""
 
@@ -372,49 +421,52 @@ def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[s
         for event, group in wanted.items():
             made[event].append(group)
         if made.keys() == present.keys() and all(_has_same_groups(present[event], made[event]) for event in made):
-            return _Change("nothing", "has its hooks already")
+            return _Change("nothing", "already has the hooks")
         if others == present:
-            return _Change("add", "its hooks are added", made)
-        return _Change("replace", "its hooks are replaced", made)
+            return _Change("add", "the hooks are added", made)
+        return _Change("replace", "the hooks are replaced", made)
 
     return _plan(client, place, text, change, hooks_document(place, wanted))
 
 
-def plan_hooks_removal(client: Client, place: Place, text: str | None) -> Plan:
+def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> Plan:
     """The plan that takes our commands out again, and what is empty without them."""
 
     def change(present: Json) -> _Change:
         others = _without_ours(present)
         if others == present:
-            return _Change("nothing", "has no hooks of ours")
+            return _Change("nothing", "has no Remembrancer hooks")
         left = {event: groups for event, groups in others.items() if groups or not present[event]}
-        return _Change("remove", "its hooks are removed", left)
+        return _Change("remove", "the hooks are removed", left)
 
     return _plan(client, place, text, change)
 
 
-def plan_rules(client: Client, place: Place, text: str | None, *, remove: bool) -> Plan:
+def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: bool) -> Plan:
     """The plan that gives a file of instructions our block, or takes it out again."""
     head = _ALWAYS if place.path.suffix == ".mdc" else ""
     others = _BLOCK.sub("\n", text or "")
     if remove:
         after = "" if others.strip() in ("", head.strip()) else others
         has_block = text is not None and others != text
-        said = "the block for the assistant is removed" if has_block else "has no block of ours"
+        said = "the block for the assistant is removed" if has_block else "has no Remembrancer block"
         return Plan(client, place, "remove" if has_block else "nothing", said, text, after if has_block else None)
     after = head + RULES if others.strip() in ("", head.strip()) else f"{others.rstrip()}\n\n{RULES}"
     if text == after:
-        return Plan(client, place, "nothing", "has its block already", text)
+        return Plan(client, place, "nothing", "already has the block", text)
     return Plan(client, place, "add", "the block for the assistant is added", text, after)
 
 
-def refused_plan(client: Client, place: Place, text: str | None, refused: FileRefused, paste: str) -> Plan:
+def refused_plan(client: Client, place: ClientFile, text: str | None, refused: FileRefused, paste: str) -> Plan:
     """A file that is left as it is, with what a person would put in."""
-    return Plan(client, place, "refuse", f"is left as it is: {refused.reason}", text, paste=paste)
+    return Plan(client, place, "refuse", f"is unchanged: {refused.reason}", text, paste=paste)
 
 
-def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json], _Change], paste: str = "") -> Plan:
+def _plan(
+    client: Client, place: ClientFile, text: str | None, change: Callable[[Json], _Change], paste: str = ""
+) -> Plan:
     """The plan that makes a change to a file's member."""
+    done = _Change("nothing", "")
     try:
         whole = _parsed(place, text or "")
         member = whole.get(place.key, {})
@@ -432,8 +484,8 @@ def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json
             is_empty = whole.keys() <= ({"version"} if client.flat and place.key == HOOKS else set())
             after = "" if is_empty and done.action == "remove" else after
     except FileRefused as refused:
-        return refused_plan(client, place, text, refused, paste)
-    return Plan(client, place, done.action, done.said, text, after, done.difference)
+        return replace(refused_plan(client, place, text, refused, paste), wanted=done.action)
+    return Plan(client, place, done.action, done.said, text, after, done.difference, wanted=done.action)
 
 
 def _has_same_groups(present: list[Any], made: list[Any]) -> bool:
@@ -445,7 +497,7 @@ def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
     left: dict[str, list[Any]] = {}
     for event, groups in present.items():
         if not isinstance(groups, list):
-            raise FileRefused(f"what it has for the event {event} is not a list")
+            raise FileRefused(f"its hooks for the event {event} are not a list")
         left[event] = []
         for group in groups:
             if _runs_ours(group):
@@ -468,12 +520,12 @@ def _runs_ours(entry: object) -> bool:
 # --- the text of a file ---
 
 
-def read_object(place: Place) -> Json:
+def read_object(place: ClientFile) -> Json:
     """The object that a file holds, empty when there is no file. Raises `FileRefused`."""
     return _parsed(place, read_text(place.path) or "")
 
 
-def _parsed(place: Place, text: str) -> Json:
+def _parsed(place: ClientFile, text: str) -> Json:
     match place.path.suffix:
         case ".toml":
             return _parse_toml(text)
@@ -482,7 +534,7 @@ def _parsed(place: Place, text: str) -> Json:
     return parse_with_comments(text)
 
 
-def _written(place: Place, before: str, whole: Json) -> str:
+def _written(place: ClientFile, before: str, whole: Json) -> str:
     match place.path.suffix:
         case ".toml":
             return _written_toml(before, whole, place.key)
@@ -511,7 +563,7 @@ def _written_toml(before: str, whole: Json, key: str) -> str:
         del file[key]
     after = tomlkit.dumps(file)
     if {key: {}, **_parse_toml(after)} != {key: {}, **whole}:
-        raise FileRefused("it cannot be changed without a change of something else")
+        raise FileRefused("it cannot be changed without changing something else")
     return after
 
 
@@ -593,12 +645,11 @@ def read_text(path: Path) -> str | None:
         raise FileRefused("it is not UTF-8 text") from error
 
 
-def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is_removal: bool = False) -> Path | None:
-    """Make the file hold `after`, whole or not at all; returns the backup of `before`, None for a new file.
+def replace_text(path: Path, before: str | None, after: str, *, scope: ClientScope, is_removal: bool = False) -> None:
+    """Make the file hold `after`, whole or not at all.
 
-    A symbolic link stays one: the file behind it is replaced. The file keeps its mode. No backup is written over. With
-    nothing left to hold (`after` is empty) the file goes. A removal takes away all that `setup` brought: it makes no
-    backup, and one that says what the file says now is gone; in a project also folders that are empty then.
+    A symbolic link stays one: the file behind it is replaced. The file keeps its mode. An empty `after` deletes it, and
+    a removal from a project also deletes the client's folders that are empty then.
 
     Raises:
         FileRefused: it cannot be written, or does not hold `before` any more.
@@ -606,57 +657,26 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
     real = Path(os.path.realpath(path))
     try:
         if read_text(real) != before:
-            raise FileRefused("it was changed by another program just now: run this again")
+            raise FileRefused("another program has just changed it: run this again")
         if before is None:
-            # What is made for a user is private.
+            # A new file of a user is private.
             real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=True, exist_ok=True)
             write_whole(real, after.encode(), 0o644 & ~_umask() if scope == "project" else 0o600)
-            return None
-        mode = stat.S_IMODE(real.stat().st_mode)
-        if is_removal:
-            _take_out(path, real, after, mode, scope)
-            return None
-        number, backup = 1, path.with_name(f"{path.name}.bak")
-        while backup.exists() and backup.read_bytes() != before.encode():
-            number += 1
-            backup = path.with_name(f"{path.name}.bak.{number}")
-        write_whole(backup, before.encode(), mode)
-        _replace_or_remove(path, real, after, mode)
+        elif after or path.is_symlink():
+            text = after or ("{}\n" if path.suffix == ".json" else "")
+            write_whole(real, text.encode(), stat.S_IMODE(real.stat().st_mode))
+        else:
+            real.unlink()
     except OSError as error:
         raise FileRefused(f"it cannot be written: {error.strerror or error}") from error
-    return backup
-
-
-def _replace_or_remove(path: Path, real: Path, after: str, mode: int) -> None:
-    if after or path.is_symlink():
-        write_whole(real, (after or ("{}\n" if path.suffix == ".json" else "")).encode(), mode)
-    else:
-        real.unlink()
-
-
-def _take_out(path: Path, real: Path, after: str, mode: int, scope: Scope) -> None:
-    """Leave a file without our entry, and nothing beside it that `setup` has made."""
-    for backup in path.parent.glob(f"{path.name}.bak*"):
-        kept = backup.read_text(encoding="utf-8", errors="replace")
-        if kept.strip() == after.strip() or _is_same_json(kept, after):
-            after = kept
-            backup.unlink()
-    _replace_or_remove(path, real, after, mode)
     directory = path.parent
-    if scope == "user":
+    if after or scope == "user" or not is_removal:
         return
-    if not after and directory.name in FOLDERS and directory.parent.name.startswith("."):
+    if directory.name in FOLDERS and directory.parent.name.startswith("."):
         _remove_empty(directory)  # .cursor/rules
         directory = directory.parent
-    if not after and directory.name.startswith("."):  # .cursor, .vscode, .claude
+    if directory.name.startswith("."):  # .cursor, .vscode, .claude
         _remove_empty(directory)
-
-
-def _is_same_json(one: str, other: str) -> bool:
-    try:
-        return _parse(one.removeprefix(_MARK)) == _parse(other.removeprefix(_MARK))
-    except FileRefused:
-        return False
 
 
 def _remove_empty(directory: Path) -> None:

@@ -10,7 +10,7 @@ import tomlkit
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, command, option
 from remembrancer.config.home import CONFIG_FILES, Home, locate
-from remembrancer.config.reading import HIDDEN, Configuration, Origin, read_configuration, shown
+from remembrancer.config.reading import HIDDEN, Configuration, SettingOrigin, read_configuration, shown
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 from remembrancer.protocol.paths import write_whole
@@ -21,11 +21,11 @@ from remembrancer.protocol.paths import write_whole
         "--set",
         "assignment",
         metavar="NAME=VALUE",
-        help="Write a setting into the home's config.toml; NAME=: out of it.",
+        help="Write a setting to the home's config.toml; NAME= removes it.",
     ),
 )
 def config(assignment: str | None) -> Report:
-    """The settings with which a runtime would be started now, and where each comes from. Exit status 7: something is
+    """Show the settings that a runtime would start with now, and where each comes from. Exit status 7: something is
     wrong with them."""
     home = locate(os.environ)
     if assignment is not None:
@@ -132,7 +132,7 @@ def _plain(name: str, value: object) -> object:
     return text if isinstance(value, str) or HIDDEN in text else value
 
 
-def _source(origin: Origin | None) -> dict[str, str | None]:
+def _source(origin: SettingOrigin | None) -> dict[str, str | None]:
     if origin is None:
         return {"from": "default", "name": None, "file": None}
     if origin.file is None:

@@ -33,9 +33,9 @@ from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients import Client, FileRefused, Place, Surroundings, clients, is_ours, read_object
+from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
 from remembrancer.commands.report import Report, command, flag, option
-from remembrancer.commands.runtime_client import ask_home, ask_status, paths_here
+from remembrancer.commands.runtime_client import ask, ask_home, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
 from remembrancer.commands.status import describe_remote
@@ -51,7 +51,7 @@ from remembrancer.config.settings import (
 )
 from remembrancer.config.worker_keys import WorkerKeys
 from remembrancer.memory.stop_words import ENGLISH
-from remembrancer.protocol.control import RuntimeStatus
+from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
@@ -64,7 +64,7 @@ from remembrancer.protocol.errors import (
     size_in_words,
 )
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FilesExamined, FileState
+from remembrancer.protocol.home import ExaminedFile, ExamineFiles, FileCondition, FilesExamined
 from remembrancer.protocol.paths import RuntimePaths, look_at, look_at_database
 from remembrancer.protocol.problems import NEARLY_FULL_BYTES, find_problems
 from remembrancer.protocol.sharing import LaneState
@@ -73,8 +73,8 @@ from remembrancer.protocol.work import ModelChoice
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
 
-Status = Literal["ok", "warning", "problem"]
-MARKS: Final[dict[Status, str]] = {
+CheckStatus = Literal["ok", "warning", "problem"]
+MARKS: Final[dict[CheckStatus, str]] = {
     "ok": "[green]ok[/green]     ",
     "warning": "[yellow]warning[/yellow]",
     "problem": "[red]problem[/red]",
@@ -149,7 +149,7 @@ logger = logging.getLogger(__name__)
 class Finding(msgspec.Struct, frozen=True):
     """The finding of a check. `advice` is what a person does about it; `details` are lines of their own."""
 
-    status: Status
+    status: CheckStatus
     found: str
     advice: str = ""
     details: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class Examination:
     def records(self) -> FilesExamined:
         """The state of each file of records, by the store's word while it runs."""
         if self._examined is None:
-            self._examined = ask_home(self.paths, ExamineFiles(), FilesExamined)
+            self._examined = ask_home(self.paths, ExamineFiles())
         return self._examined
 
     @property
@@ -191,8 +191,8 @@ class Examination:
                 found[name] = check(self)
             except Exception as error:
                 logger.warning("the check of %s failed", name, exc_info=True)
-                reason = f"this could not be looked at: {error}"
-                found[name] = Finding("problem", reason, "see the message; mend that and run this again")
+                reason = f"this could not be checked: {error}"
+                found[name] = Finding("problem", reason, "see the message, fix that, and run doctor again")
         return found
 
 
@@ -200,19 +200,19 @@ class Examination:
     option(
         "--project", metavar="DIR", default=".", help="Whose clients' files are looked at (default: this directory)."
     ),
-    flag("--fix", help="Make this user's alone what others can get at."),
+    flag("--fix", help="Close files that other users can open."),
     flag(
         "--repair",
-        help="Make damaged files of memories whole, of what can be read and the last daily copy; then look again.",
+        help="Repair damaged memory files from their readable parts and the last daily copy, then check again.",
     ),
     flag(
         "--delete-old-files",
-        help="Delete the files of release 0.2.0, which stay beside the database that was made of them.",
+        help="Delete the files of release 0.2.0 that were kept after the upgrade.",
     ),
 )
 def doctor(project: str, fix: bool, repair: bool, delete_old_files: bool) -> Report:
-    """Look for what is wrong with the memory of this home and what starts it, and say what to do. Exit status 3: there
-    is a problem."""
+    """Look for problems with this home's memory and the clients that start it, and suggest fixes. Exit status 3:
+    there is a problem."""
     if not Path(project).is_dir():
         raise InvalidInput(f"{project} is not a directory")
     paths = paths_here()
@@ -237,7 +237,7 @@ def doctor(project: str, fix: bool, repair: bool, delete_old_files: bool) -> Rep
 COMMANDS = {"doctor": doctor}
 
 
-def worst(statuses: Iterator[Status] | Sequence[Status]) -> Status:
+def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatus:
     """The worst status of all; `ok` of none."""
     return max(statuses, key=list(MARKS).index, default="ok")
 
@@ -275,7 +275,7 @@ def check_start(_: Examination) -> Finding:
     """Check that the command does what a client wants of it, tried as `setup` does, in a home of its own."""
     probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"), {})
     if probed.error is not None:
-        return Finding("problem", f"tried as a client starts it: {probed.error}", "mend that, or install it anew")
+        return Finding("problem", f"tried as a client starts it: {probed.error}", "fix that, or reinstall Remembrancer")
     found = f"lists its tools {probed.tools_ms:.0f} ms after a client starts it, and answers calls"
     return Finding("ok", f"{found} after {probed.ready_ms:.0f} ms with nothing running")
 
@@ -286,7 +286,7 @@ def check_configuration(at: Examination) -> Finding:
         configuration = load_configuration(at.around.environ)
         at.settings = configuration.settings
     except ConfigurationError as error:
-        return Finding("problem", error.message, "mend that setting: no runtime starts with it")
+        return Finding("problem", error.message, "fix that setting: no runtime starts with it")
     if configuration.warnings:
         found = f"{len(configuration.warnings)} have no effect or want a look"
         return Finding("warning", found, "'remembrancer config' shows all settings", few(configuration.warnings))
@@ -297,7 +297,7 @@ def check_model(at: Examination) -> Finding:
     """Check that the weights are there and are the pinned ones (loading checks that), made the present vectors, and
     know the languages of what is stored."""
     if at.settings is None:
-        return Finding("warning", "not looked at: the configuration has to be mended first")
+        return Finding("warning", "not checked: fix the configuration first")
     # numpy, which the other checks do without
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
@@ -311,7 +311,7 @@ def check_model(at: Examination) -> Finding:
     try:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
-        return Finding("problem", error.message, "until it is mended, search is by keyword only")
+        return Finding("problem", error.message, "until it is fixed, search is by keyword only")
     found = f"{model.model} by {model.engine}, {model.dimensions} dimensions: the weights are there, and can be loaded"
     if last_key not in (None, model.key):
         advice = "nothing to do: everything is embedded again in the background"
@@ -343,10 +343,10 @@ def check_other_hosts(at: Examination) -> Finding:
         return Finding("warning", f"{names} may make vectors, and nobody listens for them", advice)
     found = f"{remote.address}: {describe_remote(remote)}"
     if remote.error is not None:
-        return Finding("problem", remote.error, "mend embedder_listen, or end the program that has the port")
+        return Finding("problem", remote.error, "change embedder_listen, or stop the program that uses the port")
     refused = [f"{each.name}: {each.error}" for each in remote.workers if each.state == "refused"]
     if refused:
-        return Finding("warning", found, "mend that on those hosts, and start their embedders anew", few(refused))
+        return Finding("warning", found, "fix that on those hosts, and restart their embedders", few(refused))
     if any(each.state == "ready" for each in remote.workers):
         return Finding("ok", found)
     if at.settings is not None and not at.settings.embedders:
@@ -363,7 +363,7 @@ def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
     if model is None:
         return Finding("ok", f"{name}: a runtime that is up says whether it answers")
     if model.error is not None:
-        return Finding("problem", f"{name}: {model.error}", "until it is mended, the fallback answers")
+        return Finding("problem", f"{name}: {model.error}", "until it is fixed, the fallback answers")
     return Finding("ok", f"{name}, {model.dimensions} dimensions: it answers")
 
 
@@ -450,7 +450,7 @@ def check_permissions(at: Examination) -> Finding:
         found = f"{len(places)} files and directories are this user's alone"
         found += f"; {len(narrowed)} were narrowed" if narrowed else ""
         return Finding("ok", found, details=few(narrowed))
-    advice = ["give what belongs to another user to yours (chown)"] if foreign else []
+    advice = ["change the owner to your user (chown)"] if foreign else []
     advice += ["'remembrancer doctor --fix' narrows the modes"] if wide else []
     found = f"{len(foreign) + len(wide)} of {len(places)} are open to others"
     return Finding("problem" if foreign else "warning", found, "; ".join(advice), few([*foreign, *wide, *narrowed]))
@@ -498,12 +498,12 @@ def check_files(at: Examination) -> Finding:
     )
     details = few([*bad, *(f"set aside: {path}" for path in aside)])
     if bad:
-        advice = "what does not need it goes on; mend it, or put back a backup with 'remembrancer backup restore'"
+        advice = "the rest goes on; fix it, or restore a backup with 'remembrancer backup restore'"
         return Finding("problem", f"{len(bad)} cannot be used", advice, details)
     if aside:
-        advice = "look what became of them, put back a backup of what is lost, and delete them"
+        advice = "check their contents, restore a backup of lost memories, and delete them"
         return Finding("warning", f"{len(aside)} were damaged or lost, and begun anew", advice, details)
-    return Finding("ok", f"{len(looks)} files and directories are what they should be")
+    return Finding("ok", f"{len(looks)} files and directories are sound")
 
 
 def _lost(at: Examination) -> list[Path]:
@@ -518,9 +518,9 @@ def check_disk(at: Examination) -> Finding:
     free = shutil.disk_usage(nearest_directory(at.paths.home)).free
     found = f"{size_in_words(free)} free; {size_in_words(used)} are used here"
     if free < NEARLY_FULL_BYTES:
-        return Finding("problem", found, "make room now: the next writes fail")
+        return Finding("problem", found, "free disk space now: the next writes will fail")
     if free < max(GIB, 2 * used):
-        return Finding("warning", found, "make room: backups and a new index need about as much as is used")
+        return Finding("warning", found, "free disk space: backups and a new index need about as much as is used")
     return Finding("ok", found)
 
 
@@ -533,7 +533,7 @@ def check_lock(at: Examination) -> Finding:
         at.held = FileLock(at.paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
         found = f"the lock cannot be looked at: {error.strerror or error}"
-        return Finding("problem", found, "mend its owner and mode (0600)")
+        return Finding("problem", found, "fix its owner and mode (0600)")
     record = read_record(at.paths)
     if record is None:
         if at.held:
@@ -552,13 +552,13 @@ def check_processes(at: Examination) -> Finding:
     """Check the processes by what they say of themselves."""
     if at.held and at.runtime is None:
         try:
-            at.runtime = ask_status(at.paths)
+            at.runtime = ask(at.paths, AskStatus())
         except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
             check_lock(at)  # it may have gone down meanwhile
             if at.held:
                 record = read_record(at.paths)
                 who = "the launcher" if record is None else f"the launcher (process {record.pid})"
-                advice = "wait a moment if it is starting; else kill -9 that process, and a session starts all anew"
+                advice = "wait if it is just starting; otherwise kill -9 that process: the next session restarts it"
                 return Finding("problem", f"{who} does not answer: {error.message}", advice)
     if at.runtime is None:
         return Finding("ok", "nothing runs")
@@ -611,7 +611,7 @@ def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
 
 
 RESTORE: Final = "'remembrancer down', then 'remembrancer doctor --repair'; or put back a backup of it"
-OF_STATES: Final[dict[FileState, tuple[Status, str, str]]] = {
+OF_STATES: Final[dict[FileCondition, tuple[CheckStatus, str, str]]] = {
     "whole": ("ok", "", ""),
     "older": ("ok", "of release {}: it is copied and brought forward when it is opened next", ""),
     "newer": ("problem", "of a newer release ({})", "install the newer release that wrote it"),
@@ -674,7 +674,7 @@ def check_copies(at: Examination) -> Finding:
     newest, oldest = (f"{age / 3600:.0f} h" for age in (min(ages), max(ages)))
     found = f"the last copies, each checked, are {newest} to {oldest} old, and all together take {size_in_words(size)}"
     if late:
-        return Finding("warning", found, "make room, or see store.log for the reason", few(late))
+        return Finding("warning", found, "free disk space, or see store.log for the reason", few(late))
     return Finding("ok", found)
 
 
@@ -689,15 +689,15 @@ def check_index(at: Examination) -> Finding:
     store = at.runtime.store if at.runtime is not None else None
     if store is None:
         if at.held:
-            return Finding("warning", "not looked at: the store has it, and does not answer")
-        return Finding("ok", "vectors lie beside the memories, and are read at the first search")
+            return Finding("warning", "not checked: the store does not answer")
+        return Finding("ok", "vectors are stored with the memories, and read at the first search")
     embedding = store.embedding
     if embedding.pending:
         found = f"{embedding.pending} memories wait for their vectors"
         return Finding("ok", found, "nothing to do: words are searched meanwhile")
     if embedding.dead_letters:
         found = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
-        return Finding("warning", found, "they are found by their words; store.log says which they are")
+        return Finding("warning", found, "they are found by their words; store.log names them")
     if not embedding.vectors_ready:
         return Finding("ok", "large files are being brought into Chroma", "nothing to do: words are searched meanwhile")
     return Finding("ok", "every memory has its vectors")
@@ -713,7 +713,7 @@ def check_sharing(at: Examination) -> Finding:
     except ModuleNotFoundError as error:
         return Finding("problem", f"{error.name} is not installed", INSTALL)
     details, advice = list[str](), dict[str, None]()
-    status: Status = "ok"
+    status: CheckStatus = "ok"
     lanes = anyio.run(look_at_lanes, Sharing(at.paths.home), at.lanes)
     for about in lanes:
         lane, title = str(about["lane"]), f"{about['title']} ({about['lane']})"
@@ -773,7 +773,7 @@ def check_queue(at: Examination) -> Finding:
     if depth and not advice:
         waits = "they are applied by themselves when the store answers"
         advice = [waits if at.held else "nothing to do: the next start applies them, in order"]
-    status: Status = "warning" if details or is_slow else "ok"
+    status: CheckStatus = "warning" if details or is_slow else "ok"
     return Finding(status, "; ".join(said) or "empty", "; ".join(advice), few(details))
 
 
@@ -819,7 +819,7 @@ def check_clients(at: Examination) -> Finding:
     return Finding("ok", f"{len(good)} entries start it", details=details)
 
 
-def our_entries(client: Client, place: Place, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
+def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
     """The entries of ours in a client's file. Raises `FileRefused` when it cannot be read."""
     whole = read_object(place)
     lists = [whole.get(place.key)]

@@ -42,12 +42,12 @@ LEAVE_S: Final = 5.0
 
 @command(
     option("--connect", metavar="tcp://HOST:PORT", help="Work for the memory of that host, until Ctrl-C."),
-    option("--invite", metavar="FILE", help="Let one more host work for this memory: write its key file."),
-    flag("--list", "lists", help="Which hosts may work for this memory."),
-    option("--revoke", metavar="NAME", help="Let a host in no more."),
-    option("--key-file", metavar="FILE", help="With --connect: the file that --invite has made there."),
+    option("--invite", metavar="FILE", help="Allow another host to work for this memory, and write its key file."),
+    flag("--list", "lists", help="List the hosts that may work for this memory."),
+    option("--revoke", metavar="NAME", help="Revoke a host's access."),
+    option("--key-file", metavar="FILE", help="With --connect: the key file that --invite wrote on that host."),
     option("--threads", type=int, metavar="N", help="With --connect: threads (default: one a core)."),
-    option("--name", metavar="NAME", help="With --invite: what you call the host (default: the file's name)."),
+    option("--name", metavar="NAME", help="With --invite: a name for the host (default: the file's name)."),
 )
 def embedder(
     connect: str | None,
@@ -58,8 +58,8 @@ def embedder(
     threads: int | None,
     name: str | None,
 ) -> Report | int:
-    """Make vectors here for the memory of another host, over TCP under CURVE; or say which hosts may do so for the
-    memory here. What is embedded is sent to them: invite none that may not read it."""
+    """Make vectors here for the memory of another host, over TCP with CURVE, or manage the hosts that may do so for
+    this memory. They receive the texts that they embed: invite only hosts that may read them."""
     if sum((connect is not None, invite is not None, lists, revoke is not None)) != 1:
         raise click.UsageError("give one of --connect, --invite, --list and --revoke")
     if connect is not None:

@@ -19,16 +19,16 @@ INTERRUPTED: Final = 130
 
 MEANINGS: Final = {
     OK: "done, or all is well",
-    FAILED: "carried out, with a bad outcome",
+    FAILED: "done, but the result is negative",
     USAGE: "the command line is wrong",
-    DEGRADED: "something is not as it should be",
-    NOT_RUNNING: "no runtime of this home is up",
-    ALREADY_RUNNING: "a runtime of this home is up already",
+    DEGRADED: "there is a problem",
+    NOT_RUNNING: "no runtime is running for this home",
+    ALREADY_RUNNING: "a runtime is already running for this home",
     HOME_UNUSABLE: "the home cannot be made, written or locked",
     CONFIGURATION: "a setting is unknown or not allowed",
-    REFUSED: "the runtime refuses, and says why",
-    NO_ANSWER: "the runtime does not answer, or does not end",
-    FILE_UNUSABLE: "a file is damaged, of a newer release, or cannot be read or written",
+    REFUSED: "the runtime refused, and gave a reason",
+    NO_ANSWER: "the runtime does not answer or does not stop",
+    FILE_UNUSABLE: "a file is damaged, comes from a newer release, or cannot be read or written",
     INTERRUPTED: "interrupted",
 }
 

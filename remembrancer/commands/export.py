@@ -82,7 +82,7 @@ def export(
 
 def _write(choice: WriteExport, path: str) -> ExportWritten:
     paths = paths_here()
-    written = ask_home(paths, msgspec.structs.replace(choice, path=str(Path(path).absolute())), ExportWritten)
+    written = ask_home(paths, msgspec.structs.replace(choice, path=str(Path(path).absolute())))
     if not written.files:
         raise FileUnusable(f"there are no memories in {paths.home}: nothing to export")
     return written

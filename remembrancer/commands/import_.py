@@ -54,14 +54,11 @@ from remembrancer.memory.limits import MAX_SESSION_ID, check_memory, check_time
 from remembrancer.memory.markdown_files import DETAILS, line_of, sections_of
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
-from remembrancer.protocol.home import FindMemories, MemoriesFound
+from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
-from remembrancer.protocol.store_client import checked
 from remembrancer.protocol.writes import (
-    Applied,
-    BatchApplied,
     ForgetMemory,
     ImportMemory,
     ImportSessions,
@@ -70,7 +67,6 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     ProjectRef,
     Scope,
-    SessionsImported,
     SourceRef,
     Submit,
     SubmitBatch,
@@ -279,7 +275,7 @@ class Importer:
         }
         while operations:
             waiting = [operation for _, operation in operations.values()]
-            answer = await self._ask_store(SubmitBatch(tuple(waiting)), BatchApplied)
+            answer = await self._ask_store(SubmitBatch(tuple(waiting)))
             for operation_id in answer.applied:
                 if operations.pop(operation_id, None) is not None:
                     self.report.imported += 1
@@ -293,7 +289,7 @@ class Importer:
         """The store would not begin a batch: asked about the first operation alone, it says why."""
         assert self._ask_store is not None
         try:
-            await self._ask_store(Submit(operation), Applied)
+            await self._ask_store(Submit(operation))
         except RemembrancerError as error:
             if error.retry_possible:
                 raise
@@ -307,7 +303,7 @@ class Importer:
             by_project.setdefault(project, []).append(session)
         if self._ask_store is not None:
             for project, spans in by_project.items():
-                await self._ask_store(ImportSessions(project, tuple(spans)), SessionsImported)
+                await self._ask_store(ImportSessions(project, tuple(spans)))
 
     async def _without_present(self, batch: Sequence[PlacedMemory]) -> list[PlacedMemory]:
         """Those that are not there: neither in their project nor, promoted since, among the user's. The last of two
@@ -328,8 +324,8 @@ class Importer:
     async def _present(self, project_id: str | None, ids: tuple[str, ...]) -> Set[str]:
         request = FindMemories(project_id, ids)
         if self._ask_store is not None:
-            return (await self._ask_store(request, MemoriesFound)).words.keys()
-        return checked(request, HomeReader(self._paths).answer(request), MemoriesFound).words.keys()
+            return (await self._ask_store(request)).words.keys()
+        return HomeReader(self._paths).answer(request).words.keys()
 
 
 def _place(project: ProjectRef | None) -> str | None:
@@ -359,25 +355,25 @@ _NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)
         "--from",
         "client",
         type=click.Choice((CLAUDE_CODE, *NATIVE)),
-        help="In place of FILE what this assistant remembers by itself, a memory a section.",
+        help="Import this assistant's own memory files instead of FILE, one memory a section.",
     ),
-    flag("--undo", help="Forget again what this import took in."),
+    flag("--undo", help="Forget the memories that this import added."),
     option(
         "--project",
         multiple=True,
         metavar="[ID=]DIR",
         help="Import the memories of the project (of that id, when there are several) into the one of this directory.",
     ),
-    flag("--dry-run", help="Only check the file and say what would be imported."),
-    flag("--allow-secrets", help="Also import what looks like a credential."),
+    flag("--dry-run", help="Only check the file and show what would be imported."),
+    flag("--allow-secrets", help="Also import text that looks like a credential."),
     name="import",
 )
 def import_(
     file: str | None, client: str | None, undo: bool, project: Sequence[str], dry_run: bool, allow_secrets: bool
 ) -> Report:
-    """Take in the memories of an export, with their ids and their history. What is there already stays as it is. Lines
-    that are not sound, or that no tool would have stored (too large, with a secret), are named and passed over. Exit
-    status 1: some were refused."""
+    """Import the memories of an export, with their ids and history. Existing memories are not changed. Invalid lines,
+    and memories that no tool would store (too large, with a secret), are reported and skipped. Exit status 1: some were
+    skipped."""
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
@@ -552,7 +548,7 @@ async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set
         for project, memory in placed_lines(file, targets, refused):
             if isinstance(memory, SessionEntry):
                 continue
-            found = await ask_store(FindMemories(_place(project), (memory.id,)), MemoriesFound)
+            found = await ask_store(FindMemories(_place(project), (memory.id,)))
             if memory.id not in found.words:
                 continue
             report.imported += 1
@@ -561,7 +557,7 @@ async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set
                 change = ForgetMemory(memory.id, reason="its import was undone")
                 operation_id = derive_operation_id(imported.operation_id, "", "undo", None)
                 operation = msgspec.structs.replace(imported, operation_id=operation_id, change=change)
-                await ask_store(Submit(operation), Applied)
+                await ask_store(Submit(operation))
     return report
 
 

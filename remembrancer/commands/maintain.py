@@ -16,11 +16,11 @@ from remembrancer.commands.runtime_client import ask_home, connected_store, dire
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.home import DescribeProjects, FindMemories, MemoriesFound, ProjectsDescribed
+from remembrancer.protocol.home import DescribeProjects, FindMemories
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.runs import Place as RunPlace
 from remembrancer.protocol.runs import UndoneResult, UndoRun
-from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
+from remembrancer.protocol.writes import Operation, ProjectRef, Submit
 
 ANSWER_S: Final = 900.0
 """The time that one place may take: a hundred thousand memories at low priority take minutes."""
@@ -41,16 +41,16 @@ class Visit(NamedTuple):
 
 
 @command(
-    option("--project", metavar="DIR", help="The memories of this project, or its id (default: of this directory)."),
-    flag("--user", help="The user's own memories."),
-    flag("--all", "everywhere", help="Every project's, and the user's."),
-    flag("--dry-run", help="Say what would be done, and change nothing."),
+    option("--project", metavar="DIR", help="The directory or id of a project (default: this directory)."),
+    flag("--user", help="Only the user's own memories."),
+    flag("--all", "everywhere", help="The memories of all projects and of the user."),
+    flag("--dry-run", help="Show what would be done without changing anything."),
     option("--undo", metavar="RUN", help="Undo a run, in its project and in the user's memories."),
 )
 def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, undo: str | None) -> Report:
-    """Archive memories that nobody needed for long, delete those that were archived long ago, link duplicates and sweep
-    out what hangs loose. Happens by itself in the background. What was done to memories is named as a run, which --undo
-    takes back for 90 days; what was swept out or removed is gone. docs/memory-model.md has the rules."""
+    """Archive memories that have not been used for long, delete those that were archived long ago, link duplicates and
+    clean up loose ends. This also happens automatically in the background. --undo reverses a run within 90 days, except
+    for deletions. docs/memory-model.md has the rules."""
     if sum((project is not None, user, everywhere)) > 1 or (dry_run and undo):
         raise InvalidInput("only one of --project, --user and --all can be meant, and one of --dry-run and --undo")
     places = places_of(project, user=user, everywhere=everywhere)
@@ -71,7 +71,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
 def places_of(named: str | None, *, user: bool, everywhere: bool) -> list[Place]:
     """The places where there is something to do. Raises `InvalidInput`: nothing is remembered there."""
     paths = paths_here()
-    described = ask_home(paths, DescribeProjects(), ProjectsDescribed)
+    described = ask_home(paths, DescribeProjects())
     by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
     known = [ProjectRef(project_id, path) for path, project_id in by_path]
     if user or everywhere:
@@ -97,14 +97,14 @@ async def _maintain(
     lanes = lanes_of_projects(paths_here().home / SHARED)
     async with connected_store() as ask_store:
         for place in places:
-            said = await ask_store(Maintain(place, dry_run), Maintained, answer_s=ANSWER_S)
+            said = await ask_store(Maintain(place, dry_run), answer_s=ANSWER_S)
             reports.append(Visit(place, False, said))
             lane = None if place is None else lanes.get(place.id)
             if place is None or lane is None:
                 continue
             try:
                 of_lane = Maintain(ProjectRef(lane, place.path), dry_run)
-                reports.append(Visit(place, True, await ask_store(of_lane, Maintained, answer_s=ANSWER_S)))
+                reports.append(Visit(place, True, await ask_store(of_lane, answer_s=ANSWER_S)))
             except RemembrancerError as error:
                 refusals.append(error)
 
@@ -122,7 +122,7 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
             for part in parts:
                 where = place or ProjectRef("", "")
                 change = UndoRun(run_id, part, if_there=True)
-                reply = await ask_store(Submit(Operation(new_ulid(), where, "", time.time(), change)), Applied)
+                reply = await ask_store(Submit(Operation(new_ulid(), where, "", time.time(), change)))
                 assert isinstance(reply.result, UndoneResult)
                 if reply.result.found:
                     found.append((place if part == "project" else None, reply.result))
@@ -182,7 +182,7 @@ def _named(place: Place, report: Maintained) -> Iterator[str]:
     """Which memories it is about, each with what becomes of it and its first words."""
     named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
-    found = ask_home(paths_here(), request, MemoriesFound).words if named else {}
+    found = ask_home(paths_here(), request).words if named else {}
     for what, memory_id in named:
         yield f"{what}: {found.get(memory_id, 'not here any more')}  {memory_id}"
 

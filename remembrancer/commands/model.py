@@ -20,14 +20,14 @@ from remembrancer.config.settings import (
     Settings,
 )
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.work import AskModels, ChooseModel, ModelChoice, ModelProgress, ModelsTold
+from remembrancer.protocol.work import AskModels, ChooseModel, ModelChoice, ModelProgress
 
 ENGINES = tuple(get_args(next(field.type for field in msgspec.structs.fields(Settings) if field.name == "engine")))
 
 
 @command(name="list")
 def list_models() -> Report:
-    """List the models, and how far each has got."""
+    """List the models and the progress of each."""
     return _told(AskModels())
 
 
@@ -43,7 +43,7 @@ def use(engine: str, model: str | None) -> Report:
 
 @command()
 def cancel() -> Report:
-    """Stay with the model that answers now."""
+    """Cancel a change of model and keep the present one."""
     return _told(ChooseModel(None))
 
 
@@ -52,15 +52,14 @@ COMMANDS = {
         "model",
         *(list_models, use, cancel),
         default="list",
-        help="Which model makes the vectors. Another one is brought in while the old one goes on answering: everything "
-        "is embedded again in the background, and then it takes over. The choice holds until the settings name another "
-        "model than now.",
+        help="Show or change the embedding model. The old model answers until the new one has embedded everything "
+        "in the background. The choice holds until the settings name a different model.",
     )
 }
 
 
 def _told(request: AskModels | ChooseModel) -> Report:
-    told = ask_store(request, ModelsTold)
+    told = ask_store(request)
     return Report({"models": told.models}, [describe(model) for model in told.models])
 
 

@@ -21,7 +21,7 @@ from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, from_failure
 from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MoveProject, ProjectMoved
+from remembrancer.protocol.projects import MoveProject
 from remembrancer.protocol.writes import ProjectRef
 
 GIT_DIRECTORY: Final = ".git"
@@ -32,7 +32,7 @@ MOVE_S: Final = 60.0
 @command(
     argument("old", metavar="OLD", help="Where it was: a directory, or an id of 'remembrancer admin projects'."),
     argument("new", metavar="NEW", help="The directory where it is."),
-    flag("--dry-run", help="Say what would be done, and change nothing."),
+    flag("--dry-run", help="Show what would be done without changing anything."),
     flag("--yes", help="Also if a project is still at the old place."),
 )
 def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
@@ -49,7 +49,7 @@ def move(old: str, new: str, dry_run: bool, yes: bool) -> Report:
         )
     _refuse_queued(paths, source)
     try:
-        moved = ask_store(MoveProject(source, target, directory, dry_run), ProjectMoved, answer_s=MOVE_S)
+        moved = ask_store(MoveProject(source, target, directory, dry_run), answer_s=MOVE_S)
     except NotFound as error:
         raise InvalidInput(error.message) from error
     facts = {"id": target.id, "former_id": source.id, "from": source.path, "to": target.path}
@@ -107,7 +107,7 @@ def list_projects() -> Report:
 
 def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
     """The projects that have a file, the last used first, and the files that cannot be read."""
-    return ask_home(paths, DescribeProjects(), ProjectsDescribed)
+    return ask_home(paths, DescribeProjects())
 
 
 def _table(known: Sequence[KnownProject]) -> Table:

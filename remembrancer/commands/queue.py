@@ -16,10 +16,10 @@ from rich.text import Text
 from remembrancer.actors.gateway.queue_contents import QueuedWrite, read_queue
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.commands.report import Report, argument, command, flag
-from remembrancer.commands.runtime_client import ask, is_up, paths_here, refusal
+from remembrancer.commands.runtime_client import ask, is_up, paths_here
 from remembrancer.memory.limits import moment
-from remembrancer.protocol.control import ChangeQueue, QueueChanged
-from remembrancer.protocol.errors import InvalidInput, PeerUnavailable
+from remembrancer.protocol.control import ChangeQueue
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, StoreMemory
@@ -40,13 +40,13 @@ _json = msgspec.json.Encoder()
         "ids",
         nargs=-1,
         metavar="[ID]...",
-        help="Operations that are set aside (default: all; drop needs ids or --all).",
+        help="Rejected operations (default: all; drop needs ids or --all).",
     ),
-    flag("--all", "drops_all", help="With drop: all that is set aside."),
+    flag("--all", "drops_all", help="With drop: all rejected operations."),
 )
 def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
-    """Writes that were acknowledged while the store was away wait in the queue and are applied by themselves. What the
-    store refuses for good is set aside here. Can be used while the runtime is up."""
+    """Manage the write queue. Writes that were acknowledged while the store was away wait in it and are applied
+    automatically; those that the store rejects stay here. Also works while the runtime is up."""
     if what == "drop" and not (ids or drops_all):
         raise click.UsageError("drop deletes acknowledged writes: name their ids, or give --all")
     paths = paths_here()
@@ -75,10 +75,7 @@ def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
                 return file.do(
                     lambda each: each.take_back(change.operation_ids, time.time(), deletes=change.deletes)[1]
                 )
-    answer = ask(paths, change)
-    if not isinstance(answer, QueueChanged):
-        raise PeerUnavailable(refusal(answer))
-    return answer.writes
+    return ask(paths, change).writes
 
 
 def _decoded(write: QueuedWrite) -> Operation | None:

@@ -16,23 +16,16 @@ from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.config.home import find_home
 from remembrancer.protocol.control import (
-    AskDown,
-    AskScale,
-    AskStatus,
-    AskTraces,
-    ChangeQueue,
-    CommandRefused,
-    RuntimeStatus,
-    ToCommand,
+    from_launcher,
 )
 from remembrancer.protocol.errors import HomeUnusable, MemoryUnavailable, PeerUnavailable
 from remembrancer.protocol.file_locks import FileLock
-from remembrancer.protocol.home import FindMemories, HomeRequest
+from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker
-from remembrancer.protocol.store_client import AWAY, StoreAway, StoreClient, checked
-from remembrancer.protocol.wire import GatewayRequest, to_command, to_gateway
+from remembrancer.protocol.store_client import AWAY, StoreAway, StoreClient
+from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
 """The time to wait for the launcher's socket: it has the lock before it listens, on a busy machine for seconds."""
@@ -77,32 +70,24 @@ def _run(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
     return result
 
 
-def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDown | ChangeQueue) -> ToCommand:
+def ask(paths: RuntimePaths, question: Request[T]) -> T:
     """The launcher's answer.
 
     Raises:
         PeerUnavailable: nothing listens.
         PeerLost: the launcher ended before it answered.
         DeadlineExceeded: it did not answer in time.
+        RemembrancerError: it refuses that, and why.
     """
 
-    async def asked() -> ToCommand:
-        async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), to_command) as launcher:
+    async def asked() -> T:
+        async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), from_launcher) as launcher:
             if not await launcher.wait_connected(CONNECT_S):
                 log = paths.logs / "launcher.log"
                 raise PeerUnavailable(f"a runtime has the home {paths.home}, and it does not listen: look at {log}")
-            answer: ToCommand = await launcher.request(question, timeout_s=ANSWER_S)
-            return answer
+            return await launcher.request(question, timeout_s=ANSWER_S)
 
     return _run(asked)
-
-
-def ask_status(paths: RuntimePaths) -> RuntimeStatus:
-    """The state of the runtime, by the launcher's word. Raises as `ask`."""
-    answer = ask(paths, AskStatus())
-    if not isinstance(answer, RuntimeStatus):
-        raise PeerUnavailable(refusal(answer))
-    return answer
 
 
 def wait_down(paths: RuntimePaths, within_s: float) -> bool:
@@ -115,11 +100,6 @@ def wait_down(paths: RuntimePaths, within_s: float) -> bool:
     return not still_up
 
 
-def refusal(answer: ToCommand) -> str:
-    """The words for a person about an answer that is not the one hoped for."""
-    return answer.message if isinstance(answer, CommandRefused) else f"unexpected answer {type(answer).__name__}"
-
-
 def nothing_runs(home: Path) -> str:
     """The words for a person when there is no runtime."""
     return f"no runtime of the home {home} is up: a session starts one by itself, or run 'remembrancer up'"
@@ -128,8 +108,8 @@ def nothing_runs(home: Path) -> str:
 class AskStore(Protocol):
     """A function that asks the store. What is asked has to bear being asked twice."""
 
-    async def __call__(self, body: GatewayRequest, kind: type[T], *, answer_s: float = STORE_ANSWER_S) -> T:
-        """The store's answer, of that type, which may come after it was away for a while. `answer_s`: how long its work
+    async def __call__(self, question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
+        """The store's answer, which may come after it was away for a while. `answer_s`: how long its work
         may take.
 
         Raises:
@@ -150,12 +130,11 @@ async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncItera
             raise MemoryUnavailable(starter.failure)
 
     endpoint = RuntimePaths(Path(places.home)).store_endpoint
-    async with StoreClient(endpoint, Speaker("command", new_ulid()), to_gateway) as client:
+    async with StoreClient(endpoint, Speaker("command", new_ulid())) as client:
 
-        async def asked(body: GatewayRequest, kind: type[T], *, answer_s: float = STORE_ANSWER_S) -> T:
+        async def asked(question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
             try:
-                answer = await client.request_patiently(body, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
-                return checked(body, answer, kind)
+                return await client.request_patiently(question, answer_s, away_s=STORE_BUDGET_S, on_wait=start)
             except StoreAway as error:
                 raise MemoryUnavailable(
                     f"{error.message}: look at {places.logs}, then run the command again: it goes on where it stopped"
@@ -166,39 +145,39 @@ async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncItera
         yield asked
 
 
-def ask_store(body: GatewayRequest, kind: type[T], *, answer_s: float = STORE_ANSWER_S) -> T:
+def ask_store(question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
     """The store's answer to one question. Raises as `AskStore`."""
 
     async def asked() -> T:
         async with connected_store() as ask:
-            return await ask(body, kind, answer_s=answer_s)
+            return await ask(question, answer_s=answer_s)
 
     return _run(asked)
 
 
-def ask_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
+def ask_home(paths: RuntimePaths, request: Request[T]) -> T:
     """The store's answer about all that a home holds; where no store answers, that of its handlers in this process.
 
     Raises as `HomeReader.answer`.
     """
     with suppress(*AWAY, HomeUnusable):  # of a home on a disk that cannot be written nobody can say who has it
         if is_up(paths):
-            return ask_running_home(paths, request, kind)
+            return ask_running_home(paths, request)
     from remembrancer.actors.store.home_reader import HomeReader  # numpy, where no store answers
 
-    return checked(request, HomeReader(paths).answer(request), kind)
+    return HomeReader(paths).answer(request)
 
 
-def ask_running_home(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
+def ask_running_home(paths: RuntimePaths, request: Request[T]) -> T:
     """As `ask_home`, of a runtime that is up. Raises one of `AWAY` where its store does not answer."""
-    answer: T = _run(_ask_running_store, paths, request, kind)
+    answer: T = _run(_ask_running_store, paths, request)
     return answer
 
 
-async def _ask_running_store(paths: RuntimePaths, request: HomeRequest, kind: type[T]) -> T:
-    async with StoreClient(paths.store_endpoint, Speaker("command", new_ulid()), to_gateway) as store:
+async def _ask_running_store(paths: RuntimePaths, request: Request[T]) -> T:
+    async with StoreClient(paths.store_endpoint, Speaker("command", new_ulid())) as store:
         if not await store.wait_connected(ANSWER_S):
             raise PeerUnavailable("the store does not listen")
         # One that hangs, is busy for another command, or does not know these questions yet is not waited for.
         await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)
-        return checked(request, await store.request(request, timeout_s=HOME_ANSWER_S), kind)
+        return await store.request(request, timeout_s=HOME_ANSWER_S)

@@ -23,7 +23,8 @@ from remembrancer.protocol.paths import RuntimePaths
 if TYPE_CHECKING:
     from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
-    from remembrancer.protocol.control import ToCommand
+
+    pass
 
 STOP_LIMIT_S: Final = 15.0
 """The time to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
@@ -200,17 +201,15 @@ def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed]
 @command()
 def down() -> Report:
     """Stop the runtime of this home, in order. What was acknowledged is kept."""
-    from remembrancer.commands.runtime_client import is_up, nothing_runs, paths_here, refusal, wait_down
-    from remembrancer.protocol.control import GoingDown
+    from remembrancer.commands.runtime_client import is_up, nothing_runs, paths_here, wait_down
+
+    pass
 
     paths = paths_here()
     if not is_up(paths):
         return Report({"stopped": False}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
     began = time.monotonic()
-    answer = _ask_down(paths, began + STOP_LIMIT_S)
-    if answer is not None and not isinstance(answer, GoingDown):
-        return Report({"stopped": False}, (), exit_codes.REFUSED, (f"remembrancer down: {refusal(answer)}",))
-    pid = None if answer is None else answer.pid
+    pid = _ask_down(paths, began + STOP_LIMIT_S)
     if not wait_down(paths, STOP_LIMIT_S):
         why = (
             f"remembrancer down: the runtime{f' (process {pid})' if pid else ''} has not ended after "
@@ -224,9 +223,9 @@ def down() -> Report:
     )
 
 
-def _ask_down(paths: RuntimePaths, give_up_at: float) -> ToCommand | None:
-    """The launcher's answer; None where it went without one. It is asked again when its answer is late: a question that
-    it reads late is not worked on.
+def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
+    """The launcher's process, by its answer; None where it went without one. It is asked again when its
+    answer is late: a question that it reads late is not worked on.
 
     Raises:
         PeerUnavailable: nothing listens.
@@ -254,19 +253,17 @@ def _ask_down(paths: RuntimePaths, give_up_at: float) -> ToCommand | None:
 def scale(wanted: str) -> Report:
     """Run another number of embedding workers, on a runtime that is up, until it is restarted: scale embedder=2."""
     from remembrancer.actors.launcher.supervision import parse_scale
-    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
-    from remembrancer.protocol.control import AskScale, Scaled
+    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here
+    from remembrancer.protocol.control import AskScale
 
     number = parse_scale(wanted)
     paths = paths_here()
     if not is_up(paths):
         return Report({"embedders": None}, (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
-    answer = ask(paths, AskScale(number))
-    if not isinstance(answer, Scaled):
-        return Report({"embedders": None}, (), exit_codes.REFUSED, (refusal(answer),))
-    workers = "embedder" if answer.embedders == 1 else "embedders"
-    line = f"Scaling to {answer.embedders} {workers}; 'remembrancer status' shows when they are ready."
-    return Report({"embedders": answer.embedders}, line)
+    embedders = ask(paths, AskScale(number))
+    workers = "embedder" if embedders == 1 else "embedders"
+    line = f"Scaling to {embedders} {workers}; 'remembrancer status' shows when they are ready."
+    return Report({"embedders": embedders}, line)
 
 
 COMMANDS = {"up": up, "down": down, "scale": scale}

@@ -28,10 +28,10 @@ from remembrancer.commands.clients import (
     RULES,
     Action,
     Client,
+    ClientFile,
+    ClientScope,
     FileRefused,
-    Place,
     Plan,
-    Scope,
     Surroundings,
     client_named,
     clients,
@@ -50,6 +50,7 @@ from remembrancer.commands.clients import (
     read_text,
     refused_plan,
     replace_text,
+    run_own_command,
 )
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask, is_up, wait_down
@@ -75,7 +76,8 @@ ANSWER_S: Final = 90.0
 libraries, and that it is slow is no fault of the command."""
 RETRY_S: Final = 0.2
 STOP_S: Final = 10.0
-WILL_NOT_LAST: Final = "that will not last: install it for good, or name a lasting one with --command"
+WILL_NOT_LAST: Final = "this command is temporary: install it permanently, or name a permanent one with --command"
+DONE: Final[dict[Action, str]] = {"add": "added", "replace": "replaced", "remove": "removed"}
 STATES: Final[dict[Action, str]] = {
     "add": "not set up",
     "extend": "set up, without the variables of this environment",
@@ -110,18 +112,18 @@ class Asked:
         is_flag=False,
         flag_value=".",
         metavar="[DIR]",
-        help="Write the file of one project (this directory, if none is named) and not the user's, for all of them; it "
-        "names the command alone, which has to be on the PATH of whoever shares it.",
+        help="Write the file of one project (default: this directory) instead of the user's. It names the command "
+        "without a path, so everyone who shares the project needs it on the PATH.",
     ),
-    flag("--hooks", help="Have the client report its sessions, too."),
-    flag("--rules", help="Put a few lines into its file of instructions, too."),
-    flag("--print", "prints", help="Print what the file should hold, and write nothing."),
-    flag("--remove", help="Take out again whatever setup has put in."),
-    flag("--force", help="Replace (or remove) an entry that is not ours."),
+    flag("--hooks", help="Also have the client report its sessions."),
+    flag("--rules", help="Also add a few lines to its instruction file."),
+    flag("--print", "prints", help="Print the entry instead of writing it."),
+    flag("--remove", help="Remove everything that setup added."),
+    flag("--force", help="Replace (or remove) an entry that is not Remembrancer's."),
     option("--name", default="remembrancer", metavar="NAME", help="The entry's name (remembrancer)."),
     option("--env", multiple=True, metavar="KEY=VALUE", help="A variable for the entry."),
     option("--command", metavar="PATH", help="The remembrancer command to write, if not this one."),
-    flag("--no-check", help="Do not try the written command out."),
+    flag("--no-check", help="Do not test the written command."),
     flag(
         "--plugin-path",
         help="Print the folder of the plugin for Claude Code, which is a marketplace, too: claude plugin marketplace "
@@ -129,9 +131,9 @@ class Asked:
     ),
 )
 def setup(plugin_path: bool, **given: Any) -> Report:
-    """Have an assistant's client start Remembrancer, for all projects of the user. Without a client: what is there, and
-    what would be done. Everything else in a client's file stays as it is. Exit status 1: written, and the command does
-    not work; 8: a file was left as it is, and why."""
+    """Connect an assistant's client to Remembrancer, for all of your projects. Without a client, show the clients that
+    were found and what would be done. Nothing else in a client's file is changed. Exit status 1: the entry was written,
+    but its command does not work; 8: a file was not changed, with the reason."""
     if plugin_path:
         return Report({"path": str(PLUGIN)}, str(PLUGIN))
     asked = Asked(**given)
@@ -145,21 +147,16 @@ COMMANDS = {"setup": setup}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a plan: `backup` is what the file held before; `error` says why it could not be carried out."""
+    """The outcome of a plan. `wrote`: the file was changed; `error` says why it could not be."""
 
     plan: Plan
-    backup: Path | None = None
+    wrote: bool = False
     error: str | None = None
 
     @property
     def refused(self) -> bool:
         """True if the file was left as it is although it should have been changed."""
         return self.error is not None or self.plan.action == "refuse"
-
-    @property
-    def wrote(self) -> bool:
-        """True if the file was changed."""
-        return self.plan.after is not None and self.error is None
 
 
 class Probed(msgspec.Struct, frozen=True):
@@ -181,12 +178,10 @@ class Setup:
         if not project.is_dir():
             raise InvalidInput(f"{project} is not a directory")
         self.asked = asked
-        self.scope: Scope = "user" if asked.project is None else "project"
+        self.scope: ClientScope = "user" if asked.project is None else "project"
         self.around = Surroundings.here(os.environ, project)
         self.command = _command(asked)
         self.environ = _environ(asked)
-        self.texts: dict[Path, str] = {}
-        """The files as the plans so far leave them."""
         self.lines: list[Line] = []
         self.notes: list[str] = []
 
@@ -202,16 +197,15 @@ class Setup:
         targets = self._targets()
         if asked.prints:
             return self._documents(targets)
-        plans: list[Plan] = []
+        outcomes: list[Outcome] = []
         for client, place in targets:
-            plans.append(self._plan(client, place))
+            outcomes.append(self._write_entry(client, place))
             # Whoever removes the entry would be left with hooks and rules of no use.
             hooks = client.hooks_place(self.around, self.scope) if asked.hooks or asked.remove else None
             rules = client.rules_place(self.around, self.scope) if asked.rules or asked.remove else None
-            more = [self._plan_hooks(client, hooks)] if hooks else []
-            more += [self._plan_rules(client, rules)] if rules else []
-            plans += [plan for plan in more if plan.action != "nothing" or not asked.remove]
-        outcomes = _carry_out(plans)
+            more = [_carry_out(self._plan_hooks(client, hooks))] if hooks else []
+            more += [_carry_out(self._plan_rules(client, rules))] if rules else []
+            outcomes += [outcome for outcome in more if outcome.plan.action != "nothing" or not asked.remove]
         works = not asked.remove and not all(outcome.refused for outcome in outcomes)
         probed = probe(self.command, self.environ) if works and not asked.no_check else None
         self._tell(outcomes, probed)
@@ -229,14 +223,10 @@ class Setup:
         found = native_files()
         if not found or read_configuration(os.environ, home.files).settings.native_memories:
             return
-        self.say(
-            f"Your assistants keep {len(found)} memory files of their own, which can be found beside your memories:"
-        )
-        self.say(
-            "'remembrancer config --set native_memories=true' reads them where they are, and writes nothing there."
-        )
+        self.say(f"Your assistants keep {len(found)} memory files of their own, which searches can include:")
+        self.say("'remembrancer config --set native_memories=true' lets searches read them; they are never changed.")
 
-    def _targets(self) -> list[tuple[Client, Place]]:
+    def _targets(self) -> list[tuple[Client, ClientFile]]:
         """The files that are meant.
 
         Raises:
@@ -264,7 +254,16 @@ class Setup:
     def _all_or_one(self) -> str:
         return "all projects: name one with --project" if self.scope == "user" else "a project"
 
-    def _plan(self, client: Client, place: Place) -> Plan:
+    def _write_entry(self, client: Client, place: ClientFile) -> Outcome:
+        """Change the client's file by its own command, or else ourselves."""
+        plan, name = self._plan(client, place), self.asked.name
+        entry = make_entry(client, self.command, self.environ)
+        if (ran := run_own_command(client, place, plan.wanted, name, entry, self.around)) is None:
+            return _carry_out(self._plan(client, place))  # anew: the command may have changed the file all the same
+        said = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
+        return Outcome(replace(plan, action=plan.wanted, said=said, paste="", after=None), wrote=True)
+
+    def _plan(self, client: Client, place: ClientFile) -> Plan:
         wanted, name, force = make_entry(client, self.command, self.environ), self.asked.name, self.asked.force
 
         def plan(text: str | None) -> Plan:
@@ -274,14 +273,14 @@ class Setup:
 
         return self._planned(client, place, plan, document(place, {name: wanted}))
 
-    def _plan_hooks(self, client: Client, place: Place) -> Plan:
+    def _plan_hooks(self, client: Client, place: ClientFile) -> Plan:
         wanted = make_groups(client, self.command[:-1], self.environ)
 
         def plan(text: str | None) -> Plan:
             if self.asked.remove:
                 return plan_hooks_removal(client, place, text)
             if self._has_plugin(client):
-                return Plan(client, place, "nothing", "is left to the plugin, which has the hooks", text)
+                return Plan(client, place, "nothing", "is unchanged: the plugin provides the hooks", text)
             return plan_hooks(client, place, text, wanted)
 
         return self._planned(client, place, plan, hooks_document(place, wanted))
@@ -293,24 +292,21 @@ class Setup:
         enabled = [each["enabledPlugins"] for each in settings if isinstance(each.get("enabledPlugins"), Mapping)]
         return any(is_on and name.partition("@")[0] == COMMAND for each in enabled for name, is_on in each.items())
 
-    def _plan_rules(self, client: Client, place: Place) -> Plan:
+    def _plan_rules(self, client: Client, place: ClientFile) -> Plan:
         def plan(text: str | None) -> Plan:
             return plan_rules(client, place, text, remove=self.asked.remove)
 
         return self._planned(client, place, plan, RULES.rstrip())
 
-    def _planned(self, client: Client, place: Place, plan: Callable[[str | None], Plan], paste: str) -> Plan:
+    def _planned(self, client: Client, place: ClientFile, plan: Callable[[str | None], Plan], paste: str) -> Plan:
         try:
-            planned = plan(self.texts[place.path] if place.path in self.texts else read_text(place.path))
+            return plan(read_text(place.path))
         except FileRefused as error:
             return refused_plan(client, place, None, error, "" if self.asked.remove else paste)
-        if planned.after is not None:
-            self.texts[place.path] = planned.after
-        return planned
 
-    def _documents(self, targets: list[tuple[Client, Place]]) -> Report:
+    def _documents(self, targets: list[tuple[Client, ClientFile]]) -> Report:
         """The texts for the files, which a person puts in by hand."""
-        texts: list[tuple[Client, Place, str]] = []
+        texts: list[tuple[Client, ClientFile, str]] = []
         for client, place in targets:
             hooks, rules = client.hooks_place(self.around, self.scope), client.rules_place(self.around, self.scope)
             entry = {self.asked.name: make_entry(client, self.command, self.environ)}
@@ -370,7 +366,6 @@ class Setup:
                     "action": outcome.plan.action,
                     "done": outcome.wrote,
                     "said": outcome.error or outcome.plan.said,
-                    "backup": None if outcome.backup is None else str(outcome.backup),
                     "difference": outcome.plan.difference or None,
                     "paste": outcome.plan.paste or None,
                 }
@@ -388,27 +383,25 @@ class Setup:
             nothing = ", nothing to do" if plan.action == "nothing" else ""
             said = escape(outcome.error or plan.said + nothing)
             say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {said}")
-            if outcome.backup is not None:
-                say(f"  [dim]as it was before: {escape(str(outcome.backup))}[/dim]")
             if plan.difference:
                 say(escape(plan.difference))
             if plan.paste:
-                say(f"  Put this in by hand:\n{escape(plan.paste)}")
+                say(f"  Add this by hand:\n{escape(plan.paste)}")
         wrote, command = any(outcome.wrote for outcome in outcomes), escape(shlex.join(self.command))
         if self.asked.remove:
             if wrote:
-                say("What was remembered stays where it is.")
+                say("Your memories are kept.")
             return
         home = self.environ.get("REMEMBRANCER_HOME")
         if wrote and home and not any(each.startswith("REMEMBRANCER_HOME=") for each in self.asked.env):
             say(f"The entry names the home {escape(home)}, since REMEMBRANCER_HOME is set here.")
         if probed is not None and probed.error:
             say(f"[red]![/red] {command} does not work: {escape(probed.error)}")
-            say("  'remembrancer doctor' looks for the reason")
+            say("  run 'remembrancer doctor' to find the reason")
             return
         if probed is not None:
             say(
-                f"[green]✓[/green] tried out with nothing running: {command} lists {probed.tools} tools after "
+                f"[green]✓[/green] tested from a cold start: {command} lists {probed.tools} tools after "
                 f"{probed.tools_ms:.0f} ms, and answers calls after {probed.ready_ms:.0f} ms"
             )
         if not wrote:
@@ -418,13 +411,13 @@ class Setup:
         for title, restart in dict.fromkeys((plan.client.title, plan.client.restart) for plan in done):
             say(f"  {title}: {restart}")
         if self.scope == "project":
-            say("  A client may ask at its start whether to trust this project: approve remembrancer there")
-        say("  then say to the assistant: remember that I prefer short answers")
+            say("  The client may ask whether to trust this project when it starts: approve remembrancer there")
+        say("  then tell the assistant: remember that I prefer short answers")
 
 
 def _command(asked: Asked) -> tuple[str, ...]:
     if not SERVER_NAME.fullmatch(asked.name):
-        raise InvalidInput(f"a name has letters, digits, - and _, at most 64 of them: {asked.name[:80]!r} is none")
+        raise InvalidInput(f"a name may have up to 64 letters, digits, - and _: {asked.name[:80]!r} is not valid")
     if asked.project is not None:
         if asked.command is not None:
             raise InvalidInput("a project's file names the command alone, since others share it: leave out --command")
@@ -432,7 +425,7 @@ def _command(asked: Asked) -> tuple[str, ...]:
     if asked.command is not None:
         named = Path(asked.command).expanduser()
         if not named.is_absolute() or not os.access(named, os.X_OK) or named.is_dir():
-            raise InvalidInput(f"--command wants the absolute path of a command, and {named} is none")
+            raise InvalidInput(f"--command needs the absolute path of an executable: {named} is not one")
         return (str(named), "mcp")
     command = own_command(sys.argv[0], sys.executable, os.environ)
     if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove and not asked.prints:
@@ -451,24 +444,20 @@ def _environ(asked: Asked) -> dict[str, str]:
     for each in asked.env:
         name, separator, value = each.partition("=")
         if not separator or not VARIABLE.fullmatch(name):
-            raise InvalidInput(f"--env wants KEY=VALUE, and {name[:60]!r} is not that")
+            raise InvalidInput(f"--env needs KEY=VALUE: {name[:60]!r} is not of that form")
         environ[name] = value
     return environ
 
 
-def _carry_out(plans: list[Plan]) -> list[Outcome]:
-    """Write each file once, as the last of its plans leaves it."""
-    written: dict[Path, tuple[Path | None, str | None]] = {}
-    for path in dict.fromkeys(plan.place.path for plan in plans if plan.after is not None):
-        changes = [plan for plan in plans if plan.place.path == path and plan.after is not None]
-        first, last = changes[0], changes[-1]
-        is_removal = last.action == "remove"
-        try:
-            scope, after = first.place.scope, last.after or ""
-            written[path] = replace_text(path, first.before, after, scope=scope, is_removal=is_removal), None
-        except FileRefused as error:
-            written[path] = None, error.reason
-    return [Outcome(plan, *(written[plan.place.path] if plan.after is not None else ())) for plan in plans]
+def _carry_out(plan: Plan) -> Outcome:
+    if plan.after is None:
+        return Outcome(plan)
+    is_removal = plan.action == "remove"
+    try:
+        replace_text(plan.place.path, plan.before, plan.after, scope=plan.place.scope, is_removal=is_removal)
+    except FileRefused as error:
+        return Outcome(plan, error=error.reason)
+    return Outcome(plan, wrote=True)
 
 
 # --- the check of what was written ---

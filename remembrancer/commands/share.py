@@ -20,11 +20,8 @@ from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import ConfigurationError, InvalidInput, RemembrancerError
 from remembrancer.protocol.sharing import (
     DescribeLanes,
-    LaneLeft,
-    LanesDescribed,
     LaneState,
     LeaveLane,
-    ProjectShared,
     RejoinLane,
     ShareProject,
 )
@@ -44,12 +41,12 @@ INSTALL: Final = "sharing needs two more packages: pipx install --force '/path/t
 PASTE_YOURS: Final = "It is a secret, for one machine of yours. There: remembrancer share join - , and paste it."
 
 
-LANE: Final = option("--lane", help="What is shared, by its name or its id (default: the only one).")
-OF_USER: Final = flag("--user", help="Not a project's, but your own scope 'user'.")
-INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for one more machine of that name.")
-DRY_RUN: Final = flag("--dry-run", help="Say what would be done, and change nothing.")
+LANE: Final = option("--lane", help="The name or id of the shared memories (default: the only ones).")
+OF_USER: Final = flag("--user", help="Your own scope 'user' instead of a project.")
+INVITE: Final = option("--invite", metavar="NAME", help="Then print an invitation for a machine of that name.")
+DRY_RUN: Final = flag("--dry-run", help="Show what would be done without changing anything.")
 YES: Final = flag("--yes", help="Do not ask.")
-MACHINE: Final = argument("name", metavar="NAME", help="What you call the machine: laptop.")
+MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, such as laptop.")
 
 
 class Consent(NamedTuple):
@@ -76,7 +73,7 @@ class Consent(NamedTuple):
     option("--out", default="remembrancer-server", metavar="DIR", help="A new directory for it."),
 )
 def server_config(host: Sequence[str], out: str) -> Report:
-    """Write a ready configuration for one server, or for three."""
+    """Write a complete configuration for one or three NATS servers."""
     return _configure(_sharing(), host, out)
 
 
@@ -89,7 +86,7 @@ def server_config(host: Sequence[str], out: str) -> Report:
     )
 )
 def start(server: Sequence[str]) -> Report:
-    """Use a server for what is shared from here."""
+    """Set the server that this home shares its memories through."""
     sharing = _sharing()
     asyncio.run(sharing.start(list(server)))
     urls = sharing.servers()
@@ -100,11 +97,11 @@ def start(server: Sequence[str]) -> Report:
     MACHINE,
     LANE,
     OF_USER,
-    flag("--read-only", help="It may read, and change nothing."),
-    option("--out", metavar="FILE", help="Write it into a file of yours alone, and not to the screen."),
+    flag("--read-only", help="Let it read but not change memories."),
+    option("--out", metavar="FILE", help="Write it to a private file instead of the screen."),
 )
 def invite(name: str, lane: str | None, user: bool, read_only: bool, out: str | None) -> Report:
-    """Print an invitation for one more machine."""
+    """Print an invitation for another machine."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
     if shared.is_users and read_only:
@@ -124,12 +121,12 @@ def invite(name: str, lane: str | None, user: bool, read_only: bool, out: str | 
 
 @command(MACHINE, LANE, OF_USER)
 def remove(name: str, lane: str | None, user: bool) -> Report:
-    """Let a machine in no more, and seal with a new key from now on."""
+    """Remove a machine, and seal new entries with a new key."""
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
     shut = asyncio.run(sharing.remove(shared.lane, name))
     if is_up(paths_here()):  # which seals with the new key when it has answered
-        ask_store(RejoinLane(shared.lane, has_new_key=True), LanesDescribed)
+        ask_store(RejoinLane(shared.lane, has_new_key=True))
     line = (
         f"Removed {name} from {shared.title}: "
         + ("the server lets it in no more." if shut else "the server lets everybody in, so it sees when you write.")
@@ -140,30 +137,30 @@ def remove(name: str, lane: str | None, user: bool) -> Report:
 
 @command(LANE, INVITE, DRY_RUN, YES)
 def project(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
-    """Share the memories of the project in this directory, with all it has."""
+    """Share all memories of the project in this directory."""
     return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=False))
 
 
 @command(LANE, INVITE, DRY_RUN, YES)
 def user(lane: str | None, invite: str | None, dry_run: bool, yes: bool) -> Report:
-    """Share your own scope 'user' between your machines, and with nobody else."""
+    """Share your own scope 'user' between your machines only."""
     return asyncio.run(_share(_sharing(), lane, invite, Consent(dry_run, yes), is_users=True))
 
 
 @command(OF_USER, DRY_RUN, YES)
 def leave(user: bool, dry_run: bool, yes: bool) -> Report:
-    """Share the project in this directory no more, and keep a copy as its own."""
+    """Stop sharing the project in this directory, and keep a copy."""
     return asyncio.run(_leave(_sharing(), Consent(dry_run, yes), is_users=user))
 
 
 @command()
 def status() -> Report:
-    """Say what is shared, who takes part, and how far each one is. Exit status 3: a journal is not as it should be."""
+    """Show what is shared, the members, and how far each one is. Exit status 3: a journal has a problem."""
     return asyncio.run(_status(_sharing()))
 
 
 @command(
-    argument("invitation", metavar="FILE", help="The file, the line itself, or - for what is pasted."),
+    argument("invitation", metavar="FILE", help="The invitation's file, its text, or - for standard input."),
     flag(
         "--here",
         help="And have the project in this directory share it, with all it has (not for an invitation to your own "
@@ -172,12 +169,12 @@ def status() -> Report:
     YES,
 )
 def join(invitation: str, here: bool, yes: bool) -> Report:
-    """Take part in what another machine shares, by an invitation of 'remembrancer share invite'."""
+    """Join the memories that another machine shares, with its invitation."""
     sharing = _sharing()
     membership = asyncio.run(sharing.join_first(_invitation(invitation)))
     head = asyncio.run(_head(sharing, membership))
     if is_up(paths_here()):
-        ask_store(RejoinLane(membership.lane), LanesDescribed)
+        ask_store(RejoinLane(membership.lane))
     if here or membership.is_users:
         consent = Consent(dry_run=False, yes=yes)
         return asyncio.run(_share(sharing, membership.lane, None, consent, is_users=membership.is_users))
@@ -189,8 +186,8 @@ COMMANDS = {
     "share": Group(
         "share",
         *(server_config, start, project, user, invite, join, remove, leave, status),
-        help="Memories that several machines share: each has them whole, works without a network, and passes on by a "
-        "NATS server what changes. The server sees sizes and times, and nothing of what is said.",
+        help="Share memories between machines. Each has a full copy, works offline, and exchanges changes through a "
+        "NATS server, which sees sizes and times but no contents.",
     )
 }
 
@@ -252,7 +249,7 @@ async def _share(
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     async with connected_store() as ask_store:
-        described = await ask_store(DescribeLanes(), LanesDescribed)
+        described = await ask_store(DescribeLanes())
         taken = {each.lane: each.project for each in described.lanes}
         free = [
             each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path
@@ -267,7 +264,7 @@ async def _share(
                 "'remembrancer share join' with an invitation of another one"
             )
         known = "" if joined is None else joined.lane
-        planned = await ask_store(ShareProject(project, known, dry_run=True), ProjectShared, answer_s=SHARE_S)
+        planned = await ask_store(ShareProject(project, known, dry_run=True), answer_s=SHARE_S)
         name = title if joined is None else joined.title
         will = (
             f"{_memories(planned.memories)} of yours, of the scope user, would go where all machines that you invite "
@@ -283,7 +280,7 @@ async def _share(
         if joined is None:
             await sharing.start([])
         lane = joined or await sharing.new_lane(title, this_machine(), is_users=is_users)
-        done = await ask_store(ShareProject(project, lane.lane), ProjectShared, answer_s=SHARE_S)
+        done = await ask_store(ShareProject(project, lane.lane), answer_s=SHARE_S)
     invited = {} if invite is None else {"invitation": await sharing.invite(lane.lane, invite)}
     left = f" {done.left:,} stay here: {done.reason}" if done.left else ""
     facts = {
@@ -305,11 +302,11 @@ async def _leave(sharing: Sharing, consent: Consent, *, is_users: bool) -> Repor
     project, title = _whose(is_users=is_users)
     title = "Your scope user" if is_users else title
     async with connected_store() as ask_store:
-        planned = await ask_store(LeaveLane(project, dry_run=True), LaneLeft, answer_s=SHARE_S)
+        planned = await ask_store(LeaveLane(project, dry_run=True), answer_s=SHARE_S)
         will = f"{title} shares no more, and keeps a copy of {_memories(planned.memories)}. The others keep theirs."
         if not consent.is_given(will):
             return Report({"dry_run": True, "lane": planned.lane, "memories": planned.memories}, will)
-        done = await ask_store(LeaveLane(project), LaneLeft, answer_s=SHARE_S)
+        done = await ask_store(LeaveLane(project), answer_s=SHARE_S)
     sharing.leave(done.lane)
     return Report({"left": done.lane, "memories": done.memories}, f"{title} is shared no more: its copy stays here.")
 
@@ -415,7 +412,7 @@ async def lanes_here() -> tuple[LaneState, ...]:
     if not is_up(paths_here()):
         return ()
     async with connected_store() as ask_store:
-        described = await ask_store(DescribeLanes(), LanesDescribed)
+        described = await ask_store(DescribeLanes())
     return described.lanes
 
 

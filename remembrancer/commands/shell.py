@@ -114,9 +114,9 @@ class Where(NamedTuple):
 def known_places() -> list[Place]:
     """The projects of the home. Files that cannot be read are named on stderr."""
     from remembrancer.commands.runtime_client import ask_home, paths_here
-    from remembrancer.protocol.home import DescribeProjects, ProjectsDescribed
+    from remembrancer.protocol.home import DescribeProjects
 
-    described: ProjectsDescribed = ask_home(paths_here(), DescribeProjects(), ProjectsDescribed)
+    described: ProjectsDescribed = ask_home(paths_here(), DescribeProjects())
     for failure in described.unreadable:
         print(f"{failure.code}: {failure.message}", file=sys.stderr)
     return [Place(project.path, project.id) for project in described.projects if project.path is not None]
@@ -203,29 +203,29 @@ def memory_id(text: str) -> str:
 
 
 KIND: Final = option("--kind", type=click.Choice(KINDS), metavar="KIND", help=", ".join(KINDS))
-SECRETS: Final = flag("--allow-secrets", help="Also what looks like a credential.")
-IMPORTANCE: Final = option("--importance", type=float, metavar="0-1", help="How much it matters.")
-SUMMARY: Final = option("--summary", metavar="TEXT", help="A line that stands for a long text.")
-DUE: Final = option("--due", metavar="DATE", help="When an open end is due.")
-ID: Final = argument("memory", metavar="ID", type=memory_id, help="As a list shows it.")
-REASON: Final = option("--reason", metavar="TEXT", help="Goes into the history.")
-NUMBER: Final = option("-n", "--number", type=int, default=20, metavar="N", help="At most so many (20).")
+SECRETS: Final = flag("--allow-secrets", help="Allow text that looks like a credential.")
+IMPORTANCE: Final = option("--importance", type=float, metavar="0-1", help="The memory's importance.")
+SUMMARY: Final = option("--summary", metavar="TEXT", help="A one-line summary of a long text.")
+DUE: Final = option("--due", metavar="DATE", help="The due date of an open end.")
+ID: Final = argument("memory", metavar="ID", type=memory_id, help="An id as shown in lists.")
+REASON: Final = option("--reason", metavar="TEXT", help="A reason, kept in the history.")
+NUMBER: Final = option("-n", "--number", type=int, default=20, metavar="N", help="The maximum number of results (20).")
 LISTED: Final = (*KINDS, SESSION_RECORD)
 FILTERS: Final = (
     NUMBER,
     option("--kind", multiple=True, type=click.Choice(LISTED), metavar="KIND", help=", ".join(LISTED)),
     option("--type", multiple=True, type=click.Choice(MEMORY_TYPES), metavar="TYPE", help=", ".join(MEMORY_TYPES)),
-    option("--tag", multiple=True, metavar="TAG", help="Any of these."),
-    option("--scope", multiple=True, type=click.Choice(SCOPES), help="Of this scope."),
+    option("--tag", multiple=True, metavar="TAG", help="Only memories with one of these tags."),
+    option("--scope", multiple=True, type=click.Choice(SCOPES), help="Only this scope."),
     option("--since", type=since, metavar="WHEN", help="2026-02-20, 3d, 12h, 2w (ago), yesterday, last week."),
-    option("--until", type=until, metavar="WHEN", help="The same: until it ends."),
-    flag("--forgotten", help="Forgotten ones, too."),
+    option("--until", type=until, metavar="WHEN", help="Like --since; the whole day or week is included."),
+    flag("--forgotten", help="Include forgotten memories."),
 )
 WHERE: Final = (
-    option("--project", metavar="DIR", help="Of this project, or its id (default: of the working directory)."),
-    flag("--user", help="The user's own memories alone."),
-    flag("--all-projects", help="Of every project, and the user's."),
-    option("--session", metavar="ID", help="See what this session keeps to itself, too."),
+    option("--project", metavar="DIR", help="The directory or id of a project (default: the working directory)."),
+    flag("--user", help="Only the user's own memories."),
+    flag("--all-projects", help="The memories of all projects and of the user."),
+    option("--session", metavar="ID", help="Include this session's private memories."),
 )
 COMMANDS: Final[dict[str, click.Command]] = {}
 
@@ -249,8 +249,8 @@ def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..
 
 @memory_command(
     argument("query", nargs=-1, required=True, metavar="QUERY", help="A question, or words."),
-    option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="hybrid, if not named."),
-    flag("--all", "shows_all", help="At a terminal: not the best five alone."),
+    option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="Default: hybrid."),
+    flag("--all", "shows_all", help="Show all results at a terminal, not only the best five."),
     *FILTERS,
     name="search",
 )
@@ -393,10 +393,10 @@ def _tabbed(memory: Answer) -> str:
 def _stale(where: Where) -> Report:
     from remembrancer.commands.runtime_client import ask_store
     from remembrancer.config.project import project_of
-    from remembrancer.protocol.code import ListStale, StaleListed
+    from remembrancer.protocol.code import ListStale
 
     project = project_of(Path(where.places()[0].directory))
-    found = ask_store(ListStale(project), StaleListed).memories
+    found = ask_store(ListStale(project)).memories
     lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in found]
     notes = () if found else ("No memory here is about code that is not as it was.",)
     return Report({"memories": found}, lines, notes=notes)
@@ -428,28 +428,28 @@ def _waiting(where: Where) -> Report:
 
 
 @memory_command(
-    argument("named", nargs=-1, metavar="[ID]...", help="As a list shows it; with --graph, the name of an entity."),
-    option("--version", type=int, metavar="N", help="As it was then."),
-    flag("--history", "view", flag_value="history", help="Each change: when, by which session, what."),
+    argument("named", nargs=-1, metavar="[ID]...", help="Ids as shown in lists; with --graph, the name of an entity."),
+    option("--version", type=int, metavar="N", help="Show that version."),
+    flag("--history", "view", flag_value="history", help="List the changes, with their times and sessions."),
     flag(
         "--shown",
         "view",
         flag_value="shown",
-        help="To which sessions it was shown, and for which question; without ID: all.",
+        help="List the sessions it was shown to, with their questions; without an ID, for all memories.",
     ),
     flag(
         "--graph",
         "view",
         flag_value="graph",
-        help="How an entity is related with others; without a name: all at a glance.",
+        help="Show an entity's relations; without a name, an overview of all entities.",
     ),
-    option("--relation", metavar="TYPE", help="With --graph, only such relations: uses, depends_on …"),
-    option("--depth", type=click.IntRange(1, 3), metavar="1-3", help="With --graph, how many steps (1)."),
+    option("--relation", metavar="TYPE", help="With --graph: only relations of this type (uses, depends_on …)."),
+    option("--depth", type=click.IntRange(1, 3), metavar="1-3", help="With --graph: the number of steps (1)."),
     NUMBER,
     name="show",
 )
 def show(where: Where, named: Sequence[str], version: int | None, view: str | None, **given: Any) -> Report:
-    """Show memories whole: each text, what is known of it, what it is linked with, and why it is still there."""
+    """Show memories in full: text, details, links, and why each is still kept."""
     if view == "graph":
         return _graph(where, " ".join(named), **given)
     ids = [memory_id(each) for each in named]
@@ -506,13 +506,13 @@ DETAILS: Final = (
 def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
     """The first words of memories, by their whole ids, of those that are in these projects or the user's."""
     from remembrancer.commands.runtime_client import ask_home, paths_here
-    from remembrancer.protocol.home import FindMemories, MemoriesFound
+    from remembrancer.protocol.home import FindMemories
 
     if not ids:
         return {}
     words: dict[str, str] = {}
     for project in (None, *projects):
-        words |= ask_home(paths_here(), FindMemories(project, tuple(dict.fromkeys(ids))), MemoriesFound).words
+        words |= ask_home(paths_here(), FindMemories(project, tuple(dict.fromkeys(ids)))).words
     return {each: _one_line(text) for each, text in words.items()}
 
 
@@ -576,7 +576,7 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."), name="log")
 def log(where: Where, day: Sequence[str]) -> Report:
-    """Show what was stored, changed, decided and closed on a day, in order."""
+    """Show the changes of a day in order: stored, changed, decided, closed."""
     from rich.markup import escape
 
     from remembrancer.commands.terminal import table
@@ -638,16 +638,21 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
 @memory_command(
     ID,
     argument("text", nargs=-1, metavar="[TEXT]...", help="The new text; - reads the input."),
-    option("--content", metavar="TEXT", help="The same, as an option."),
-    flag("--done", "done", flag_value="yes", help="Of an open end: it is done."),
-    flag("--reopen", "done", flag_value="no", help="It is not done after all."),
+    option("--content", metavar="TEXT", help="The new text, as an option."),
+    flag("--done", "done", flag_value="yes", help="Mark an open end as done."),
+    flag("--reopen", "done", flag_value="no", help="Reopen an open end."),
     option(
         "--to",
         type=click.Choice(("project", "user")),
-        help="Give a session's memory to its project, or a project's to the user; or take it back.",
+        help="Move a memory from its session to the project, or from the project to the user, or back.",
     ),
-    flag("--replaced", "pair", flag_value="supersedes", help="Of a pair in list --review: the newer one replaces it."),
-    flag("--both", "pair", flag_value="related_to", help="Of such a pair: both hold."),
+    flag(
+        "--replaced",
+        "pair",
+        flag_value="supersedes",
+        help="Settle a pair of list --review: the newer memory replaces this one.",
+    ),
+    flag("--both", "pair", flag_value="related_to", help="Settle such a pair: both are true."),
     *(DUE, KIND, IMPORTANCE, SUMMARY, SECRETS, REASON),
     name="edit",
 )
@@ -720,23 +725,25 @@ def edited(text: str) -> str:
 @memory_command(
     ID,
     argument("tags", nargs=-1, metavar="[TAG]...", help="Tags to add."),
-    option("--remove", multiple=True, metavar="TAG", help="A tag to take away."),
+    option("--remove", multiple=True, metavar="TAG", help="A tag to remove."),
     name="tag",
 )
 def tag(where: Where, memory: str, tags: Sequence[str], remove: Sequence[str]) -> Report:
-    """Give a memory tags, and take tags away."""
+    """Add tags to a memory, or remove them."""
     answer = where.ask("tag_memory", memory_id=memory, add=list(tags) or None, remove=list(remove) or None)
     return _done(answer, f"Tags: {', '.join(answer.get('tags', ())) or 'none'}")
 
 
-IDS: Final = argument("memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="As a list shows it.")
+IDS: Final = argument(
+    "memories", nargs=-1, required=True, metavar="ID...", type=memory_id, help="An id as shown in lists."
+)
 YES: Final = flag("--yes", help="Do not ask.")
 
 
 @memory_command(
     IDS,
     REASON,
-    flag("--copies", help="The same text in other scopes, too."),
+    flag("--copies", help="Also forget the same text in other scopes."),
     flag("--for-good", help="Delete it: content, history, vectors, full text and queued copies. Asks first."),
     YES,
     name="forget",
@@ -799,7 +806,7 @@ def delete(where: Where, memories: Sequence[str]) -> Report:
     ID, option("--version", type=int, metavar="N", help="The version to return to."), REASON, name="restore"
 )
 def restore(where: Where, memory: str, version: int | None, reason: str | None) -> Report:
-    """Bring back a forgotten memory, or return to an earlier version of one. ('backup restore' puts back a backup.)"""
+    """Bring back a forgotten memory, or an earlier version of one. ('backup restore' restores a backup.)"""
     answer = where.ask("restore_memory", memory_id=memory, version=version, reason=reason)
     return _done(answer, f"Restored, as version {answer.get('version', '?')}")
 
@@ -815,7 +822,7 @@ def restore(where: Where, memory: str, version: int | None, reason: str | None) 
     name="undo",
 )
 def undo(where: Where, change: str | None, yes: bool) -> Report:
-    """Undo the last change of a memory, a run of maintenance, or without either what was done last here today."""
+    """Undo the last change of a memory, a run of maintenance, or (without an ID) the last change here today."""
     if change is None:
         answer, _ = _log_of(where, None)
         if not answer["changes"]:

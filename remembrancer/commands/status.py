@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -22,32 +21,26 @@ from remembrancer.commands.runtime_client import (
     ask,
     ask_home,
     ask_running_home,
-    ask_status,
     is_up,
     nothing_runs,
     paths_here,
-    refusal,
 )
 from remembrancer.commands.terminal import styled, table
 from remembrancer.protocol.control import (
-    AskTraces,
+    AskStatus,
     ProcessState,
-    ProcessTraces,
     RemoteEmbedders,
     RuntimeStatus,
-    TracesGathered,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
-from remembrancer.protocol.home import DescribeReleases, ReleasesDescribed
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.home import DescribeReleases
+from remembrancer.protocol.paths import RuntimePaths, read_file
 from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.tracing import TraceReport
+from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from remembrancer.commands.report import Line
 
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
@@ -73,25 +66,27 @@ RECENT: Final = "recent"
     option(
         "--trace",
         metavar="ID",
-        help="Where the time of one call went: its id, `last`, or `slowest`; `recent` lists what is kept.",
+        help="Show where a call over 250 ms spent its time: its id, `last` or `slowest`; `recent` lists them.",
     )
 )
 def status(trace: str | None) -> Report:
-    """Show the processes of the runtime of this home, their work, and what is wrong.
+    """Show the processes of this home's runtime, their work and their problems.
 
     Exit status 0: all is well, 3: degraded, 4: nothing runs."""
     paths = paths_here()
+    if trace is not None:
+        return _trace(paths, trace)
     try:
         if is_up(paths):
-            return _trace(paths, trace) if trace is not None else _present(paths)
+            return _present(paths)
     except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
         if is_up(paths):
             advice = f"look at {paths.logs / 'launcher.log'}"
             what = f"the launcher does not answer: {error.message.removesuffix(f': {advice}')}"
             problem = Problem("peer_unavailable", "problem", what, advice)
-            facts = {} if trace is not None else report(paths.home, None, (problem,))
-            return Report(facts, (), exit_codes.DEGRADED, (f"remembrancer status: {problem}",))
-    releases = ask_home(paths, DescribeReleases(), ReleasesDescribed).releases
+            notes = (f"remembrancer status: {problem}",)
+            return Report(report(paths.home, None, (problem,)), (), exit_codes.DEGRADED, notes)
+    releases = ask_home(paths, DescribeReleases()).releases
     return Report(report(paths.home, None, (), releases), (), exit_codes.NOT_RUNNING, (nothing_runs(paths.home),))
 
 
@@ -99,7 +94,7 @@ COMMANDS = {"status": status}
 
 
 def _present(paths: RuntimePaths) -> Report:
-    state = ask_status(paths)
+    state = ask(paths, AskStatus())
     problems = find_problems(state)
     releases = _releases(paths, state)
     lines = lines_of(state, problems, releases)
@@ -112,7 +107,7 @@ def _releases(paths: RuntimePaths, status: RuntimeStatus) -> dict[str, str]:
     if not any(process.role == "store" and process.state == "ready" for process in status.processes):
         return {}
     try:
-        return ask_running_home(paths, DescribeReleases(), ReleasesDescribed).releases
+        return ask_running_home(paths, DescribeReleases()).releases
     except AWAY:  # it went down or hangs, which the next status says
         return {}
 
@@ -239,14 +234,13 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes else f"{seconds:.0f} s"
 
 
-# --- traces: what the processes noted of a call, put together ---
+# --- the way of a slow call, as the processes have logged it ---
 
 
-class Hop(msgspec.Struct, frozen=True):
-    """One step of a call: what was done by `process`, or on the way to it (`came_from`).
+class Step(msgspec.Struct, frozen=True):
+    """One step of a call, which ended at `at_ms` from the first, or a part of one (`beside` others), which began then.
 
-    `at_ms` is when it began, from the call's first mark, and `took_ms` how long it took; `share` is its part of the
-    whole. `beside`: it is within the steps around it, or beside another, and no step of its own.
+    `share` is its part of the whole.
     """
 
     process: str
@@ -254,131 +248,81 @@ class Hop(msgspec.Struct, frozen=True):
     at_ms: float
     took_ms: float
     share: float
-    came_from: str | None = None
     beside: bool = False
 
-    def __str__(self) -> str:
-        where = self.process if self.came_from is None else f"{self.came_from} → {self.process}"
-        return f"{'    ' if self.beside else ''}{where}: {self.step}"
 
-
-class CallTrace(msgspec.Struct, frozen=True):
-    """One call of a tool, from its first mark to its last. `began_at` is of `time.monotonic`.
-
-    `under_way_ms`: how long it had been on its way from the bridge before that, as a bridge can tell: it counts whole
-    milliseconds. None where no bridge was there to tell.
-    """
+class SlowCall(msgspec.Struct, frozen=True):
+    """One slow call of a tool; `when` is the time of its end."""
 
     trace: str
     tool: str
-    began_at: float
+    when: str
     total_ms: float
-    is_over: bool
-    hops: tuple[Hop, ...]
-    under_way_ms: float | None = None
-
-    @property
-    def when(self) -> str:
-        """The time of day at which it began."""
-        began = time.time() - (time.monotonic() - self.began_at)
-        return datetime.fromtimestamp(began).astimezone().strftime("%H:%M:%S")
+    steps: tuple[Step, ...]
 
 
-class _Step(msgspec.Struct, frozen=True):
-    at: float
-    process: str
-    name: str
-    took_s: float | None
+class _Logged(msgspec.Struct, frozen=True):
+    """A line of a log that tells of a slow call."""
+
+    time: str
+    actor: str
+    trace: str
+    title: str
+    marks: tuple[tuple[str, float, float | None], ...]
 
 
-def join(processes: Iterable[ProcessTraces]) -> list[CallTrace]:
-    """Every call that the gateway noted, oldest first, with what the others noted of it.
+_decode_logged: Final = msgspec.json.Decoder(_Logged).decode
+
+
+def slow_calls(logs: Path) -> list[SlowCall]:
+    """Every slow call that the gateway has logged, oldest first, with what other processes logged of it.
 
     The moments of all processes are of one clock, and a call is in one place at a time: each mark ends the step that
     began with the mark before it, in whichever process that was.
     """
-    begun: list[TraceReport] = []
-    by_trace: dict[str, list[_Step]] = {}
-    for each in processes:
-        for report in each.traces:
-            steps = by_trace.setdefault(report.trace, [])
-            steps.extend(_Step(mark.at, each.process, mark.name, mark.took_s) for mark in report.marks)
-            if each.process == FIRST_PROCESS and report.marks:
-                begun.append(report)
-    return sorted((_call(report, by_trace[report.trace]) for report in begun), key=lambda call: call.began_at)
+    notes: list[_Logged] = []
+    for log in sorted(logs.glob("*.log")):
+        with contextlib.suppress(OSError):
+            for line in read_file(log).splitlines():
+                if SLOW_CALL.encode() in line:
+                    with contextlib.suppress(msgspec.DecodeError):
+                        notes.append(_decode_logged(line))
+    begun = [each for each in notes if each.actor == FIRST_PROCESS]
+    return [SlowCall(each.trace, each.title, each.time, *_way(each, notes)) for each in begun]
 
 
-def _call(begun: TraceReport, steps: list[_Step]) -> CallTrace:
-    last = max(mark.at for mark in begun.marks)
-    # What goes on elsewhere after the answer is not waited for.
-    way = sorted((step for step in steps if step.at <= last or not begun.is_over), key=lambda step: step.at)
-    total_s = way[-1].at - way[0].at
-    hops: list[Hop] = []
-    before = way[0]
-    for step in way[1:]:
-        beside = step.took_s is not None
-        at_s, took_s = (before.at, step.at - before.at) if step.took_s is None else (step.at, step.took_s)
-        came_from = before.process if not beside and before.process != step.process else None
-        share = took_s / total_s if total_s > 0 else 0.0
-        hops.append(Hop(step.process, step.name, (at_s - way[0].at) * 1000, took_s * 1000, share, came_from, beside))
-        before = before if beside else step
-    return CallTrace(
-        trace=begun.trace,
-        tool=begun.title,
-        began_at=way[0].at,
-        total_ms=total_s * 1000,
-        is_over=begun.is_over,
-        hops=tuple(sorted(hops, key=lambda hop: hop.at_ms)),
-        under_way_ms=None if begun.under_way_s is None else begun.under_way_s * 1000,
-    )
-
-
-def choose(calls: list[CallTrace], wanted: str) -> CallTrace | None:
-    """The call of that id, or the `last` one or the `slowest` that is over; None if there is none."""
-    over = [call for call in calls if call.is_over]
-    if wanted == "last":
-        return over[-1] if over else None
-    if wanted == "slowest":
-        return max(over, key=lambda call: call.total_ms, default=None)
-    return next((call for call in calls if call.trace == wanted), None)
+def _way(begun: _Logged, notes: Iterable[_Logged]) -> tuple[float, tuple[Step, ...]]:
+    began, ended = begun.marks[0][1], begun.marks[-1][1]
+    own = [each for each in notes if each.trace == begun.trace]
+    marks = [(at, each.actor, name, part_s) for each in own for name, at, part_s in each.marks]
+    steps, before = [], began
+    for at, process, name, part_s in sorted(marks, key=lambda mark: mark[0]):
+        if began < at <= ended:  # what goes on elsewhere after the answer is not waited for
+            took_s, before = (at - before, at) if part_s is None else (part_s, before)
+            share = took_s / (ended - began)
+            steps.append(Step(process, name, (at - began) * 1000, took_s * 1000, share, part_s is not None))
+    return (ended - began) * 1000, tuple(steps)
 
 
 def _trace(paths: RuntimePaths, wanted: str) -> Report:
-    """The time of one call, step by step, or the calls that are kept (`recent`)."""
-    answer = ask(paths, AskTraces("" if wanted in (RECENT, "last", "slowest") else wanted))
-    if not isinstance(answer, TracesGathered):
-        return Report({}, (), exit_codes.DEGRADED, (f"remembrancer status: {refusal(answer)}",))
-    notes = [f"remembrancer status: {process} did not answer in time: its part is missing" for process in answer.silent]
-    calls = join(answer.processes)
+    """The time of one slow call, step by step, or all that are logged (`recent`)."""
+    calls = slow_calls(paths.logs)
     if wanted == RECENT:
-        return Report(calls[::-1], table_of_calls(calls), notes=notes)
-    call = choose(calls, wanted)
-    if call is None:
-        unknown = f"remembrancer status: no call {wanted!r} is kept: see `remembrancer status --trace recent`"
-        return Report({}, (), exit_codes.REFUSED, (*notes, unknown))
-    return Report(msgspec.to_builtins(call), lines_of_call(call), notes=notes)
-
-
-def lines_of_call(call: CallTrace) -> list[Line]:
-    """A call's way, a hop a line."""
-    state = "" if call.is_over else ", still under way"
-    listed = table("hop", ">at ms", ">took ms", ">share")
-    for hop in call.hops:
-        share = "" if hop.beside else f"{hop.share:.0%}"
-        style = "dim" if hop.beside else ""
-        listed.add_row(escape(str(hop)), f"{hop.at_ms:.2f}", f"{hop.took_ms:.2f}", share, style=style)
-    lines: list[Line] = [f"{call.tool} {call.trace}, {call.when}: {call.total_ms:.2f} ms{state}", listed]
-    if call.under_way_ms is not None:
-        before = f"up to {call.under_way_ms:.1f} ms (a bridge counts whole milliseconds)"
-        lines.append(f"Before that, from the bridge to the gateway: {before}.")
-    return lines
-
-
-def table_of_calls(calls: Sequence[CallTrace]) -> Table:
-    """The calls that are kept, newest first, a call a line."""
-    listed = table("trace", "tool", "when", ">ms", "longest hop", ">ms")
-    for call in reversed(calls):
-        longest = max((hop for hop in call.hops if not hop.beside), key=lambda hop: hop.took_ms, default=None)
-        name, took = ("", "") if longest is None else (str(longest), f"{longest.took_ms:.2f}")
-        listed.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}", escape(name), took)
-    return listed
+        listed = table("trace", "tool", "ended", ">ms")
+        for call in reversed(calls):
+            listed.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}")
+        return Report(calls[::-1], listed)
+    if wanted in ("last", "slowest"):
+        chosen = max(calls, key=lambda call: call.total_ms if wanted == "slowest" else calls.index(call), default=None)
+    else:
+        chosen = next((call for call in calls if call.trace == wanted), None)
+    if chosen is None:
+        unknown = f"remembrancer status: no call {wanted!r} is logged that took over {SLOW_S * 1000:.0f} ms"
+        return Report({}, (), exit_codes.REFUSED, (f"{unknown}: see `remembrancer status --trace recent`",))
+    listed = table("process", "step", ">by ms", ">took ms", ">share")
+    for step in chosen.steps:
+        share, style = ("", "dim") if step.beside else (f"{step.share:.0%}", "")
+        figures = (f"{step.at_ms:.2f}", f"{step.took_ms:.2f}", share)
+        listed.add_row(escape(step.process), escape(step.step), *figures, style=style)
+    head = f"{chosen.tool} {chosen.trace}, {chosen.when}: {chosen.total_ms:.2f} ms"
+    return Report(msgspec.to_builtins(chosen), [head, listed])

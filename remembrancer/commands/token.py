@@ -22,15 +22,15 @@ _SECONDS: Final = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 
 @command(
-    argument("name", metavar="NAME", help="What you call its holder."),
+    argument("name", metavar="NAME", help="A name for its holder."),
     option(
         "--project",
         multiple=True,
         metavar="DIR",
-        help="A project that it may work in (default: that of this directory); the first one is where it begins.",
+        help="A project that it may use (default: that of this directory); sessions begin in the first one.",
     ),
-    flag("--read-only", help="It may recall, and change nothing."),
-    flag("--no-user", help="It sees its projects alone, and no memory of the user's."),
+    flag("--read-only", help="Let it recall but not change memories."),
+    flag("--no-user", help="Hide the user's own memories from it."),
     option("--expires", metavar="WHEN", help="12h, 30d, 8w, or a date like 2027-01-31 (default: never)."),
 )
 def create(name: str, project: Sequence[str], read_only: bool, no_user: bool, expires: str | None) -> Report:
@@ -59,7 +59,7 @@ def list_tokens() -> Report:
 
 @command(argument("name", metavar="NAME"))
 def revoke(name: str) -> Report:
-    """Have a token open nothing any more, open streams included."""
+    """Revoke a token and close its open streams."""
     Tokens(paths_here().home).revoke(name)
     return Report({"revoked": name}, f"Revoked {name}: it opens nothing any more.")
 
@@ -68,7 +68,7 @@ COMMANDS = {
     "token": Group(
         "token",
         *(create, list_tokens, revoke),
-        help="The tokens with which clients may come over HTTP (remembrancer up --http).",
+        help="Manage the tokens for access over HTTP (remembrancer up --http).",
     )
 }
 

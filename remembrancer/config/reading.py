@@ -118,7 +118,7 @@ LOCAL_CHROMA: Final = "http://127.0.0.1:8000"
 """The server of the mode local-server, unless another is named: where `chroma run` listens."""
 
 
-class Origin(NamedTuple):
+class SettingOrigin(NamedTuple):
     """The origin of a setting: a variable, or a name in a file."""
 
     name: str
@@ -132,7 +132,7 @@ class Unused(NamedTuple):
     """A setting that is accepted and has no effect. `value` is fit to be shown."""
 
     value: str
-    origin: Origin
+    origin: SettingOrigin
 
 
 class Configuration(NamedTuple):
@@ -140,7 +140,7 @@ class Configuration(NamedTuple):
     defaults."""
 
     settings: Settings
-    origins: Mapping[str, Origin] = {}
+    origins: Mapping[str, SettingOrigin] = {}
     unused: tuple[Unused, ...] = ()
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
@@ -196,9 +196,9 @@ class _Reader:
         self._unknown: list[str] = []
         self._unused: list[Unused] = []
         self._values: dict[str, Any] = {}
-        self._origins: dict[str, Origin] = {}
-        self._dimensions: tuple[int, Origin] | None = None
-        self._remote_url: tuple[object, Origin] | None = None
+        self._origins: dict[str, SettingOrigin] = {}
+        self._dimensions: tuple[int, SettingOrigin] | None = None
+        self._remote_url: tuple[object, SettingOrigin] | None = None
 
     def read_file(self, file: Path) -> None:
         try:
@@ -211,16 +211,16 @@ class _Reader:
         ours = {name: value for name, value in content.items() if name in SETTABLE}
         for name, value in content.items():
             if name not in ours:
-                self._take_foreign_key(name, value, Origin(name, file))
+                self._take_foreign_key(name, value, SettingOrigin(name, file))
         if content.get(CACHE_SWITCH) is False:
-            self._take(FOREIGN_KEYS["store.cache.maxEntries"], 0, Origin(CACHE_SWITCH, file), strict=True)
+            self._take(FOREIGN_KEYS["store.cache.maxEntries"], 0, SettingOrigin(CACHE_SWITCH, file), strict=True)
         self._take_local_model(content.get(LOCAL_MODEL), content, file)
         for name, value in ours.items():
-            self._take(name, value, Origin(name, file), strict=True)
+            self._take(name, value, SettingOrigin(name, file), strict=True)
 
     def _take_local_model(self, model: object, content: Mapping[str, object], file: Path) -> None:
         """Which engine `local` is follows from its model; where nothing is `local`, only the default can be one."""
-        origin = Origin(LOCAL_MODEL, file)
+        origin = SettingOrigin(LOCAL_MODEL, file)
         default = DEFAULT_MODELS[_FIELDS["engine"].default]
         if not isinstance(model, str | None) or (model is not None and not _is_text(model)):
             self._refuse_value(origin, "it must be the name of a model")
@@ -237,7 +237,7 @@ class _Reader:
         for name in users:
             engine, its_model = PROVIDERS[name]
             local = "onnx" if model in (None, default) else "sentence-transformers"
-            self._take(engine, local, Origin(name, file), strict=True)
+            self._take(engine, local, SettingOrigin(name, file), strict=True)
             self._forget(its_model)  # embedding.model is the one of a remote provider
             if model is not None:
                 self._take(its_model, model, origin, strict=True)
@@ -253,7 +253,9 @@ class _Reader:
             elif isinstance(value, dict):
                 flat |= self._without_sections(file, value, f"{full}.")
             else:
-                self.problems.append(f"{Origin(full, file)} must hold names and their values, such as {below[0]}")
+                self.problems.append(
+                    f"{SettingOrigin(full, file)} must hold names and their values, such as {below[0]}"
+                )
         return flat
 
     def read_foreign_variables(self, environ: Mapping[str, str]) -> None:
@@ -263,11 +265,11 @@ class _Reader:
             if name == variable or name in READ_ELSEWHERE or not value:
                 continue
             if name == "MCP_MODEL" and value not in NAMED_MODELS:
-                self._refuse_value(Origin(variable), f"it must be one of {', '.join(NAMED_MODELS)}")
+                self._refuse_value(SettingOrigin(variable), f"it must be one of {', '.join(NAMED_MODELS)}")
             elif name in FOREIGN_VARIABLES:
-                self._take(FOREIGN_VARIABLES[name], value, Origin(variable), strict=False)
+                self._take(FOREIGN_VARIABLES[name], value, SettingOrigin(variable), strict=False)
             elif name in UNUSED_VARIABLES:
-                self._do_without(UNUSED_VARIABLES[name], value, Origin(variable))
+                self._do_without(UNUSED_VARIABLES[name], value, SettingOrigin(variable))
             elif near := difflib.get_close_matches(name, known, n=1, cutoff=NEAR):
                 self._warnings.append(f"{variable} is not known: did you mean {FOREIGN_PREFIX}{near[0]}?")
 
@@ -277,9 +279,9 @@ class _Reader:
             if name == variable or name in NOT_SETTINGS:
                 continue
             if name.lower() in SETTABLE and name.isupper():
-                self._take(name.lower(), value, Origin(variable), strict=False)
+                self._take(name.lower(), value, SettingOrigin(variable), strict=False)
             elif name.lower() in CONSTANTS and name.isupper():
-                self._do_without(name.lower(), value, Origin(variable))
+                self._do_without(name.lower(), value, SettingOrigin(variable))
             else:
                 self._unknown.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in SETTABLE)))
 
@@ -300,7 +302,7 @@ class _Reader:
             tuple(self._unknown),
         )
 
-    def _take(self, name: str, value: object, origin: Origin, *, strict: bool) -> None:
+    def _take(self, name: str, value: object, origin: SettingOrigin, *, strict: bool) -> None:
         if isinstance(value, str):
             value = SYNONYMS.get(name, {}).get(value, value)
             if not _is_text(value):
@@ -317,7 +319,7 @@ class _Reader:
         else:
             self._origins[name] = origin
 
-    def _take_foreign_key(self, name: str, value: object, origin: Origin) -> None:
+    def _take_foreign_key(self, name: str, value: object, origin: SettingOrigin) -> None:
         if name in FOREIGN_KEYS:
             if name in SECONDS and isinstance(value, int | float) and not isinstance(value, bool):
                 value *= SECONDS[name]
@@ -354,7 +356,7 @@ class _Reader:
             known = sorted({*SETTABLE, *SECTION_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS})
             self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
 
-    def _do_without(self, name: str, value: object, origin: Origin) -> None:
+    def _do_without(self, name: str, value: object, origin: SettingOrigin) -> None:
         if name == "remote_url":
             self._remote_url = value, origin
         self._unused.append(Unused(shown(name, value), origin))
@@ -362,7 +364,7 @@ class _Reader:
     def _warn_of_unused(self) -> None:
         for file in dict.fromkeys(unused.origin.file for unused in self._unused):
             names = ", ".join(unused.origin.name for unused in self._unused if unused.origin.file == file)
-            self._warnings.append(f"{Origin(names, file)}: {WITHOUT_EFFECT}")
+            self._warnings.append(f"{SettingOrigin(names, file)}: {WITHOUT_EFFECT}")
 
     def _check_mode(self, file: Path, content: Mapping[str, object]) -> None:
         secrets = [name for name, value in content.items() if holds_secret(name, value)]
@@ -428,7 +430,7 @@ class _Reader:
         self._refuse_value(origin, f"{why}")
         self._forget(name, beside)
 
-    def _refuse_value(self, origin: Origin, why: str) -> None:
+    def _refuse_value(self, origin: SettingOrigin, why: str) -> None:
         self.problems.append(f"{origin} has a value that is not allowed: {why}")
 
     def _forget(self, *names: str) -> None:

@@ -1,6 +1,6 @@
 """The contract of a journal: one growing list of entries for each lane, which every member reads in the same order.
 
-A lane is all that has one order, and a `Mark` is the place up to which a host has applied it. Positions begin at 1,
+A lane is all that has one order, and a `LaneMark` is the place up to which a host has applied it. Positions begin at 1,
 grow and are never used again; a position whose entry was deleted is a hole. Each call says from which mark it goes on,
 and a journal that is not the one of the mark (deleted and made anew, restored from an older backup, another of the same
 name) is noticed: `JournalChanged`, after which a host applies and appends nothing more to this lane.
@@ -33,7 +33,7 @@ _LANE: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID: Final = re.compile(r"[!-~]{1,128}")
 
 
-class Mark(msgspec.Struct, frozen=True):
+class LaneMark(msgspec.Struct, frozen=True):
     """The place up to which a host knows a lane. It is kept in the same transaction as what was applied."""
 
     journal: str
@@ -43,7 +43,7 @@ class Mark(msgspec.Struct, frozen=True):
     """The id of the entry at that position; "" is any: at position 0, and behind a hole."""
 
 
-START: Final = Mark("", 0, "")
+START: Final = LaneMark("", 0, "")
 """The mark of who has seen nothing yet."""
 
 
@@ -65,11 +65,11 @@ class Entry(msgspec.Struct, frozen=True):
     may be before that of an earlier entry, if the server's clock was set."""
 
 
-class Page(msgspec.Struct, frozen=True):
+class EntryPage(msgspec.Struct, frozen=True):
     """Entries in their order, the mark behind the last one, and the newest position of the lane."""
 
     entries: tuple[Entry, ...]
-    mark: Mark
+    mark: LaneMark
     head: int
 
     @property
@@ -78,15 +78,15 @@ class Page(msgspec.Struct, frozen=True):
         return self.mark.position >= self.head
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class LaneSnapshot(msgspec.Struct, frozen=True):
     """A file of a lane as it was at a mark, kept in the journal for who joins or was away for long."""
 
     name: str
-    mark: Mark
+    mark: LaneMark
     size_bytes: int
 
 
-class Notice(msgspec.Struct, frozen=True):
+class LaneNotice(msgspec.Struct, frozen=True):
     """The last word of a host to the members of a lane, and its age in seconds by the journal's own clock."""
 
     body: bytes
@@ -119,7 +119,7 @@ class Journal(Protocol):
     A lane's name is 1 to 64 letters, digits, `-` and `_`.
     """
 
-    async def create(self, lane: str) -> Mark:
+    async def create(self, lane: str) -> LaneMark:
         """Begin a lane, and return the mark of its beginning. Raises `InvalidInput` if there is one of that name."""
         ...
 
@@ -134,7 +134,7 @@ class Journal(Protocol):
         """The newest position of a lane; 0 if nothing was appended yet. Raises `JournalChanged` if there is none."""
         ...
 
-    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         """Append 1 to `MAX_APPEND` entries of new ids somewhere behind a mark, durably; returns the mark behind them.
         The same entries once more, within a minute, are not appended again.
 
@@ -145,7 +145,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         """At most `limit` entries behind a mark, fewer where they are large; none only if nothing is there.
 
         Raises:
@@ -171,15 +171,15 @@ class Journal(Protocol):
         """Delete all entries before a position, which a snapshot holds."""
         ...
 
-    async def put_snapshot(self, lane: str, mark: Mark, path: Path) -> Snapshot:
+    async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
         """Keep a file as the lane at a mark. It is seen by others when it is whole."""
         ...
 
-    async def snapshots(self, lane: str) -> tuple[Snapshot, ...]:
+    async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """The snapshots of a lane, the newest first."""
         ...
 
-    async def get_snapshot(self, lane: str, snapshot: Snapshot, path: Path) -> None:
+    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
         """Write the file of a snapshot to a path, where nothing may be yet. An error leaves nothing there.
 
         Raises:
@@ -188,7 +188,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def drop_snapshot(self, lane: str, snapshot: Snapshot) -> None:
+    async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """Delete a snapshot."""
         ...
 
@@ -208,7 +208,7 @@ class Journal(Protocol):
         """Leave a word for the members of a lane in the place of this host's last one."""
         ...
 
-    async def notices(self, lane: str) -> Mapping[str, Notice]:
+    async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
         """The last word of each host."""
         ...
 

@@ -31,11 +31,11 @@ from nats.aio.msg import Msg
 
 from remembrancer.journal.contract import (
     Entry,
-    Mark,
+    EntryPage,
+    LaneMark,
+    LaneNotice,
+    LaneSnapshot,
     NewEntry,
-    Notice,
-    Page,
-    Snapshot,
     Trimmed,
     check_entries,
     check_name,
@@ -73,7 +73,7 @@ _NAME_IN_USE: Final = 10058
 _WRONG_SEQUENCE: Final = (10071, 10164)
 _NO_MESSAGE: Final = (10037, 10043, 10057)
 _FULL: Final = (10023, 10028, 10047, 10077, 10110)
-_decode_snapshot: Final = msgspec.json.Decoder(Snapshot).decode
+_decode_snapshot: Final = msgspec.json.Decoder(LaneSnapshot).decode
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _ID: Final = "Nats-Msg-Id"
 _IDENTITY: Final = "remembrancer_id"
@@ -147,7 +147,7 @@ class JetStreamJournal:
         self._answered_at = inbox
         self._refusal = ""
         """The server's reason not to let this host in, or not do this."""
-        self._known: dict[str, Mark] = {}
+        self._known: dict[str, LaneMark] = {}
         """Of each lane the mark that is certainly of its journal, by what came over the present connection."""
 
     async def check(self) -> None:
@@ -161,7 +161,7 @@ class JetStreamJournal:
         if "error" in answer:
             raise JournalRefused("the server does not take the account: it was not configured from this home")
 
-    async def create(self, lane: str) -> Mark:
+    async def create(self, lane: str) -> LaneMark:
         """See `Journal`."""
         check_name(lane)
         identity = secrets.token_hex(16)
@@ -178,7 +178,7 @@ class JetStreamJournal:
             if _code(answer) == _NAME_IN_USE:
                 raise InvalidInput(f"there is a lane {lane!r} already")
             _check(answer)
-        return Mark(identity, 0, "")
+        return LaneMark(identity, 0, "")
 
     async def identity(self, lane: str) -> str:
         """See `Journal`."""
@@ -188,7 +188,7 @@ class JetStreamJournal:
         """See `Journal`."""
         return int((await self._info(lane))["state"]["last_seq"])
 
-    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         """See `Journal`."""
         check_entries(entries, seal_bytes=self._seal_bytes)
         if not behind.journal:
@@ -205,7 +205,7 @@ class JetStreamJournal:
                     raise
                 await asyncio.sleep(0.1)  # an election, or a server that starts
 
-    async def _publish(self, lane: str, entries: Sequence[NewEntry], behind: Mark) -> Mark:
+    async def _publish(self, lane: str, entries: Sequence[NewEntry], behind: LaneMark) -> LaneMark:
         """Append entries, or find them if they are there already: the mark behind them."""
         batch, subject = secrets.token_hex(16), f"rmb.{lane}.e.{behind.journal}"
         async with self._connected() as client:
@@ -224,21 +224,21 @@ class JetStreamJournal:
         _check(answer)
         if answer["seq"] <= behind.position:
             raise JournalChanged.shorter(behind.position, answer["seq"])
-        self._known[lane] = Mark(behind.journal, answer["seq"], entries[-1].id)
+        self._known[lane] = LaneMark(behind.journal, answer["seq"], entries[-1].id)
         return self._known[lane]
 
-    async def _standing(self, lane: str, entry_id: str, behind: Mark) -> Mark:
+    async def _standing(self, lane: str, entry_id: str, behind: LaneMark) -> LaneMark:
         """The mark behind an entry that stands behind a mark."""
         page = await self.read(lane, after=behind)
         while True:
             for entry in page.entries:
                 if entry.id == entry_id:
-                    return Mark(behind.journal, entry.position, entry_id)
+                    return LaneMark(behind.journal, entry.position, entry_id)
             if page.is_last:
                 raise JournalAway("the journal has begun to append this, and has not done it yet")
             page = await self.read(lane, after=page.mark)
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         """See `Journal`."""
         await self._verify(lane, after)
         asked = {"seq": max(1, after.position), "batch": limit + 1, "max_bytes": PAGE_BYTES}
@@ -263,12 +263,12 @@ class JetStreamJournal:
         )
         identity, last = after.journal or await self.identity(lane), entries[-1]
         pending = int(_header(ours[-1], "Nats-Num-Pending") or 0)
-        mark, known = Mark(identity, last.position, last.id), self._known.get(lane)
+        mark, known = LaneMark(identity, last.position, last.id), self._known.get(lane)
         if known is None or known.position < mark.position:
             self._known[lane] = mark
-        return Page(entries, mark, last.position + pending)
+        return EntryPage(entries, mark, last.position + pending)
 
-    async def _nothing_behind(self, lane: str, after: Mark) -> Page:
+    async def _nothing_behind(self, lane: str, after: LaneMark) -> EntryPage:
         """The page without entries: the mark moves over what the leader says was deleted, and over nothing else."""
         info = await self._info(lane, deleted=True)
         state, identity = info["state"], _identity(info)
@@ -280,7 +280,7 @@ class JetStreamJournal:
         while position < head and (position + 1 in deleted or position + 1 < first):
             position += 1
         entry_id = after.entry_id if position == after.position else ""
-        return Page((), Mark(identity, position, entry_id), max(head, position))
+        return EntryPage((), LaneMark(identity, position, entry_id), max(head, position))
 
     async def watch(self, lane: str) -> AsyncIterator[None]:
         """See `Journal`."""
@@ -325,10 +325,10 @@ class JetStreamJournal:
             await self._tell(lane, "trimmed", str(before).encode())
             _check(await self._call(f"STREAM.PURGE.{entries_stream(lane)}", {"seq": before}))
 
-    async def put_snapshot(self, lane: str, mark: Mark, path: Path) -> Snapshot:
+    async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
         """See `Journal`."""
         await self._drop_unfinished(lane)
-        snapshot = Snapshot(secrets.token_hex(8), mark, (await asyncio.to_thread(path.stat)).st_size)
+        snapshot = LaneSnapshot(secrets.token_hex(8), mark, (await asyncio.to_thread(path.stat)).st_size)
         with await asyncio.to_thread(path.open, "rb") as file:
             number = 0
             while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
@@ -347,7 +347,7 @@ class JetStreamJournal:
             if name not in whole and first and _age_s(first[0], begun["ts"]) > UNFINISHED_S:
                 await self._purge(lane, f"piece.{name}.*")
 
-    async def snapshots(self, lane: str) -> tuple[Snapshot, ...]:
+    async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """See `Journal`."""
         found = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.snapshot.*"]})
         try:
@@ -356,7 +356,7 @@ class JetStreamJournal:
             raise EntryDamaged("the list of the lane's snapshots is damaged") from error
         return tuple(sorted(decoded, key=lambda each: each.mark.position, reverse=True))
 
-    async def get_snapshot(self, lane: str, snapshot: Snapshot, path: Path) -> None:
+    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
         """See `Journal`."""
         if snapshot.name not in {each.name for each in await self.snapshots(lane)}:
             raise InvalidInput("there is no such snapshot any more")
@@ -381,7 +381,7 @@ class JetStreamJournal:
             await asyncio.to_thread(path.unlink, missing_ok=True)
             raise
 
-    async def drop_snapshot(self, lane: str, snapshot: Snapshot) -> None:
+    async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """See `Journal`."""
         await self._purge(lane, f"snapshot.{check_name(snapshot.name)}")
         await self._purge(lane, f"piece.{snapshot.name}.*")
@@ -416,11 +416,11 @@ class JetStreamJournal:
         """See `Journal`."""
         await self._tell(lane, f"host.{check_name(host)}", body)
 
-    async def notices(self, lane: str) -> Mapping[str, Notice]:
+    async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
         """See `Journal`."""
         found = await self._get(lane, _state(lane), {"multi_last": [f"rmb.{lane}.s.host.*"]})
         now = (await self._info(lane))["ts"]
-        return {_subject(each).rpartition(".")[2]: Notice(each.data, max(0.0, _age_s(each, now))) for each in found}
+        return {_subject(each).rpartition(".")[2]: LaneNotice(each.data, max(0.0, _age_s(each, now))) for each in found}
 
     async def aclose(self) -> None:
         """See `Journal`."""
@@ -430,7 +430,7 @@ class JetStreamJournal:
 
     # The lane as the server has it
 
-    async def _verify(self, lane: str, mark: Mark) -> None:
+    async def _verify(self, lane: str, mark: LaneMark) -> None:
         """Compare a mark with the journal, unless that is done. Raises `JournalChanged`."""
         async with self._connected():
             known = self._known.get(check_name(lane))

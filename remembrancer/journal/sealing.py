@@ -25,7 +25,16 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from remembrancer.journal.contract import Entry, Journal, Mark, NewEntry, Notice, Page, Snapshot, check_entries
+from remembrancer.journal.contract import (
+    Entry,
+    EntryPage,
+    Journal,
+    LaneMark,
+    LaneNotice,
+    LaneSnapshot,
+    NewEntry,
+    check_entries,
+)
 from remembrancer.protocol.errors import EntryDamaged, KeyMissing
 
 KEY_BYTES: Final = 32
@@ -123,7 +132,7 @@ class Sealed:
         self._secret = secret
         self._on_keys = on_keys
 
-    async def create(self, lane: str) -> Mark:
+    async def create(self, lane: str) -> LaneMark:
         """See `Journal`."""
         return await self._journal.create(lane)
 
@@ -135,13 +144,13 @@ class Sealed:
         """See `Journal`."""
         return await self._journal.head(lane)
 
-    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         """See `Journal`."""
         check_entries(entries)
         sealed = [NewEntry(entry.id, seal(self._keyring, entry.body, "entry", lane, entry.id)) for entry in entries]
         return await self._journal.append(lane, sealed, behind=behind)
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         """See `Journal`."""
         page = await self._journal.read(lane, after=after, limit=limit)
         opened: list[Entry] = []
@@ -150,10 +159,12 @@ class Sealed:
                 body = await self._open(lane, entry.body, "entry", lane, entry.id)
             except (EntryDamaged, KeyMissing) as error:
                 if opened:
-                    return Page(tuple(opened), Mark(page.mark.journal, opened[-1].position, opened[-1].id), page.head)
+                    return EntryPage(
+                        tuple(opened), LaneMark(page.mark.journal, opened[-1].position, opened[-1].id), page.head
+                    )
                 raise type(error)(f"the entry at position {entry.position}: {error.message}") from error
             opened.append(Entry(entry.position, entry.id, body, entry.at))
-        return Page(tuple(opened), page.mark, page.head)
+        return EntryPage(tuple(opened), page.mark, page.head)
 
     def watch(self, lane: str) -> AsyncIterator[None]:
         """See `Journal`."""
@@ -167,18 +178,18 @@ class Sealed:
         """See `Journal`."""
         await self._journal.trim(lane, before=before)
 
-    async def put_snapshot(self, lane: str, mark: Mark, path: Path) -> Snapshot:
+    async def put_snapshot(self, lane: str, mark: LaneMark, path: Path) -> LaneSnapshot:
         """See `Journal`."""
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
             sealed = Path(directory) / "sealed"
             await asyncio.to_thread(seal_file, self._keyring, path, sealed, *_of_snapshot(lane, mark))
             return _plain(await self._journal.put_snapshot(lane, mark, sealed))
 
-    async def snapshots(self, lane: str) -> tuple[Snapshot, ...]:
+    async def snapshots(self, lane: str) -> tuple[LaneSnapshot, ...]:
         """See `Journal`."""
         return tuple(_plain(snapshot) for snapshot in await self._journal.snapshots(lane))
 
-    async def get_snapshot(self, lane: str, snapshot: Snapshot, path: Path) -> None:
+    async def get_snapshot(self, lane: str, snapshot: LaneSnapshot, path: Path) -> None:
         """See `Journal`."""
         inner = msgspec.structs.replace(snapshot, size_bytes=sealed_size(snapshot.size_bytes))
         with tempfile.TemporaryDirectory(dir=path.parent) as directory:
@@ -191,7 +202,7 @@ class Sealed:
                 await self._fetch_keys(lane)
                 await asyncio.to_thread(unseal_file, self._keyring, sealed, path, *belongs_to)
 
-    async def drop_snapshot(self, lane: str, snapshot: Snapshot) -> None:
+    async def drop_snapshot(self, lane: str, snapshot: LaneSnapshot) -> None:
         """See `Journal`."""
         await self._journal.drop_snapshot(lane, snapshot)
 
@@ -211,7 +222,7 @@ class Sealed:
         """See `Journal`."""
         await self._journal.notify(lane, host, seal(self._keyring, body, "notice", lane, host))
 
-    async def notices(self, lane: str) -> Mapping[str, Notice]:
+    async def notices(self, lane: str) -> Mapping[str, LaneNotice]:
         """See `Journal`. A word that does not open is left out: it says nothing to this host."""
         opened = {}
         for host, notice in (await self._journal.notices(lane)).items():
@@ -221,7 +232,7 @@ class Sealed:
                 body = await self._open(lane, notice.body, "notice", lane, host)
             except (EntryDamaged, KeyMissing):
                 continue
-            opened[host] = Notice(body, notice.age_s)
+            opened[host] = LaneNotice(body, notice.age_s)
         return opened
 
     async def hand_keys(self, lane: str, keyring: Keyring, secrets_of: Mapping[str, bytes]) -> None:
@@ -258,11 +269,11 @@ class Sealed:
         self._on_keys(self._keyring)
 
 
-def _of_snapshot(lane: str, mark: Mark) -> tuple[str, ...]:
+def _of_snapshot(lane: str, mark: LaneMark) -> tuple[str, ...]:
     return ("snapshot", lane, mark.journal, str(mark.position), mark.entry_id)
 
 
-def _plain(snapshot: Snapshot) -> Snapshot:
+def _plain(snapshot: LaneSnapshot) -> LaneSnapshot:
     """A snapshot with the size that it has when it is opened."""
     sealed = max(0, snapshot.size_bytes - _FILE_HEADER_BYTES)
     segments = -(-sealed // (SEGMENT_BYTES + _TAG_BYTES))

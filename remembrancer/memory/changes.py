@@ -19,8 +19,8 @@ from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_t
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
+    MemoryVersion,
     Scope,
-    Snapshot,
     SourceRef,
     StoreMemory,
     TagMemory,
@@ -46,7 +46,7 @@ def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
 
 
 def is_version_visible(
-    version: Snapshot, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
+    version: MemoryVersion, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
 ) -> bool:
     """True if a session of a project may see what a memory was in one of its versions; the memory it may see as it is.
 
@@ -77,10 +77,10 @@ COMPARED: Final = (
 """The fields in which versions differ, in the order of an answer."""
 
 
-def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
+def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
     """The fields in which two versions differ. `status` is also forgotten or not."""
 
-    def said(version: Snapshot, name: str) -> Any:
+    def said(version: MemoryVersion, name: str) -> Any:
         match name:
             case "kind":
                 return kind_of(version)
@@ -93,7 +93,7 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
     return tuple(name for name in COMPARED if said(before, name) != said(after, name))
 
 
-def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
+def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     """Raises `InvalidInput` for a passage that is not in the text exactly once, more tags, entities or metadata than a
     memory may have, a kind of another scope, or a validity that would end before it begins."""
     times = change.times_asked()
@@ -141,7 +141,7 @@ SAME_EVENT_S: Final = 86_400.0
 """Within so long, the same words about an event are about the same event."""
 
 
-def says_the_same(known: Snapshot, created_at: float, again: StoreMemory, now: float) -> bool:
+def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, now: float) -> bool:
     """True if a memory of the same text and scope is the one that `again` states: true still, and of the same time."""
     if known.forgotten or (known.valid_until is not None and known.valid_until <= now):
         return False
@@ -156,7 +156,7 @@ def says_the_same(known: Snapshot, created_at: float, again: StoreMemory, now: f
     return True
 
 
-def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
+def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
     """A memory after its very text was stored once more: with what was said of it then and now."""
     return msgspec.structs.replace(
         known,
@@ -191,7 +191,7 @@ def _both_sources(known: SourceRef, again: SourceRef) -> SourceRef:
     return msgspec.structs.replace(known, label=both)
 
 
-def tagged(before: Snapshot, change: TagMemory) -> Snapshot:
+def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
     """Raises `InvalidInput` for more tags than a memory may have."""
     return msgspec.structs.replace(before, tags=_with_tags(before.tags, change.add, change.remove, "add"))
 
@@ -200,7 +200,7 @@ INVALIDATED: Final = "invalidated"
 """The reason where none is given."""
 
 
-def invalidated(before: Snapshot, reason: str | None, at: float) -> Snapshot:
+def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryVersion:
     """A memory that is no longer true from `at` on. What has ended already, or has yet to begin, does not become true
     by it."""
     ends = at if before.valid_from is None else max(at, before.valid_from)
@@ -211,7 +211,7 @@ def invalidated(before: Snapshot, reason: str | None, at: float) -> Snapshot:
     )
 
 
-def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
+def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
     """A memory as it was in `old`, in the scope that it has now, and not forgotten."""
     return msgspec.structs.replace(
         old,
@@ -226,7 +226,7 @@ def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
     )
 
 
-def kind_of(snapshot: Snapshot) -> Kind:
+def kind_of(snapshot: MemoryVersion) -> Kind:
     """The kind of a memory; in history from before there were kinds it follows from the type."""
     return snapshot.kind or kind_of_type(snapshot.type)
 
@@ -240,13 +240,13 @@ def check_broader(scope: Scope, target: Scope) -> None:
         )
 
 
-def check_remembered(memory_id: str, snapshot: Snapshot) -> None:
+def check_remembered(memory_id: str, snapshot: MemoryVersion) -> None:
     """Raises `InvalidInput` for a memory that is forgotten."""
     if snapshot.forgotten:
         raise InvalidInput(f"{memory_id} is forgotten: restore it first (restore_memory)", field="memory_id")
 
 
-def _check_validity(after: Snapshot, field: str) -> None:
+def _check_validity(after: MemoryVersion, field: str) -> None:
     if after.valid_from is not None and after.valid_until is not None and after.valid_from >= after.valid_until:
         message = "valid_until must be later than valid_from, also where the memory has the other already: give both"
         raise InvalidInput(message, field=field)

@@ -23,7 +23,7 @@ from remembrancer.protocol.runs import (
     RequestConsolidation,
 )
 from remembrancer.protocol.session_life import RecordEvents, SessionEntry
-from remembrancer.protocol.writes import HistoryEntry, PortableMemory, Snapshot
+from remembrancer.protocol.writes import HistoryEntry, MemoryVersion, PortableMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Memory:
 
     id: str
     version: int
-    now: Snapshot
+    now: MemoryVersion
     created_at: float
     updated_at: float
     access_count: int = 0
@@ -73,7 +73,7 @@ class Proposed(msgspec.Struct, frozen=True):
     refused_at: float | None = None
 
 
-class Pattern(msgspec.Struct, frozen=True):
+class PatternRow(msgspec.Struct, frozen=True):
     """In the user's file: the projects in which a memory was observed, and how often."""
 
     memory_id: str
@@ -93,7 +93,7 @@ class Run(msgspec.Struct, frozen=True):
     undone_at: float | None = None
 
 
-class Request(msgspec.Struct, frozen=True):
+class ConsolidationRow(msgspec.Struct, frozen=True):
     """A request for consolidation."""
 
     number: int
@@ -214,9 +214,9 @@ Row = (
     SessionEntry
     | Erased
     | Proposed
-    | Pattern
+    | PatternRow
     | Run
-    | Request
+    | ConsolidationRow
     | Move
     | NoteWrite
     | AppliedOperation
@@ -269,7 +269,7 @@ class EraseTraces(msgspec.Struct, frozen=True):
     memory_id: str
 
 
-class Link(msgspec.Struct, frozen=True):
+class PutLink(msgspec.Struct, frozen=True):
     """Link two memories, or give their link another strength. Nothing is done if one of them is not here."""
 
     source: str
@@ -330,12 +330,12 @@ class Remove(msgspec.Struct, frozen=True):
     value: str | int | None = None
 
 
-Edit = (
+RowEdit = (
     Insert
     | Revise
     | Delete
     | EraseTraces
-    | Link
+    | PutLink
     | Unlink
     | AddAlias
     | CountAccess
@@ -350,7 +350,7 @@ Edit = (
     | NoteMaintenance
 )
 T = TypeVar("T")
-Edits = Generator[Edit, int, T]
+Edits = Generator[RowEdit, int, T]
 """Edits in their order: each is applied before the next is asked for, and answered with how many rows it removed."""
 
 
@@ -363,7 +363,7 @@ class Reader(Protocol):
     def history(self, memory_id: str) -> tuple[HistoryEntry, ...]:
         """All versions of a memory, the first one first."""
 
-    def links(self, memory_id: str) -> list[Link]:
+    def links(self, memory_id: str) -> list[PutLink]:
         """The links that begin or end at a memory."""
 
     def portable(self, memory_id: str) -> PortableMemory | None:

@@ -21,7 +21,7 @@ from remembrancer.memory.edits import (
     Left,
     LoggedPromotion,
     Memory,
-    Pattern,
+    PatternRow,
     Proposed,
     Put,
     Remove,
@@ -35,11 +35,11 @@ from remembrancer.protocol.kinds import SESSION_RECORD, kind_of_type
 from remembrancer.protocol.runs import ChainLink, LogPromotion, NotePattern, ProposeMemory
 from remembrancer.protocol.writes import (
     ImportedResult,
+    MemoryVersion,
     Operation,
     PortableMemory,
     PromotedResult,
     PromoteMemory,
-    Snapshot,
     StoreMemory,
 )
 
@@ -47,13 +47,13 @@ encode_operation: Final = msgspec.msgpack.Encoder().encode
 decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
-def snapshot_of(memory: PortableMemory) -> Snapshot:
+def snapshot_of(memory: PortableMemory) -> MemoryVersion:
     """The part of a memory that its versions differ in."""
     fields = memory.recorded() | {"kind": memory.kind or kind_of_type(memory.type)}
-    return Snapshot(**fields, forgotten=memory.forgotten_at is not None)
+    return MemoryVersion(**fields, forgotten=memory.forgotten_at is not None)
 
 
-def step_of(memory_id: str, before: Snapshot, change: PromoteMemory, at: float, project: str | None) -> ChainLink:
+def step_of(memory_id: str, before: MemoryVersion, change: PromoteMemory, at: float, project: str | None) -> ChainLink:
     """The step in a memory's promotion chain that a promotion makes. `project`: the one that it leaves."""
     return ChainLink(
         scope=before.scope,
@@ -75,7 +75,7 @@ def without_steps(chain: tuple[ChainLink, ...], steps: Sequence[ChainLink]) -> t
     return tuple(reversed(left))
 
 
-def log_entry(memory_id: str, before: Snapshot, change: PromoteMemory) -> LogPromotion:
+def log_entry(memory_id: str, before: MemoryVersion, change: PromoteMemory) -> LogPromotion:
     """The log's entry of a promotion."""
     return LogPromotion(
         memory_id=memory_id,
@@ -89,7 +89,12 @@ def log_entry(memory_id: str, before: Snapshot, change: PromoteMemory) -> LogPro
 
 
 def join_promoted(
-    planner: Planner, known: Memory, again: StoreMemory, before: Snapshot, change: PromoteMemory, project: str | None
+    planner: Planner,
+    known: Memory,
+    again: StoreMemory,
+    before: MemoryVersion,
+    change: PromoteMemory,
+    project: str | None,
 ) -> Edits[None]:
     """Join a memory that is promoted into the one of the broader scope that says the same. `project`: the one that it
     leaves."""
@@ -136,7 +141,7 @@ def propose_again(planner: Planner, memory_id: str) -> Edits[bool]:
 
 def note_pattern(planner: Planner, edit: NotePattern) -> Edits[bool]:
     """Count an observation of a pattern. Whether it is the first one in that project."""
-    before = planner.row(Pattern, edit.memory_id) or Pattern(edit.memory_id, (), 0, planner.at, planner.at)
+    before = planner.row(PatternRow, edit.memory_id) or PatternRow(edit.memory_id, (), 0, planner.at, planner.at)
     is_new = edit.project_id not in before.source_projects
     yield Put(
         msgspec.structs.replace(
@@ -151,11 +156,11 @@ def note_pattern(planner: Planner, edit: NotePattern) -> Edits[bool]:
 
 def unnote_pattern(planner: Planner, edit: NotePattern, *, was_new: bool) -> Edits[None]:
     """Take back an observation, and with it the project when it was the first one there."""
-    before = planner.row(Pattern, edit.memory_id)
+    before = planner.row(PatternRow, edit.memory_id)
     if before is None:
         return
     if before.observation_count <= 1:
-        yield Remove(Pattern, "memory_id", edit.memory_id)
+        yield Remove(PatternRow, "memory_id", edit.memory_id)
         return
     left = tuple(project for project in before.source_projects if not was_new or project != edit.project_id)
     yield Put(msgspec.structs.replace(before, source_projects=left, observation_count=before.observation_count - 1))
@@ -194,7 +199,7 @@ def begin_move(planner: Planner) -> Edits[PortableMemory]:
     return msgspec.structs.replace(portable, history=history)
 
 
-def _check_return(memory_id: str, now: Snapshot, source_project: str | None, project_id: str) -> None:
+def _check_return(memory_id: str, now: MemoryVersion, source_project: str | None, project_id: str) -> None:
     """Raises `InvalidInput` if a memory of the user cannot be taken back into a project."""
     check_remembered(memory_id, now)
     if source_project != project_id:
@@ -308,7 +313,7 @@ def end_move(planner: Planner, result: PromotedResult) -> Edits[PromotedResult]:
 def _forget_promotion(memory_id: str) -> Edits[None]:
     yield Remove(LoggedPromotion, "memory_id", memory_id)
     yield Remove(LoggedPromotion, "merged_into", memory_id)
-    yield Remove(Pattern, "memory_id", memory_id)
+    yield Remove(PatternRow, "memory_id", memory_id)
 
 
 def let_go(planner: Planner, memory_id: str) -> Edits[ImportedResult]:

@@ -28,16 +28,16 @@ from remembrancer.memory.edits import (
     AddAlias,
     CountAccess,
     Delete,
-    Edit,
     Edits,
     Erased,
     EraseTraces,
     Insert,
-    Link,
     Memory,
     NoteUse,
     Put,
+    PutLink,
     Reader,
+    RowEdit,
     Unlink,
 )
 from remembrancer.memory.moves import join_promoted, log_entry, propose_again, refuse_proposal, snapshot_of, step_of
@@ -60,6 +60,7 @@ from remembrancer.protocol.writes import (
     InvalidatedResult,
     InvalidateMemory,
     LinkRef,
+    MemoryVersion,
     Operation,
     PromotedResult,
     PromoteMemory,
@@ -68,7 +69,6 @@ from remembrancer.protocol.writes import (
     RestoreMemory,
     Result,
     Scope,
-    Snapshot,
     StoredResult,
     StoreMemory,
     TaggedResult,
@@ -109,7 +109,7 @@ def plan(operation: Operation, known: Reader, member: str | None = None) -> Edit
     return result
 
 
-def carry_out(edits: Edits[T], apply: Callable[[Edit], int]) -> T:
+def carry_out(edits: Edits[T], apply: Callable[[RowEdit], int]) -> T:
     """Apply edits in their order; the result of the plan that they come from."""
     try:
         edit = next(edits)
@@ -152,7 +152,7 @@ def _store(planner: Planner, change: StoreMemory) -> Edits[Result]:
             "related_entities": tuple(dict.fromkeys(change.related_entities)),
             "kind": change.kind or kind_of_type(change.type),
         }
-        first = Snapshot(**fields)
+        first = MemoryVersion(**fields)
         yield from planner.insert(change.memory_id, first)
         duplicates = tuple(memory_id for memory_id, _, _ in same)
         result = StoredResult(change.memory_id, change.type, change.scope, len(first.related_entities), duplicates)
@@ -288,7 +288,7 @@ def _valid_until_before(planner: Planner, memory_id: str) -> float | None:
     return valid[-1].valid_until if valid else None
 
 
-def _earlier(planner: Planner, memory: Memory, version: int | None) -> Snapshot:
+def _earlier(planner: Planner, memory: Memory, version: int | None) -> MemoryVersion:
     """A memory as it was in a version. One that the session may not see is as unknown to it as one that never was.
 
     Raises:
@@ -322,14 +322,14 @@ def _invalidate(planner: Planner, change: InvalidateMemory) -> Edits[Invalidated
     made = yield from planner.revise(memory, after, INVALIDATED, reason=change.reason, by=by)
     for link, newer in replacing:
         if planner.link(newer.id, memory.id, link.relation) is None:
-            yield Link(newer.id, memory.id, link.relation, link.strength, planner.at)
+            yield PutLink(newer.id, memory.id, link.relation, link.strength, planner.at)
     assert after.valid_until is not None
     assert after.invalid_reason is not None
     already = memory.now.invalid_reason is not None
     return InvalidatedResult(memory.id, after.valid_until, after.invalid_reason, made.version, already)
 
 
-def _valid_again(planner: Planner, memory: Memory, after: Snapshot) -> Edits[None]:
+def _valid_again(planner: Planner, memory: Memory, after: MemoryVersion) -> Edits[None]:
     """Remove the links that say a memory was replaced, if the change gives it its validity back."""
     if has_ended(memory.now.valid_until, planner.at) and not has_ended(after.valid_until, planner.at):
         for link in planner.known.links(memory.id):
@@ -356,7 +356,7 @@ def _promote(planner: Planner, change: PromoteMemory) -> Edits[PromotedResult]:
         hidden = msgspec.structs.replace(memory.now, status="promoted")
         made = yield from planner.revise(memory, hidden, "promoted", reason=change.reason or reason)
         yield from join_promoted(planner, known, again, memory.now, change, None)
-        yield Link(memory.id, known.id, "supports", 1.0, planner.at)
+        yield PutLink(memory.id, known.id, "supports", 1.0, planner.at)
         return PromotedResult(memory.id, before, change.target_scope, made.version, change.reason, known.id)
     made = yield from planner.revise(
         memory,
@@ -416,7 +416,7 @@ def _add_links(planner: Planner, source: Memory, links: Targets) -> Edits[bool]:
     for link, target in links:
         present = planner.link(source.id, target.id, link.relation)
         if present is None:
-            yield Link(source.id, target.id, link.relation, link.strength, planner.at)
+            yield PutLink(source.id, target.id, link.relation, link.strength, planner.at)
             if link.relation not in (SIMILAR, CONTRADICTS, SUPERSEDES):  # it says how both hold
                 for one, other in ((source.id, target.id), (target.id, source.id)):
                     if planner.link(one, other, CONTRADICTS) is not None:

@@ -15,11 +15,11 @@ from remembrancer.memory.changes import differences, is_visible, says_the_same, 
 from remembrancer.memory.edits import (
     Edits,
     Insert,
-    Link,
     LoggedPromotion,
     Memory,
     NoteActive,
     Put,
+    PutLink,
     R,
     Reader,
     Revise,
@@ -32,10 +32,10 @@ from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
     HistoryEntry,
     MemoryFields,
+    MemoryVersion,
     Operation,
     PortableMemory,
     Scope,
-    Snapshot,
     StoreMemory,
 )
 
@@ -100,7 +100,7 @@ class Planner:
         """True if the operation's session sees a memory."""
         return is_visible(memory.now.scope, memory.now.session_id, self.operation.session_id)
 
-    def entry(self, version: int, change: str, after: Snapshot, at: float, /, **details: object) -> HistoryEntry:
+    def entry(self, version: int, change: str, after: MemoryVersion, at: float, /, **details: object) -> HistoryEntry:
         """The history's entry for a version that the operation makes. A detail of None is left out."""
         return HistoryEntry(
             version,
@@ -112,7 +112,7 @@ class Planner:
             {name: value for name, value in {**details, "member": self._member}.items() if value is not None},
         )
 
-    def insert(self, memory_id: str, first: Snapshot, **details: object) -> Edits[None]:
+    def insert(self, memory_id: str, first: MemoryVersion, **details: object) -> Edits[None]:
         """Insert a memory in its first version."""
         memory = PortableMemory(
             **first.recorded(),
@@ -126,7 +126,7 @@ class Planner:
     def revise(
         self,
         memory: Memory,
-        after: Snapshot,
+        after: MemoryVersion,
         change: str,
         *,
         chain: tuple[ChainLink, ...] | None = None,
@@ -160,7 +160,7 @@ class Planner:
             yield from self._release(memory.id, links)
         return Revision(entry.version, fields)
 
-    def _summaries(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
+    def _summaries(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
         """The summaries that say what a memory says, but for those that somebody has reworded."""
         made = self.derived_from(memory.id, links)
         return [
@@ -171,7 +171,7 @@ class Planner:
             and self._is_untouched(summary)
         ]
 
-    def _records(self, memory: Memory, links: Sequence[Link]) -> list[Memory]:
+    def _records(self, memory: Memory, links: Sequence[PutLink]) -> list[Memory]:
         """The records of sessions that have the words of a memory, as those of release 0.2.0 do, but for those that
         somebody has reworded."""
         made = self.derived_from(memory.id, links)
@@ -181,13 +181,13 @@ class Planner:
         """True if a memory is shown, and nobody has reworded it."""
         return not memory.now.forgotten and all(entry.change != "updated" for entry in self.known.history(memory.id))
 
-    def derived_from(self, memory_id: str, links: Sequence[Link]) -> list[Memory]:
+    def derived_from(self, memory_id: str, links: Sequence[PutLink]) -> list[Memory]:
         """The memories that were derived from one, by the links that it has."""
         sources = [link.source for link in links if link.target == memory_id and link.relation == DERIVED]
         found = map(self.known.memory, sources)
         return [memory for memory in found if memory is not None]
 
-    def _release(self, memory_id: str, links: Sequence[Link]) -> Edits[None]:
+    def _release(self, memory_id: str, links: Sequence[PutLink]) -> Edits[None]:
         """Make active what stands behind a memory that does not say it any more, unless another one does. The links are
         those that it had when it said it.
 
@@ -207,7 +207,7 @@ class Planner:
                 reason = "what stood for it does not say it any more"
                 yield make_active(hidden, RELEASED, reason, self.at)
 
-    def link(self, source: str, target: str, relation: str) -> Link | None:
+    def link(self, source: str, target: str, relation: str) -> PutLink | None:
         """The link from one memory to another."""
         found = (link for link in self.known.links(source) if link.source == source and link.target == target)
         return next((link for link in found if link.relation == relation), None)
@@ -234,7 +234,7 @@ class Planner:
             return
         more = f" and {len(deeds.files) - NAMED_FILES} more" if len(deeds.files) > NAMED_FILES else ""
         files = ", ".join(deeds.files[:NAMED_FILES]) + more
-        first = Snapshot(
+        first = MemoryVersion(
             content=f"The session of {moment(deeds.ended_at):%Y-%m-%d %H:%M} UTC worked on {files}.",
             type=type_of_kind(SESSION_RECORD),
             scope="project",

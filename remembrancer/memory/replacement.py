@@ -145,7 +145,7 @@ def read(text: str) -> Read:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TextPair:
     """An earlier and a later text. `having` says in how many memories each word stands, these two among them; of
     `memories` there are so many."""
 
@@ -180,11 +180,11 @@ class Feature(NamedTuple):
 
     name: str
     weight: float
-    of: Callable[[Pair], float]
+    of: Callable[[TextPair], float]
     why: str
 
 
-def _rarest(pair: Pair) -> float:
+def _rarest(pair: TextPair) -> float:
     whole = max(FEW, pair.memories)
     return max((math.log1p(whole / max(1, pair.having.get(word, 2))) for word in pair.shared), default=0.0)
 
@@ -193,7 +193,7 @@ def _subject(text: Read) -> frozenset[str]:
     return frozenset([word for word in text.order if word not in text.literals][:HEAD])
 
 
-def _affixes(pair: Pair) -> float:
+def _affixes(pair: TextPair) -> float:
     """1 if each has a prefix (`x_`) or an ending (`_x`) alone, of one shape."""
     one, other = (
         {_LETTERS.sub("a", word) for word in text.literals & own if "_" in (word[0], word[-1])}
@@ -202,7 +202,7 @@ def _affixes(pair: Pair) -> float:
     return float(bool(one & other))
 
 
-def _rivals(pair: Pair) -> float:
+def _rivals(pair: TextPair) -> float:
     """The number of ways in which a word of one stands in the place of another of the other: before the same word,
     after the same, or between two that follow each other there; times the share of words that both have."""
     one, other = pair.earlier, pair.later
@@ -258,12 +258,12 @@ FEATURES: Final = (
 INTERCEPT: Final = -10.06
 
 
-def table_of(pair: Pair) -> list[float]:
+def table_of(pair: TextPair) -> list[float]:
     """Every feature of a pair."""
     return [each.of(pair) for each in FEATURES]
 
 
-def probability(pair: Pair) -> float:
+def probability(pair: TextPair) -> float:
     """The probability that the later text replaces the earlier one, in [0, 1]."""
     logit = INTERCEPT + sum(each.weight * each.of(pair) for each in FEATURES)
     return 1.0 / (1.0 + math.exp(-logit))

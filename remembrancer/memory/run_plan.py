@@ -11,20 +11,20 @@ import msgspec
 from remembrancer.memory.changes import BREADTH, is_visible, kind_of
 from remembrancer.memory.edits import (
     Added,
+    ConsolidationRow,
     CountAccess,
     Deed,
     Edits,
     FoundTopic,
     Left,
-    Link,
     Linked,
     LoggedConsolidation,
     LoggedPromotion,
     Memory,
     Observed,
     Put,
+    PutLink,
     Remove,
-    Request,
     Revised,
     Run,
     RunChange,
@@ -58,7 +58,7 @@ from remembrancer.protocol.runs import (
 )
 from remembrancer.protocol.runs import Edit as RunEdit
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.writes import EntityRef, Snapshot
+from remembrancer.protocol.writes import EntityRef, MemoryVersion
 
 UNDONE: Final = "the run was undone"
 TO_THE_USER: Final = "it has gone to the user, and stays there"
@@ -177,7 +177,7 @@ class _Carrying:
     def _add(self, memory: NewMemory) -> Edits[str | None]:
         if self.planner.known.memory(memory.id) is not None:
             return "there is a memory with this id already"
-        first = Snapshot(
+        first = MemoryVersion(
             content=memory.content,
             type=type_of_kind(memory.kind),
             scope=memory.scope,
@@ -230,7 +230,7 @@ class _Carrying:
         is_here = [end.id for end in ends if end is not None] == [edit.source, edit.target]
         if not is_here or self.planner.link(edit.source, edit.target, edit.relation) is not None:
             return f"it is linked to {edit.target} already, or one of them is gone"
-        yield Link(edit.source, edit.target, edit.relation, edit.strength, self.planner.at)
+        yield PutLink(edit.source, edit.target, edit.relation, edit.strength, self.planner.at)
         yield self._did(edit.source, Linked(edit.target, edit.relation, self.planner.at))
         return None
 
@@ -253,7 +253,7 @@ class _Carrying:
         return None
 
     def _close_request(self, edit: CloseRequest) -> Edits[str | None]:
-        request = self.planner.row(Request, edit.request_id)
+        request = self.planner.row(ConsolidationRow, edit.request_id)
         if request is None or request.status not in ("pending", "in_progress"):
             return "the request was closed before"
         yield Put(msgspec.structs.replace(request, status=edit.status, completed_at=self.planner.at))
@@ -263,7 +263,7 @@ class _Carrying:
         return Put(RunChange(self.change.run_id, memory_id, deed))
 
 
-def revised(before: Snapshot, edit: ReviseMemory) -> Snapshot:
+def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
     """A memory after an edit. Tags beyond those that a memory may have are left out."""
     new_tags = [tag for tag in dict.fromkeys(edit.tags) if tag not in before.tags]
     given = {
@@ -438,7 +438,7 @@ class _Undoing:
         self.skipped.append(Skipped(memory_id, reason))
 
 
-def as_before(now: Snapshot, old: Snapshot) -> Snapshot:
+def as_before(now: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
     """A memory with everything that a run may change as it was before."""
     return msgspec.structs.replace(
         now,

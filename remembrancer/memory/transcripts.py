@@ -40,14 +40,14 @@ _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)
 PROJECT_HASH: Final = "sha256:"
 """The mark before a hash in the place of a directory."""
 
-Role = Literal["user", "assistant"]
+TranscriptRole = Literal["user", "assistant"]
 
 
-class Turn(NamedTuple):
+class TranscriptTurn(NamedTuple):
     """A turn of a conversation: its number in the transcript (from 1), and its time (seconds since the epoch)."""
 
     number: int
-    role: Role
+    role: TranscriptRole
     text: str
     at: float | None
     uuid: str
@@ -77,7 +77,7 @@ START: Final = Position()
 
 def read_turns(
     data: bytes, position: Position = START, seen: Container[str] = frozenset()
-) -> tuple[list[Turn], Position] | None:
+) -> tuple[list[TranscriptTurn], Position] | None:
     """The turns of a transcript after a position, and the next position. `data` is the file from `position.start` on.
 
     A last line without an end is left for the next time. Turns whose `uuid` is in `seen`, or came before in `data`, are
@@ -87,7 +87,7 @@ def read_turns(
     if not data.startswith(position.tail):
         return None
     end = data.rfind(b"\n") + 1
-    turns: list[Turn] = []
+    turns: list[TranscriptTurn] = []
     session_id, directory = position.session_id, position.directory
     known: set[str] = set()
     for line in data[len(position.tail) : end].split(b"\n"):
@@ -104,13 +104,13 @@ def read_turns(
         uuid = _text_of(record, "uuid") or _text_of(record, "id") or hashlib.sha256(line).hexdigest()[:32]
         if text and uuid not in known and uuid not in seen:
             known.add(uuid)
-            turns.append(Turn(position.turns + len(turns) + 1, role, text, _time_of(record), uuid))
+            turns.append(TranscriptTurn(position.turns + len(turns) + 1, role, text, _time_of(record), uuid))
     read = position.start + max(end, len(position.tail))
     tail = data[max(0, end - TAIL_BYTES) : end] if end > len(position.tail) else position.tail
     return turns, Position(read, position.turns + len(turns), tail, session_id, directory)
 
 
-def chunks_of_turns(turns: Sequence[Turn], tokens: int = 400, overlap: int = 80) -> list[Chunk]:
+def chunks_of_turns(turns: Sequence[TranscriptTurn], tokens: int = 400, overlap: int = 80) -> list[Chunk]:
     """Turns packed into chunks, whose lines are numbers of turns and whose heading is the day; a long turn is cut.
 
     A chunk begins with the last turns of the one before it, as far as `overlap` tokens go.
@@ -118,8 +118,8 @@ def chunks_of_turns(turns: Sequence[Turn], tokens: int = 400, overlap: int = 80)
     return list(_pack(turns, tokens, overlap))
 
 
-def _pack(turns: Sequence[Turn], tokens: int, overlap: int) -> Iterator[Chunk]:
-    held: list[tuple[Turn, str, int]] = []
+def _pack(turns: Sequence[TranscriptTurn], tokens: int, overlap: int) -> Iterator[Chunk]:
+    held: list[tuple[TranscriptTurn, str, int]] = []
     fresh = 0  # of those held, how many no chunk has yet
     for turn in turns:
         text = f"{turn.role.capitalize()}: {turn.text}"
@@ -142,12 +142,12 @@ def _pack(turns: Sequence[Turn], tokens: int, overlap: int) -> Iterator[Chunk]:
         yield _chunk(held)
 
 
-def _chunk(held: Sequence[tuple[Turn, str, int]]) -> Chunk:
+def _chunk(held: Sequence[tuple[TranscriptTurn, str, int]]) -> Chunk:
     first, last = held[0][0], held[-1][0]
     return Chunk(first.number, last.number, _day(first), "\n\n".join(text for _, text, _ in held))
 
 
-def _day(turn: Turn) -> str:
+def _day(turn: TranscriptTurn) -> str:
     return "" if turn.at is None else f"{moment(turn.at):%Y-%m-%d}"
 
 
@@ -182,7 +182,7 @@ def _time_of(record: dict[str, Any]) -> float | None:
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
 
 
-def _said(record: dict[str, Any]) -> tuple[Role, str] | None:
+def _said(record: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     """Who said what in a line; None where nobody did, or not in this conversation."""
     payload = record.get("payload")
     if record.get("type") == "response_item" and isinstance(payload, dict):
@@ -215,11 +215,11 @@ def _said(record: dict[str, Any]) -> tuple[Role, str] | None:
             is_result = True
             parts.append(_result(_joined(block.get("content"))))
     # What a tool gave comes under the user's name, who has not said it.
-    speaker: Role = "assistant" if is_result or role == "assistant" else "user"
+    speaker: TranscriptRole = "assistant" if is_result or role == "assistant" else "user"
     return speaker, _cleaned(parts)
 
 
-def _said_in_codex(payload: dict[str, Any]) -> tuple[Role, str] | None:
+def _said_in_codex(payload: dict[str, Any]) -> tuple[TranscriptRole, str] | None:
     match payload.get("type"):
         case "message" if payload.get("role") in ("user", "assistant"):
             return payload["role"], _cleaned([_spoken(_joined(payload.get("content")))])

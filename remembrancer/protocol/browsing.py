@@ -10,14 +10,6 @@ from remembrancer.protocol.reads import ListedMemory, Notice, SessionRequest
 from remembrancer.protocol.session_life import SessionEntry, ToolCall, Turn
 
 
-class ReadActivity(SessionRequest, frozen=True, tag=True):
-    """The last changes of memories that the session sees, and the last runs. Answered by `ActivityRead`."""
-
-    before: float | None = None
-    limit: int = 100
-    after: float = 0.0
-
-
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change of a memory, by a session (an empty id: by the background). `begins` is how the memory begins now.
     `fields` are those that it changed, and `done` is the state of an open end since. `is_forgotten`: the memory is
@@ -55,11 +47,12 @@ class ActivityRead(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class ListSessions(SessionRequest, frozen=True, tag=True):
-    """The last sessions of a project. Answered by `SessionsListed`."""
+class ReadActivity(SessionRequest[ActivityRead], frozen=True):
+    """The last changes of memories that the session sees, and the last runs."""
 
     before: float | None = None
-    limit: int = 50
+    limit: int = 100
+    after: float = 0.0
 
 
 class ListedSession(SessionEntry, frozen=True, omit_defaults=True):
@@ -77,12 +70,11 @@ class SessionsListed(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class ReadTurns(SessionRequest, frozen=True, tag=True):
-    """The last turns and tool calls of the session, as long as they are kept, up to `limit` of both together. Answered
-    by `TurnsRead`, whose `earlier` is the `before` of those that went before."""
+class ListSessions(SessionRequest[SessionsListed], frozen=True):
+    """The last sessions of a project."""
 
-    before: tuple[int, int] | None = None
-    limit: int = 200
+    before: float | None = None
+    limit: int = 50
 
 
 class TurnsRead(msgspec.Struct, frozen=True, tag=True):
@@ -95,10 +87,12 @@ class TurnsRead(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class FindPairs(SessionRequest, frozen=True, tag=True):
-    """Memories that contradict each other, or say nearly the same. Answered by `PairsFound`."""
+class ReadTurns(SessionRequest[TurnsRead], frozen=True):
+    """The last turns and tool calls of the session, as long as they are kept, up to `limit` of both together.
+    `before` is `earlier` in the answer that had those behind them."""
 
-    limit: int = 50
+    before: tuple[int, int] | None = None
+    limit: int = 200
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -117,10 +111,10 @@ class PairsFound(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class ReadUsage(SessionRequest, frozen=True, tag=True):
-    """Asks for the use of memories. Answered by `UsageRead`."""
+class FindPairs(SessionRequest[PairsFound], frozen=True):
+    """Memories that contradict each other, or say nearly the same."""
 
-    limit: int = 15
+    limit: int = 50
 
 
 class UsageRead(msgspec.Struct, frozen=True, tag=True):
@@ -135,10 +129,10 @@ class UsageRead(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class ReadGraph(SessionRequest, frozen=True, tag=True):
-    """The entities that most memories are about, and their relations. Answered by `GraphRead`."""
+class ReadUsage(SessionRequest[UsageRead], frozen=True):
+    """Asks for the use of memories."""
 
-    limit: int = 2000
+    limit: int = 15
 
 
 class GraphNode(msgspec.Struct, frozen=True, array_like=True):
@@ -167,5 +161,10 @@ class GraphRead(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
+class ReadGraph(SessionRequest[GraphRead], frozen=True):
+    """The entities that most memories are about, and their relations."""
+
+    limit: int = 2000
+
+
 BrowserRequest = ReadActivity | ListSessions | ReadTurns | FindPairs | ReadUsage | ReadGraph
-BrowserReply = ActivityRead | SessionsListed | TurnsRead | PairsFound | UsageRead | GraphRead

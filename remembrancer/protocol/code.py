@@ -9,7 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from remembrancer.protocol.files import FilesListed
 from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
 CodeStatus = Literal["queued", "indexing", "ready", "failed"]
@@ -25,12 +27,6 @@ class CodeTree(msgspec.Struct, frozen=True):
     asked: int = 0
 
 
-class AwaitCodeWork(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: tell me when the trees are others than in revision `seen`, or when my deadline comes."""
-
-    seen: int = -1
-
-
 class CodeWork(msgspec.Struct, frozen=True, tag=True):
     """Store to indexer: the trees of the projects in use."""
 
@@ -38,26 +34,10 @@ class CodeWork(msgspec.Struct, frozen=True, tag=True):
     trees: tuple[CodeTree, ...] = ()
 
 
-class IndexCode(msgspec.Struct, frozen=True, tag=True):
-    """Index the tree at that absolute path, in the background. Answered by `CodeDescription` with that tree alone."""
+class AwaitCodeWork(Request[CodeWork], frozen=True):
+    """Indexer to store: tell me when the trees are others than in revision `seen`, or when my deadline comes."""
 
-    project: ProjectRef
-    path: str
-    watch: bool = True
-
-
-class SearchCode(msgspec.Struct, frozen=True, tag=True):
-    """Find chunks in the trees of a project, or in one of them. Answered by `CodeFound`.
-
-    First come those that the memories of the ids `beside` are about.
-    """
-
-    project: ProjectRef
-    query: str
-    tree_id: str | None = None
-    limit: int = 10
-    session_id: str = ""
-    beside: tuple[str, ...] = ()
+    seen: int = -1
 
 
 class AboutCode(msgspec.Struct, frozen=True):
@@ -91,28 +71,18 @@ class CodeFound(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class DescribeCode(msgspec.Struct, frozen=True, tag=True):
-    """Ask for the state of a project's trees, or of one of them. Answered by `CodeDescription`."""
+class SearchCode(Request[CodeFound], frozen=True):
+    """Find chunks in the trees of a project, or in one of them.
 
-    project: ProjectRef
-    tree_id: str | None = None
-
-
-class DeleteCode(msgspec.Struct, frozen=True, tag=True):
-    """Forget a tree, with its index. Answered by `CodeDescription` of what it was."""
-
-    project: ProjectRef
-    tree_id: str
-
-
-class ListStale(msgspec.Struct, frozen=True, tag=True):
-    """Which memories of a project are about code that is not as it was? Answered by `StaleListed`.
-
-    With `anew` false by what was seen last, in the background: nothing is compared while somebody waits.
+    First come those that the memories of the ids `beside` are about.
     """
 
     project: ProjectRef
-    anew: bool = True
+    query: str
+    tree_id: str | None = None
+    limit: int = 10
+    session_id: str = ""
+    beside: tuple[str, ...] = ()
 
 
 class StaleMemory(msgspec.Struct, frozen=True):
@@ -128,6 +98,16 @@ class StaleListed(msgspec.Struct, frozen=True, tag=True):
     """Those of which the code is gone first, then those where most of it has changed."""
 
     memories: tuple[StaleMemory, ...]
+
+
+class ListStale(Request[StaleListed], frozen=True):
+    """Which memories of a project are about code that is not as it was?
+
+    With `anew` false by what was seen last, in the background: nothing is compared while somebody waits.
+    """
+
+    project: ProjectRef
+    anew: bool = True
 
 
 class TreeDescription(msgspec.Struct, frozen=True):
@@ -152,14 +132,32 @@ class CodeDescription(msgspec.Struct, frozen=True, tag=True):
     trees: tuple[TreeDescription, ...]
 
 
-class ListCodeFiles(msgspec.Struct, frozen=True, tag=True):
-    """The files of a tree after that path, in the order of their paths. Answered by `FilesListed`."""
+class DeleteCode(Request[CodeDescription], frozen=True):
+    """Forget a tree, with its index. The answer says what it was."""
+
+    project: ProjectRef
+    tree_id: str
+
+
+class DescribeCode(Request[CodeDescription], frozen=True):
+    """Ask for the state of a project's trees, or of one of them."""
+
+    project: ProjectRef
+    tree_id: str | None = None
+
+
+class IndexCode(Request[CodeDescription], frozen=True):
+    """Index the tree at that absolute path, in the background. The answer is that tree alone."""
+
+    project: ProjectRef
+    path: str
+    watch: bool = True
+
+
+class ListCodeFiles(Request[FilesListed], frozen=True):
+    """The files of a tree after that path, in the order of their paths."""
 
     project: ProjectRef
     tree_id: str
     after: str = ""
     limit: int = 200
-
-
-CodeRequest = IndexCode | SearchCode | DescribeCode | DeleteCode | ListStale | ListCodeFiles
-CodeReply = CodeFound | CodeDescription | StaleListed

@@ -14,30 +14,13 @@ import msgspec
 from remembrancer.protocol.kinds import Kind, MemoryType, Scope, Status
 from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
 JobSort = Literal["asked", "session", "long"]
 """The sorts of jobs, of which one each is done at a time: what an assistant waits for; ends of sessions and promotions;
 the work on a whole file."""
-
-
-# --- Requests of the gateway and of commands that the consolidator carries out.
-
-
-class Reflect(msgspec.Struct, frozen=True, tag=True):
-    """Consolidate a session's memories. Answered by `Reflected`, or refused when no consolidator is there.
-
-    `about` is the session to consolidate; it must be the asking session's own.
-    """
-
-    project: ProjectRef
-    session_id: str
-    about: str
-    strategy: ReflectStrategy = "full"
-    dry_run: bool = False
-    operation_id: str = ""
-    """From which the ids of the run and of its memories are derived: a repetition does nothing twice."""
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,11 +56,19 @@ class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Memories that could not be looked at yet, because their vectors are still being made."""
 
 
-class Maintain(msgspec.Struct, frozen=True, tag=True):
-    """Do the maintenance of a project's memories (None: of the user's). Answered by `Maintained`."""
+class Reflect(Request[Reflected], frozen=True):
+    """Consolidate a session's memories. Refused when no consolidator is there.
 
-    project: ProjectRef | None
+    `about` is the session to consolidate; it must be the asking session's own.
+    """
+
+    project: ProjectRef
+    session_id: str
+    about: str
+    strategy: ReflectStrategy = "full"
     dry_run: bool = False
+    operation_id: str = ""
+    """From which the ids of the run and of its memories are derived: a repetition does nothing twice."""
 
 
 Upkept = Literal["archived", "deleted", "duplicates", "orphans", "proposed", "promoted", "notes", "pruned"]
@@ -107,26 +98,19 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
         return self.done.get(sort, Done(0))
 
 
+class Maintain(Request[Maintained], frozen=True):
+    """Do the maintenance of a project's memories (None: of the user's)."""
+
+    project: ProjectRef | None
+    dry_run: bool = False
+
+
 class NotePresence(msgspec.Struct, frozen=True, tag=True):
     """Gateway to store, every few seconds: these sessions are connected. Nothing is written. No answer."""
 
     sessions: tuple[tuple[ProjectRef, str], ...]
     directories: tuple[tuple[ProjectRef, str], ...] = ()
     """The roots of the working trees that they are in."""
-
-
-# --- Jobs.
-
-
-class AwaitJob(msgspec.Struct, frozen=True, tag=True):
-    """Consolidator to store: what is to be done? Answered by a job, at the latest when the deadline comes.
-
-    `done` names jobs that this consolidator has finished (or given up), so that they are not handed out again. `sort`
-    limits what is handed out (None: anything): whoever asks for a sort has no job of that sort any more.
-    """
-
-    done: tuple[int, ...] = ()
-    sort: JobSort | None = None
 
 
 class NoJob(msgspec.Struct, frozen=True, tag=True):
@@ -181,6 +165,17 @@ Work = SessionEndJob | PromoteJob | ConsolidateJob | MaintainJob | ReflectJob
 Job = NoJob | Work
 
 
+class AwaitJob(Request[Job], frozen=True):
+    """Consolidator to store: what is to be done? There is an answer when the deadline comes at the latest.
+
+    `done` names jobs that this consolidator has finished (or given up), so that they are not handed out again. `sort`
+    limits what is handed out (None: anything): whoever asks for a sort has no job of that sort any more.
+    """
+
+    done: tuple[int, ...] = ()
+    sort: JobSort | None = None
+
+
 def sort_of(job: Work) -> JobSort:
     """The sort of a job: two of one sort are not done beside each other."""
     match job:
@@ -199,9 +194,6 @@ class JobReport(msgspec.Struct, frozen=True, tag=True):
     answer: Reflected | Maintained | None = None
     error_code: str | None = None
     error: str | None = None
-
-
-# --- Material: what the consolidator reads.
 
 
 class Material(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -248,8 +240,28 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     """The work of a run on it (as the history calls it), if undoing that was the last change to it."""
 
 
-class ReadMemories(msgspec.Struct, frozen=True, tag=True):
-    """Memories of a file that are not forgotten, in the order of their numbers. Answered by `MemoriesRead`.
+class ProjectsRead(msgspec.Struct, frozen=True, tag=True):
+    """All of them but the one that was named."""
+
+    projects: tuple[ProjectRef, ...] = ()
+
+
+class ReadProjects(Request[ProjectsRead], frozen=True):
+    """Which other projects have memories?"""
+
+    project: ProjectRef
+
+
+class MemoriesRead(msgspec.Struct, frozen=True, tag=True):
+    """A page. `more`: ask again after the last one's number. `dimensions` 0: there are no vectors (yet)."""
+
+    memories: tuple[Material, ...]
+    more: bool
+    dimensions: int = 0
+
+
+class ReadMemories(Request[MemoriesRead], frozen=True):
+    """Memories of a file that are not forgotten, in the order of their numbers.
 
     `project` None: the user's. Empty tuples allow all. `session_id` limits to what that session stored; it says nothing
     about scopes. `after` is the number of the last one of the page before. Without content a page is smaller and sooner
@@ -282,28 +294,14 @@ class ReadMemories(msgspec.Struct, frozen=True, tag=True):
     """Only memories that are proposed to go to the user, and not refused; or (False) those that never were proposed."""
 
 
-class ReadProjects(msgspec.Struct, frozen=True, tag=True):
-    """Which other projects have memories? Answered by `ProjectsRead`."""
+class NearFound(msgspec.Struct, frozen=True, tag=True):
+    """For each row its nearest memories with their cosines, nearest first (without vectors of their own)."""
 
-    project: ProjectRef
-
-
-class ProjectsRead(msgspec.Struct, frozen=True, tag=True):
-    """All of them but the one that was named."""
-
-    projects: tuple[ProjectRef, ...] = ()
+    rows: tuple[tuple[tuple[Material, float], ...], ...]
 
 
-class MemoriesRead(msgspec.Struct, frozen=True, tag=True):
-    """A page. `more`: ask again after the last one's number. `dimensions` 0: there are no vectors (yet)."""
-
-    memories: tuple[Material, ...]
-    more: bool
-    dimensions: int = 0
-
-
-class FindNear(msgspec.Struct, frozen=True, tag=True):
-    """The memories of a file nearest to each of some vectors. Answered by `NearFound`.
+class FindNear(Request[NearFound], frozen=True):
+    """The memories of a file nearest to each of some vectors.
 
     `project` None: the user's. `vectors` are little-endian float32 rows, of the model in use. A session's memories are
     found only where `session_id` is given, and then only that session's.
@@ -319,23 +317,6 @@ class FindNear(msgspec.Struct, frozen=True, tag=True):
     session_id: str | None = None
 
 
-class NearFound(msgspec.Struct, frozen=True, tag=True):
-    """For each row its nearest memories with their cosines, nearest first (without vectors of their own)."""
-
-    rows: tuple[tuple[tuple[Material, float], ...], ...]
-
-
-class ReadEntityEdges(msgspec.Struct, frozen=True, tag=True):
-    """The edges between the entities of a file that its memories say, and of those that one memory names together.
-
-    Answered by `EntityEdges`, for a page of memories: those whose numbers are above `after`. A session's memories do
-    not count.
-    """
-
-    project: ProjectRef | None
-    after: int = 0
-
-
 class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Names and weights: how many memories of the page say so. `next_after`: where the next page begins, if there is
     one. `topics_at`: when topics were found last (seconds since the epoch)."""
@@ -345,13 +326,15 @@ class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     topics_at: float | None = None
 
 
-class ReadUpkeep(msgspec.Struct, frozen=True, tag=True):
-    """Asks for the facts that the maintenance of a file has to know. Answered by `Upkeep`. Times are seconds since the
-    epoch."""
+class ReadEntityEdges(Request[EntityEdges], frozen=True):
+    """The edges between the entities of a file that its memories say, and of those that one memory names together.
+
+    The answer is for a page of memories: those whose numbers are above `after`. A session's memories do
+    not count.
+    """
 
     project: ProjectRef | None
-    orphans_before: float
-    prune: Prune | None = None
+    after: int = 0
 
 
 class Upkeep(msgspec.Struct, frozen=True, tag=True):
@@ -363,11 +346,13 @@ class Upkeep(msgspec.Struct, frozen=True, tag=True):
     prunable: int = 0
 
 
-class ReadSession(msgspec.Struct, frozen=True, tag=True):
-    """Asks for what is known of a session. Answered by `SessionRead`."""
+class ReadUpkeep(Request[Upkeep], frozen=True):
+    """Asks for the facts that the maintenance of a file has to know. Times are seconds since the
+    epoch."""
 
-    project: ProjectRef
-    session_id: str
+    project: ProjectRef | None
+    orphans_before: float
+    prune: Prune | None = None
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -388,7 +373,11 @@ class SessionRead(msgspec.Struct, frozen=True, tag=True):
     """Memories of the session that have been promoted to its project, by the log."""
 
 
+class ReadSession(Request[SessionRead], frozen=True):
+    """Asks for what is known of a session."""
+
+    project: ProjectRef
+    session_id: str
+
+
 MaterialRequest = ReadMemories | ReadProjects | FindNear | ReadEntityEdges | ReadUpkeep | ReadSession
-MaterialAnswer = MemoriesRead | ProjectsRead | NearFound | EntityEdges | Upkeep | SessionRead
-ConsolidatorRequest = AwaitJob | JobReport | MaterialRequest
-ToConsolidator = Job | MaterialAnswer

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
-from remembrancer.protocol.tracing import TraceReport
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.work import ModelChoice
 
 Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
@@ -38,26 +38,6 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
     role: Role
     code: str
     message: str
-
-
-class TellTraces(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: what did you note of that call (of all that you keep, if none is named)? Answered by
-    `TracesTold`."""
-
-    trace: str = ""
-
-
-class ChangeQueue(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
-    them. Answered by `QueueChanged` or `CommandRefused`."""
-
-    operation_ids: tuple[str, ...]
-    deletes: bool = False
-    number: int = 0
-    """The launcher's own, which is in the answer: two commands may ask at once."""
-
-
-FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces | ChangeQueue
 
 
 class RemoteEmbedder(msgspec.Struct, frozen=True):
@@ -184,12 +164,6 @@ class Alive(msgspec.Struct, frozen=True, tag=True):
     """Actor to launcher: the process runs, whatever its event loop is busy with."""
 
 
-class TracesTold(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: what it noted of calls, oldest first."""
-
-    traces: tuple[TraceReport, ...]
-
-
 class QueueChanged(msgspec.Struct, frozen=True, tag=True):
     """Gateway to launcher, and on to the command: the change is made, to so many of the writes."""
 
@@ -197,39 +171,22 @@ class QueueChanged(msgspec.Struct, frozen=True, tag=True):
     number: int = 0
 
 
+class ChangeQueue(Request[QueueChanged], frozen=True):
+    """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
+    them."""
+
+    operation_ids: tuple[str, ...]
+    deletes: bool = False
+    number: int = 0
+    """The launcher's own, which is in the answer: two commands may ask at once."""
+
+
 class CommandRefused(msgspec.Struct, frozen=True, tag=True):
-    """To a command: not done, and why."""
+    """Gateway to launcher: the queue is not changed, and why."""
 
     code: str
     message: str
     number: int = 0
-
-
-class AskTraces(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: where did the time of that call go (of all that are kept, if none is named)? Answered by
-    `TracesGathered`."""
-
-    trace: str = ""
-
-
-class AskStatus(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: how is everything? Answered by `RuntimeStatus`."""
-
-
-class AskScale(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: run this many embedders. Answered by `Scaled` or `CommandRefused`."""
-
-    embedders: int
-
-
-class AskDown(msgspec.Struct, frozen=True, tag=True):
-    """Command to launcher: stop everything, in order. Answered by `GoingDown`, at once."""
-
-    reason: str
-
-
-FromActor = Ready | StartFailed | Pong | Alive | TracesTold | QueueChanged | CommandRefused
-ToLauncher = FromActor | AskStatus | AskTraces | AskScale | AskDown | ChangeQueue
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -262,30 +219,25 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     """True if embedders and others have gone until somebody asks for something."""
 
 
-class ProcessTraces(msgspec.Struct, frozen=True):
-    """The calls that one process noted, oldest first."""
-
-    process: str
-    traces: tuple[TraceReport, ...]
+class AskStatus(Request[RuntimeStatus], frozen=True):
+    """Command to launcher: how is everything?"""
 
 
-class TracesGathered(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: what each process noted of calls. `silent` names those that did not answer in time."""
-
-    processes: tuple[ProcessTraces, ...]
-    silent: tuple[str, ...] = ()
-
-
-class Scaled(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the new number of embedders is being brought about."""
+class AskScale(Request[int], frozen=True):
+    """Command to launcher: run this many embedders. The answer is that number, which is being brought about."""
 
     embedders: int
 
 
-class GoingDown(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to command: the stop has begun. The lock of the home is free when it has ended."""
+class AskDown(Request[int], frozen=True):
+    """Command to launcher: stop everything, in order. Answered at once, with the id of the launcher's process; the lock
+    of the home is free when it has ended."""
 
-    pid: int
+    reason: str
 
 
-ToCommand = RuntimeStatus | TracesGathered | QueueChanged | Scaled | GoingDown | CommandRefused
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
+FromActor = Ready | StartFailed | Pong | Alive | QueueChanged | CommandRefused
+ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
+from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
+to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

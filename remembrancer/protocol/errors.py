@@ -19,8 +19,8 @@ from typing import ClassVar, Final
 import msgspec
 
 
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error on the wire."""
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True, tag="Refused"):
+    """An error on the wire: a question that was understood and is not answered, or done, has it for its answer."""
 
     code: str
     message: str

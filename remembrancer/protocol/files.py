@@ -11,12 +11,10 @@ import msgspec
 
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.reads import EmbeddingSummary, Notice
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
 
 SearchMode = Literal["hybrid", "vector", "keyword"]
-
-
-# --- The indexer and the store.
 
 
 class Workspace(msgspec.Struct, frozen=True):
@@ -65,12 +63,6 @@ class SkippedFile(msgspec.Struct, frozen=True, array_like=True):
     reason: str
 
 
-class AwaitFileWork(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: tell me when there is anything else than in revision `seen`, or when my deadline comes."""
-
-    seen: int = -1
-
-
 class AskedSync(msgspec.Struct, frozen=True):
     """Somebody waits for a workspace to be read at once. `force`: also what looks unchanged."""
 
@@ -90,11 +82,10 @@ class FileWork(msgspec.Struct, frozen=True, tag=True):
     """Ids of projects whose index was lost: their files are to be read again."""
 
 
-class ReadIndexed(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: which files of a workspace does the index have? Answered by `Indexed`, in pages."""
+class AwaitFileWork(Request[FileWork], frozen=True):
+    """Indexer to store: tell me when there is anything else than in revision `seen`, or when my deadline comes."""
 
-    workspace: Workspace
-    after: str = ""
+    seen: int = -1
 
 
 class Indexed(msgspec.Struct, frozen=True, tag=True):
@@ -104,14 +95,11 @@ class Indexed(msgspec.Struct, frozen=True, tag=True):
     more: bool = False
 
 
-class IndexFiles(msgspec.Struct, frozen=True, tag=True):
-    """Indexer to store: these files have changed, and these are gone. Answered by `FilesIndexed` when it is kept."""
+class ReadIndexed(Request[Indexed], frozen=True):
+    """Indexer to store: which files of a workspace does the index have? The answer is a page."""
 
     workspace: Workspace
-    updates: tuple[FileUpdate, ...] = ()
-    removed: tuple[str, ...] = ()
-    left: int = 0
-    """Files that have changed and are still to be read after these."""
+    after: str = ""
 
 
 class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
@@ -120,6 +108,16 @@ class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
     updated: int = 0
     added: int = 0
     removed: int = 0
+
+
+class IndexFiles(Request[FilesIndexed], frozen=True):
+    """Indexer to store: these files have changed, and these are gone. Answered when it is kept."""
+
+    workspace: Workspace
+    updates: tuple[FileUpdate, ...] = ()
+    removed: tuple[str, ...] = ()
+    left: int = 0
+    """Files that have changed and are still to be read after these."""
 
 
 class SyncDone(msgspec.Struct, frozen=True, tag=True):
@@ -138,23 +136,6 @@ class SyncDone(msgspec.Struct, frozen=True, tag=True):
     waiting: int = 0
     skipped: tuple[SkippedFile, ...] = ()
     error: str | None = None
-
-
-# --- What clients ask.
-
-
-class SearchFiles(msgspec.Struct, frozen=True, tag=True):
-    """Find chunks of files of a project's workspace. Answered by `FilesFound`.
-
-    `path` is a file or a directory, relative to the workspace; empty for all.
-    """
-
-    workspace: Workspace
-    query: str
-    limit: int = 8
-    min_score: float = 0.0
-    sources: tuple[FileSource, ...] = ()
-    path: str = ""
 
 
 class FoundChunk(msgspec.Struct, frozen=True):
@@ -178,10 +159,18 @@ class FilesFound(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class DescribeFiles(msgspec.Struct, frozen=True, tag=True):
-    """Asks for what is indexed of a project's workspace. Answered by `FilesDescription`."""
+class SearchFiles(Request[FilesFound], frozen=True):
+    """Find chunks of files of a project's workspace.
+
+    `path` is a file or a directory, relative to the workspace; empty for all.
+    """
 
     workspace: Workspace
+    query: str
+    limit: int = 8
+    min_score: float = 0.0
+    sources: tuple[FileSource, ...] = ()
+    path: str = ""
 
 
 class SourceCounts(msgspec.Struct, frozen=True):
@@ -204,13 +193,10 @@ class FilesDescription(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class ListFiles(msgspec.Struct, frozen=True, tag=True):
-    """The files of a workspace that are indexed, after that path, in the order of their paths. Answered by
-    `FilesListed`."""
+class DescribeFiles(Request[FilesDescription], frozen=True):
+    """Asks for what is indexed of a project's workspace."""
 
     workspace: Workspace
-    after: str = ""
-    limit: int = 200
 
 
 IndexState = Literal["current", "syncing", "stale"]
@@ -238,12 +224,12 @@ class FilesListed(msgspec.Struct, frozen=True, tag=True):
     more: bool = False
 
 
-class SyncFiles(msgspec.Struct, frozen=True, tag=True):
-    """Read a workspace's files now. Answered by `FilesSynced` when that is done, or refused when nobody can."""
+class ListFiles(Request[FilesListed], frozen=True):
+    """The files of a workspace that are indexed, after that path, in the order of their paths."""
 
     workspace: Workspace
-    force: bool = False
-    source: FileSource | None = None
+    after: str = ""
+    limit: int = 200
 
 
 class FilesSynced(msgspec.Struct, frozen=True, tag=True):
@@ -257,7 +243,9 @@ class FilesSynced(msgspec.Struct, frozen=True, tag=True):
     skipped: tuple[SkippedFile, ...] = ()
 
 
-IndexerRequest = AwaitFileWork | ReadIndexed | IndexFiles | SyncDone
-ToIndexer = FileWork | Indexed | FilesIndexed
-FileRequest = SearchFiles | DescribeFiles | ListFiles | SyncFiles
-FileReply = FilesFound | FilesDescription | FilesListed | FilesSynced
+class SyncFiles(Request[FilesSynced], frozen=True):
+    """Read a workspace's files now. Answered when that is done, or refused when nobody can."""
+
+    workspace: Workspace
+    force: bool = False
+    source: FileSource | None = None

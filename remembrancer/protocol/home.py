@@ -8,10 +8,7 @@ import msgspec
 
 from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import Scope
-
-
-class DescribeProjects(msgspec.Struct, frozen=True, tag=True):
-    """List the projects that have a file of memories."""
+from remembrancer.protocol.wire import Request
 
 
 class KnownProject(msgspec.Struct, frozen=True):
@@ -44,11 +41,8 @@ class ProjectsDescribed(msgspec.Struct, frozen=True, tag=True):
     has_user: bool = False
 
 
-class FindMemories(msgspec.Struct, frozen=True, tag=True):
-    """Look which of these memories are in the file of a project, or (None) of the user."""
-
-    project_id: str | None
-    memory_ids: tuple[str, ...]
+class DescribeProjects(Request[ProjectsDescribed], frozen=True):
+    """List the projects that have a file of memories."""
 
 
 class MemoriesFound(msgspec.Struct, frozen=True, tag=True):
@@ -57,11 +51,14 @@ class MemoriesFound(msgspec.Struct, frozen=True, tag=True):
     words: dict[str, str]
 
 
-class ExamineFiles(msgspec.Struct, frozen=True, tag=True):
-    """Read every file of records whole, and say what is wrong with it."""
+class FindMemories(Request[MemoriesFound], frozen=True):
+    """Look which of these memories are in the file of a project, or (None) of the user."""
+
+    project_id: str | None
+    memory_ids: tuple[str, ...]
 
 
-FileState = Literal[
+FileCondition = Literal[
     "whole", "older", "newer", "too_old", "damaged", "dangling", "unreadable", "no_room", "locked", "too_large"
 ]
 
@@ -74,7 +71,7 @@ class ExaminedFile(msgspec.Struct, frozen=True):
     """
 
     path: str
-    state: FileState
+    state: FileCondition
     size_bytes: int = 0
     reason: str = ""
     languages: dict[str, int] = {}
@@ -89,8 +86,8 @@ class FilesExamined(msgspec.Struct, frozen=True, tag=True):
     models: bytes | None = None
 
 
-class DescribeReleases(msgspec.Struct, frozen=True, tag=True):
-    """Say which release each file of records has the form of."""
+class ExamineFiles(Request[FilesExamined], frozen=True):
+    """Read every file of records whole, and say what is wrong with it."""
 
 
 class ReleasesDescribed(msgspec.Struct, frozen=True, tag=True):
@@ -99,10 +96,8 @@ class ReleasesDescribed(msgspec.Struct, frozen=True, tag=True):
     releases: dict[str, str]
 
 
-class CopyRecords(msgspec.Struct, frozen=True, tag=True):
-    """Copy the records and the catalogue into a directory, all as of one moment."""
-
-    directory: str
+class DescribeReleases(Request[ReleasesDescribed], frozen=True):
+    """Say which release each file of records has the form of."""
 
 
 class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -124,7 +119,23 @@ class RecordsCopied(msgspec.Struct, frozen=True, tag=True):
     files: tuple[CopiedFile, ...]
 
 
-class WriteExport(msgspec.Struct, frozen=True, tag=True):
+class CopyRecords(Request[RecordsCopied], frozen=True):
+    """Copy the records and the catalogue into a directory, all as of one moment."""
+
+    directory: str
+
+
+class ExportWritten(msgspec.Struct, frozen=True, tag=True):
+    """The number of files that were read, and of what was written: `forgotten` are among the memories."""
+
+    files: int
+    projects: int = 0
+    memories: int = 0
+    forgotten: int = 0
+    sessions: int = 0
+
+
+class WriteExport(Request[ExportWritten], frozen=True):
     """Write the lines of an export into a file, which is there; all as of one moment.
 
     `projects` None: all, and the user's memories; else those with these ids, and of the user's those of `scopes` alone.
@@ -146,15 +157,4 @@ class WriteExport(msgspec.Struct, frozen=True, tag=True):
         return "user" in self.scopes if self.scopes else self.projects is None
 
 
-class ExportWritten(msgspec.Struct, frozen=True, tag=True):
-    """The number of files that were read, and of what was written: `forgotten` are among the memories."""
-
-    files: int
-    projects: int = 0
-    memories: int = 0
-    forgotten: int = 0
-    sessions: int = 0
-
-
 HomeRequest = DescribeProjects | FindMemories | ExamineFiles | DescribeReleases | CopyRecords | WriteExport
-HomeReply = ProjectsDescribed | MemoriesFound | FilesExamined | ReleasesDescribed | RecordsCopied | ExportWritten

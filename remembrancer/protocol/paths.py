@@ -80,8 +80,8 @@ def _run_directory(home: Path) -> Path:
     return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
 
 
-Kind = Literal["missing", "file", "directory", "pipe", "socket", "device", "unreachable"]
-_KINDS: Final[tuple[tuple[Kind, int], ...]] = (
+FileKind = Literal["missing", "file", "directory", "pipe", "socket", "device", "unreachable"]
+_KINDS: Final[tuple[tuple[FileKind, int], ...]] = (
     ("file", stat.S_IFREG),
     ("directory", stat.S_IFDIR),
     ("pipe", stat.S_IFIFO),
@@ -92,12 +92,12 @@ _KINDS: Final[tuple[tuple[Kind, int], ...]] = (
 class Look(NamedTuple):
     """A path as it is found. `problem` says what keeps it from being used, and what to do (None: nothing does)."""
 
-    kind: Kind
+    kind: FileKind
     size_bytes: int = 0
     problem: str | None = None
 
 
-def look_at(path: Path | str, wanted: Kind = "file", access: int = os.R_OK | os.W_OK) -> Look:
+def look_at(path: Path | str, wanted: FileKind = "file", access: int = os.R_OK | os.W_OK) -> Look:
     """Look at a path before it is opened: to open a pipe may wait for ever, and to open a device may do anything."""
     try:
         about = os.stat(path)  # noqa: PTH116 - the bridge has strings
@@ -107,7 +107,7 @@ def look_at(path: Path | str, wanted: Kind = "file", access: int = os.R_OK | os.
     except OSError as error:  # no right to search a directory, or a file in the place of one
         return Look("unreachable", problem=f"{path} cannot be reached: {error.strerror or error}")
     sort = stat.S_IFMT(about.st_mode)
-    kind: Kind = next((name for name, each in _KINDS if each == sort), "device")
+    kind: FileKind = next((name for name, each in _KINDS if each == sort), "device")
     if kind != wanted:
         return Look(kind, about.st_size, f"{path} is a {kind} and no {wanted}: move it away")
     if not os.access(path, access | (os.X_OK if kind == "directory" else 0)):

@@ -68,11 +68,15 @@ def _of_processes(status: RuntimeStatus) -> Iterator[Problem]:
             yield Problem(f"process_{process.state}", severity, what, ADVICE[process.state])
 
 
+def _not_reported(role: str, away: set[str]) -> Iterator[Problem]:
+    if role not in away:
+        yield Problem("not_reported", "warning", f"the {role} has not reported", "ask again")
+
+
 def _of_gateway(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
     gateway = status.gateway
     if gateway is None:
-        if "gateway" not in away:
-            yield Problem("not_reported", "warning", "the gateway has not reported", "ask again")
+        yield from _not_reported("gateway", away)
         return
     if gateway.store != "connected":
         what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
@@ -114,8 +118,7 @@ def _whose(lane: str) -> str:
 def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
     store = status.store
     if store is None:
-        if "store" not in away:
-            yield Problem("not_reported", "warning", "the store has not reported", "ask again")
+        yield from _not_reported("store", away)
         return
     for reason in store.unusable:
         advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"

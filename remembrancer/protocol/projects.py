@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ProjectRef
-
-
-class MoveProject(msgspec.Struct, frozen=True, tag=True):
-    """Give the memories of the project `old` to `new`, which is the same one in another place.
-
-    What `new` has already is kept and joined with them. `directory` is its working tree. `dry_run`: change nothing.
-    """
-
-    old: ProjectRef
-    new: ProjectRef
-    directory: str
-    dry_run: bool = False
 
 
 class ProjectMoved(msgspec.Struct, frozen=True, tag=True):
@@ -26,12 +15,16 @@ class ProjectMoved(msgspec.Struct, frozen=True, tag=True):
     joined: int = 0
 
 
-class RecogniseProject(msgspec.Struct, frozen=True, tag=True):
-    """Keep the first commit of a project ("": the one that is kept), and look for one that has the same and is where it
-    was no more."""
+class MoveProject(Request[ProjectMoved], frozen=True):
+    """Give the memories of the project `old` to `new`, which is the same one in another place.
 
-    project: ProjectRef
-    first_commit: str = ""
+    What `new` has already is kept and joined with them. `directory` is its working tree. `dry_run`: change nothing.
+    """
+
+    old: ProjectRef
+    new: ProjectRef
+    directory: str
+    dry_run: bool = False
 
 
 class FormerPlace(msgspec.Struct, frozen=True):
@@ -47,3 +40,11 @@ class ProjectRecognised(msgspec.Struct, frozen=True, tag=True):
     former: tuple[FormerPlace, ...] = ()
     needs_commit: bool = False
     """True if the first commit is not known yet."""
+
+
+class RecogniseProject(Request[ProjectRecognised], frozen=True):
+    """Keep the first commit of a project ("": the one that is kept), and look for one that has the same and is where it
+    was no more."""
+
+    project: ProjectRef
+    first_commit: str = ""

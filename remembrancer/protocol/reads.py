@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, Generic, Literal, get_args
 
 import msgspec
 
-from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.kinds import FileSource, Kind, Origin, Status
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionStatus
+from remembrancer.protocol.wire import Request, T_co
 from remembrancer.protocol.work import ModelProgress
 from remembrancer.protocol.writes import (
     MemoryLink,
@@ -65,49 +65,6 @@ class Filters(msgspec.Struct, frozen=True):
     def filters(self) -> Filters:
         """The filters alone, of a request that has more to it."""
         return Filters(*(getattr(self, name) for name in Filters.__struct_fields__))
-
-
-class Recall(Filters, frozen=True, tag=True, kw_only=True):
-    """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
-
-    `reference_time` is when "yesterday" in the query was the day before
-    (None: now), and `utc_offset_s` of which zone's days (None: UTC's with a `reference_time`, else those of this
-    machine's zone). With `with_passages` each memory names its best passages. Answered by `Recalled`.
-    """
-
-    project: ProjectRef
-    query: str
-    strategy: Strategy = "hybrid"
-    ranking: Ranking = "fitted"
-    limit: int = 10
-    profile: ProfileName | None = None
-    reference_time: float | None = None
-    utc_offset_s: float | None = None
-    with_passages: bool = False
-    counts_accesses: bool = True
-    """True if the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
-    is_task: bool = False
-    """True if the query is a task: memories that have to do with it are wanted, not only those that answer it."""
-    sources: tuple[Origin, ...] = ()
-    """The places to look; empty: memories, and notes where the project has them."""
-    root: str = ""
-    """The workspace whose notes are meant."""
-    valid_only: bool = False
-    """True if memories that are not valid (at the `reference_time`) are left out."""
-    left_out: int = 0
-    """Of what was found and is not in the answer, so many are told as well: for a person who asks why."""
-    about: str = ""
-    """The id of a memory that is to be weighed as well, whether it was found or not: among what is left out."""
-
-    @property
-    def searches_notes(self) -> bool:
-        """True if notes are looked into: they are the project's, and have no kind, type, domain, tags or importance."""
-        if not self.root or self.strategy == "graph":
-            return False
-        if self.sources:
-            return not {"notes", "sessions"}.isdisjoint(self.sources)
-        is_narrowed = self.kinds or self.types or self.domains or self.tags or self.min_importance
-        return not is_narrowed and (not self.scopes or "project" in self.scopes)
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -210,15 +167,47 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     """The best of the memories that were found and not given, if these were asked for."""
 
 
-class ListMemories(Filters, frozen=True, tag=True, kw_only=True):
-    """The memories of `project`, of the user and of the session that pass the filters. Answered by `Listed`."""
+class Recall(Filters, Request[Recalled], frozen=True, kw_only=True):
+    """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
+
+    `reference_time` is when "yesterday" in the query was the day before
+    (None: now), and `utc_offset_s` of which zone's days (None: UTC's with a `reference_time`, else those of this
+    machine's zone). With `with_passages` each memory names its best passages.
+    """
 
     project: ProjectRef
-    order: Order = "latest"
-    limit: int = 50
-    offset: int = 0
-    as_of: float | None = None
-    """With `valid_at`: by what was known then, whatever was recorded later. The other filters have no say."""
+    query: str
+    strategy: Strategy = "hybrid"
+    ranking: Ranking = "fitted"
+    limit: int = 10
+    profile: ProfileName | None = None
+    reference_time: float | None = None
+    utc_offset_s: float | None = None
+    with_passages: bool = False
+    counts_accesses: bool = True
+    """True if the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
+    is_task: bool = False
+    """True if the query is a task: memories that have to do with it are wanted, not only those that answer it."""
+    sources: tuple[Origin, ...] = ()
+    """The places to look; empty: memories, and notes where the project has them."""
+    root: str = ""
+    """The workspace whose notes are meant."""
+    valid_only: bool = False
+    """True if memories that are not valid (at the `reference_time`) are left out."""
+    left_out: int = 0
+    """Of what was found and is not in the answer, so many are told as well: for a person who asks why."""
+    about: str = ""
+    """The id of a memory that is to be weighed as well, whether it was found or not: among what is left out."""
+
+    @property
+    def searches_notes(self) -> bool:
+        """True if notes are looked into: they are the project's, and have no kind, type, domain, tags or importance."""
+        if not self.root or self.strategy == "graph":
+            return False
+        if self.sources:
+            return not {"notes", "sessions"}.isdisjoint(self.sources)
+        is_narrowed = self.kinds or self.types or self.domains or self.tags or self.min_importance
+        return not is_narrowed and (not self.scopes or "project" in self.scopes)
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True):
@@ -229,25 +218,22 @@ class Listed(msgspec.Struct, frozen=True, tag=True):
     cut: bool = False
 
 
-class SessionRequest(msgspec.Struct, frozen=True):
+class ListMemories(Filters, Request[Listed], frozen=True, kw_only=True):
+    """The memories of `project`, of the user and of the session that pass the filters."""
+
+    project: ProjectRef
+    order: Order = "latest"
+    limit: int = 50
+    offset: int = 0
+    as_of: float | None = None
+    """With `valid_at`: by what was known then, whatever was recorded later. The other filters have no say."""
+
+
+class SessionRequest(Request[T_co], Generic[T_co], frozen=True):
     """A question of a session of a project."""
 
     project: ProjectRef
     session_id: str
-
-
-class FollowLinks(SessionRequest, frozen=True, tag=True):
-    """These memories, and those related to them, up to `depth` links away, the nearest first. Answered by `LinksFound`.
-
-    No more than `limit`, and after the first no more than have about so many `characters`. Raises `NotFound` if none of
-    them is there.
-    """
-
-    memory_ids: tuple[str, ...]
-    depth: int = 0
-    limit: int = 100
-    counts_accesses: bool = True
-    characters: int | None = None
 
 
 class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
@@ -266,10 +252,18 @@ class LinksFound(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class AwaitEmbedding(SessionRequest, frozen=True, tag=True):
-    """Tell me when this memory has its vectors, or when my deadline comes. Answered by `EmbeddingState`."""
+class FollowLinks(SessionRequest[LinksFound], frozen=True):
+    """These memories, and those related to them, up to `depth` links away, the nearest first.
 
-    memory_id: str
+    No more than `limit`, and after the first no more than have about so many `characters`. Raises `NotFound` if none of
+    them is there.
+    """
+
+    memory_ids: tuple[str, ...]
+    depth: int = 0
+    limit: int = 100
+    counts_accesses: bool = True
+    characters: int | None = None
 
 
 class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
@@ -283,8 +277,10 @@ class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
     near: tuple[NearMemory, ...] = ()
 
 
-class DescribeStore(SessionRequest, frozen=True, tag=True):
-    """Asks for what is in the memory, as one session of one project sees it. Answered by `StoreDescription`."""
+class AwaitEmbedding(SessionRequest[EmbeddingState], frozen=True):
+    """Tell me when this memory has its vectors, or when my deadline comes."""
+
+    memory_id: str
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -355,10 +351,8 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     """The most probable ones."""
 
 
-class GetMemory(SessionRequest, frozen=True, tag=True):
-    """Show one memory whole. Answered by `MemoryShown`, or refused with `not_found`."""
-
-    memory_id: str
+class DescribeStore(SessionRequest[StoreDescription], frozen=True):
+    """Asks for what is in the memory, as one session of one project sees it."""
 
 
 class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -404,20 +398,10 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """In all files; those that are forgotten do not count."""
 
 
-class SearchGraph(SessionRequest, frozen=True, tag=True):
-    """Walk the graph from an entity; without one, an overview. Answered by `GraphFound`.
+class GetMemory(SessionRequest[MemoryShown], frozen=True):
+    """Show one memory whole. Refused with `not_found` if it is not there."""
 
-    `depth` is 1 to 3 hops, `limit` the most entities in the answer. An empty `relationship_type` means all.
-    """
-
-    entity: str | None = None
-    relationship_type: str | None = None
-    direction: Direction = "both"
-    depth: int = 1
-    include_memories: bool = True
-    limit: int = 20
-    entity_type: str | None = None
-    """With it, the one entity of this name and this type is meant, in any spelling."""
+    memory_id: str
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -486,14 +470,20 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class GatherContext(SessionRequest, frozen=True, tag=True):
-    """Gather what a session should know for its task, for about so many `tokens`. Answered by `ContextGathered`;
-    nothing is counted as accessed."""
+class SearchGraph(SessionRequest[GraphFound], frozen=True):
+    """Walk the graph from an entity; without one, an overview.
 
-    task: str = ""
-    files: tuple[str, ...] = ()
-    sections: tuple[Section, ...] = get_args(Section)
-    tokens: int = 3000
+    `depth` is 1 to 3 hops, `limit` the most entities in the answer. An empty `relationship_type` means all.
+    """
+
+    entity: str | None = None
+    relationship_type: str | None = None
+    direction: Direction = "both"
+    depth: int = 1
+    include_memories: bool = True
+    limit: int = 20
+    entity_type: str | None = None
+    """With it, the one entity of this name and this type is meant, in any spelling."""
 
 
 class ContextSection(msgspec.Struct, frozen=True):
@@ -516,23 +506,25 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """Memories that are not given because another one here probably says the same anew."""
 
 
-class NoteAccess(SessionRequest, frozen=True, tag=True):
-    """These memories were shown to somebody: count it. Answered by `Noted`. `used`: these have been of use, too."""
+class GatherContext(SessionRequest[ContextGathered], frozen=True):
+    """Gather what a session should know for its task, for about so many `tokens`. Nothing is
+    counted as accessed."""
 
-    memory_ids: tuple[str, ...]
-    used: tuple[str, ...] = ()
+    task: str = ""
+    files: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = get_args(Section)
+    tokens: int = 3000
 
 
 class Noted(msgspec.Struct, frozen=True, tag=True):
     """Taken note of; it is written with the next batch."""
 
 
-class FindIds(SessionRequest, frozen=True, tag=True):
-    """Asks for the memories whose ids begin or end with each of these `parts`, forgotten ones included, and for the
-    short forms of `ids`. Answered by `IdsFound`."""
+class NoteAccess(SessionRequest[Noted], frozen=True):
+    """These memories were shown to somebody: count it. `used`: these have been of use, too."""
 
-    parts: tuple[str, ...] = ()
-    ids: tuple[str, ...] = ()
+    memory_ids: tuple[str, ...]
+    used: tuple[str, ...] = ()
 
 
 class IdsFound(msgspec.Struct, frozen=True, tag=True):
@@ -543,12 +535,12 @@ class IdsFound(msgspec.Struct, frozen=True, tag=True):
     short: dict[str, str]
 
 
-class Suggest(SessionRequest, frozen=True, tag=True):
-    """Complete the beginning of a name of what the session may see. Answered by `Suggestions`."""
+class FindIds(SessionRequest[IdsFound], frozen=True):
+    """Asks for the memories whose ids begin or end with each of these `parts`, forgotten ones included, and for the
+    short forms of `ids`."""
 
-    kind: Literal["entity", "tag"]
-    prefix: str
-    limit: int = 20
+    parts: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
 
 
 class Suggestions(msgspec.Struct, frozen=True, tag=True):
@@ -558,8 +550,12 @@ class Suggestions(msgspec.Struct, frozen=True, tag=True):
     total: int
 
 
-class DescribeSession(SessionRequest, frozen=True, tag=True):
-    """Asks for what a session has done. Answered by `SessionDescription`."""
+class Suggest(SessionRequest[Suggestions], frozen=True):
+    """Complete the beginning of a name of what the session may see."""
+
+    kind: Literal["entity", "tag"]
+    prefix: str
+    limit: int = 20
 
 
 class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -595,5 +591,5 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class Refused(Failure, frozen=True, tag=True):
-    """The request was understood and is not carried out (or not answered): the error."""
+class DescribeSession(SessionRequest[SessionDescription], frozen=True):
+    """Asks for what a session has done."""

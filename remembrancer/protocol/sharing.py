@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Operation, ProjectRef
 
 
-class ShareProject(msgspec.Struct, frozen=True, tag=True):
+class ProjectShared(msgspec.Struct, frozen=True, tag=True):
+    """The number of memories that were moved into the lane (or would be), and of those that stay with why the first."""
+
+    memories: int
+    left: int = 0
+    reason: str | None = None
+
+
+class ShareProject(Request[ProjectShared], frozen=True):
     """Have a project share its memories in a lane that this home is a member of, and move there what it has. None: have
     the user share his, the scope `user`.
 
@@ -19,21 +28,6 @@ class ShareProject(msgspec.Struct, frozen=True, tag=True):
     dry_run: bool = False
 
 
-class ProjectShared(msgspec.Struct, frozen=True, tag=True):
-    """The number of memories that were moved into the lane (or would be), and of those that stay with why the first."""
-
-    memories: int
-    left: int = 0
-    reason: str | None = None
-
-
-class LeaveLane(msgspec.Struct, frozen=True, tag=True):
-    """Have a project (None: the user) share no more: what the lane has by now stays as its own memories."""
-
-    project: ProjectRef | None
-    dry_run: bool = False
-
-
 class LaneLeft(msgspec.Struct, frozen=True, tag=True):
     """The lane that was left, and the number of memories that stay as the project's or the user's own."""
 
@@ -41,16 +35,11 @@ class LaneLeft(msgspec.Struct, frozen=True, tag=True):
     memories: int
 
 
-class RejoinLane(msgspec.Struct, frozen=True, tag=True):
-    """Take the membership of a lane as it is now: this home has joined it (again), or has a new key for it, which the
-    others are to take too. Answered as `DescribeLanes`."""
+class LeaveLane(Request[LaneLeft], frozen=True):
+    """Have a project (None: the user) share no more: what the lane has by now stays as its own memories."""
 
-    lane: str
-    has_new_key: bool = False
-
-
-class DescribeLanes(msgspec.Struct, frozen=True, tag=True):
-    """Say how the shared lanes of this home are."""
+    project: ProjectRef | None
+    dry_run: bool = False
 
 
 class LaneState(msgspec.Struct, frozen=True):
@@ -77,11 +66,19 @@ class LanesDescribed(msgspec.Struct, frozen=True, tag=True):
     lanes: tuple[LaneState, ...]
 
 
+class DescribeLanes(Request[LanesDescribed], frozen=True):
+    """Say how the shared lanes of this home are."""
+
+
+class RejoinLane(Request[LanesDescribed], frozen=True):
+    """Take the membership of a lane as it is now: this home has joined it (again), or has a new key for it, which the
+    others are to take too."""
+
+    lane: str
+    has_new_key: bool = False
+
+
 class OthersWrote(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: other machines have done this, in this order, to what a project of this home shares."""
 
     operations: tuple[Operation, ...]
-
-
-SharingRequest = ShareProject | LeaveLane | RejoinLane | DescribeLanes
-SharingReply = ProjectShared | LaneLeft | LanesDescribed

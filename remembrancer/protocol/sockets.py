@@ -24,15 +24,25 @@ from remembrancer.protocol.control import Alive
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
+    Failure,
     FrameRejected,
+    InternalError,
     PeerLost,
     PeerUnavailable,
     RemembrancerError,
     VersionMismatch,
+    from_failure,
 )
-from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.tracing import current
-from remembrancer.protocol.wire import PROTOCOL_VERSION, UNDECODABLE, Envelope, decode_envelope, encoder
+from remembrancer.protocol.wire import (
+    PROTOCOL_VERSION,
+    UNDECODABLE,
+    Envelope,
+    Request,
+    answer_decoder,
+    decode_envelope,
+    encoder,
+)
 
 LINGER_MS: Final = 200
 """The time that a closing socket may still send, in milliseconds: long enough for a last answer on one host, short
@@ -54,6 +64,7 @@ BREATHE_AFTER: Final = 64
 """Messages after which a reader lets the rest of its process work, however many more are there."""
 
 In = TypeVar("In")
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -125,19 +136,23 @@ class _Endpoint(Generic[In]):
             self._reader.close()
             socket.close()
 
-    def _decode(self, frames: list[bytes], expected: int) -> tuple[Envelope, In]:
-        """The envelope and the body of the last two frames. Raises `FrameRejected` or `VersionMismatch`."""
-        if len(frames) != expected:
-            raise FrameRejected(f"{len(frames)} frames where there should be {expected}")
-        envelope = decode_envelope(frames[-2])
-        try:
-            return envelope, self._decoder.decode(frames[-1])
-        except UNDECODABLE as error:
-            raise FrameRejected(f"the body does not decode: {error}") from error
-
     def _drop(self, reason: str) -> None:
         self.rejected_frames += 1
         logger.warning("frame dropped", extra={"reason": reason, "endpoint": self._endpoint})
+
+
+def _envelope_in(frames: list[bytes], expected: int) -> Envelope:
+    """The envelope in the last frame but one. Raises `FrameRejected` or `VersionMismatch`."""
+    if len(frames) != expected:
+        raise FrameRejected(f"{len(frames)} frames where there should be {expected}")
+    return decode_envelope(frames[-2])
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[T], body: bytes) -> T:
+    try:
+        return decoder.decode(body)
+    except UNDECODABLE as error:
+        raise FrameRejected(f"the body does not decode: {error}") from error
 
 
 def _secure(socket: zmq.Socket[bytes], keys: CurveKeys) -> None:
@@ -177,10 +192,10 @@ class Dealer(_Endpoint[In]):
         self._on_message = on_message
         self._on_connection = on_connection
         self._on_refused = on_refused
-        self._pending: dict[int, asyncio.Future[tuple[In, int]]] = {}
+        self._pending: dict[int, tuple[type[Request[Any]], asyncio.Future[Any]]] = {}
         self.answer_bytes = 0
-        """The sizes of the question and of the answer that `request` has just returned: of another when that has
-        returned meanwhile, so look before you wait for anything."""
+        """The size of the answer that `request` has just returned: of another when that has returned meanwhile, so look
+        before you wait for anything."""
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_reader: SocketReader | None = None
         self._up = asyncio.Event()
@@ -242,20 +257,28 @@ class Dealer(_Endpoint[In]):
         """
         self._send(self._speaker.envelope(), body)
 
-    async def request(self, body: Any, *, timeout_s: float) -> In:
-        """Send `body` and return its answer.
+    async def request(self, question: Request[T], *, timeout_s: float) -> T:
+        """The answer to a question. Raises as `exchange`, and the error with which the peer refuses it."""
+        answer = await self.exchange(question, timeout_s=timeout_s)
+        if isinstance(answer, Failure):
+            raise from_failure(answer)
+        return answer
+
+    async def exchange(self, question: Request[T], *, timeout_s: float) -> T | Failure:
+        """The answer to a question, or the refusal.
 
         Raises:
             PeerUnavailable: there is no connection: nothing was sent.
             PeerLost: the connection broke before the answer came; the peer may have done the work.
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
+            InternalError: the answer is of another type.
         """
         envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
-        future: asyncio.Future[tuple[In, int]] = loop.create_future()
-        self._pending[envelope.message_id] = future
+        future: asyncio.Future[tuple[T | Failure, int]] = loop.create_future()
+        self._pending[envelope.message_id] = type(question), future
         timer = loop.call_later(timeout_s, _give_up, future, timeout_s)
         try:
-            self._send(envelope, body)
+            self._send(envelope, question)
             answer, self.answer_bytes = await future
             return answer
         finally:
@@ -276,19 +299,29 @@ class Dealer(_Endpoint[In]):
 
     def _take(self, frames: list[bytes]) -> None:
         try:
-            envelope, body = self._decode(frames, 2)
+            envelope = _envelope_in(frames, 2)
+            if envelope.in_reply_to is not None:
+                self._take_answer(envelope.in_reply_to, frames[-1])
+                return
+            body = _decode(self._decoder, frames[-1])
         except (FrameRejected, VersionMismatch) as error:
             self._drop(error.message)
             if isinstance(error, VersionMismatch) and self._on_refused is not None:
                 self._on_refused(error.message)
             return
-        if envelope.in_reply_to is not None:
-            future = self._pending.get(envelope.in_reply_to)
-            if future is not None and not future.done():
-                future.set_result((body, len(frames[-1])))
-        elif self._on_message is not None:
+        if self._on_message is not None:
             self.heard_trace = envelope.trace
             self._on_message(body)
+
+    def _take_answer(self, message_id: int, body: bytes) -> None:
+        question, future = self._pending.get(message_id, (Request, None))
+        if future is None or future.done():
+            return
+        try:
+            future.set_result((_decode(answer_decoder(question), body), len(body)))
+        except FrameRejected:
+            future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
+            raise
 
     def _take_event(self, frames: list[bytes]) -> None:
         event = parse_monitor_message(frames)["event"]
@@ -305,7 +338,7 @@ class Dealer(_Endpoint[In]):
             self._on_connection(self._up.is_set())
 
     def _lose_pending(self, reason: str) -> None:
-        for future in self._pending.values():
+        for _, future in self._pending.values():
             if not future.done():
                 future.set_exception(PeerLost(reason))
 
@@ -398,13 +431,12 @@ class Router(_Endpoint[In]):
 
     def refuse(self, peer: Peer, error: RemembrancerError, *, in_reply_to: int | None) -> bool:
         """Answer a request with an error."""
-        body = Refused(error.code, error.message, error.retry_possible, error.field, error.details)
-        return self.send(peer, body, in_reply_to=in_reply_to)
+        return self.send(peer, error.to_failure(), in_reply_to=in_reply_to)
 
     def take_from(self, frames: list[bytes], key: str = "") -> None:
         """Deal with a message, of a peer that has proved that the key is its own."""
         try:
-            envelope, body = self._decode(frames, 3)
+            envelope, body = _envelope_in(frames, 3), _decode(self._decoder, frames[-1])
         except VersionMismatch as error:
             self._drop(error.message)
             stranger = Peer(frames[0], "?", "?", key)

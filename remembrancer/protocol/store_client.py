@@ -7,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import anyio
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
-    InternalError,
+    Failure,
     MemoryUnavailable,
     PeerLost,
     PeerUnavailable,
@@ -23,9 +23,10 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     from_failure,
 )
-from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.tracing import current
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import SubmitBatch
 
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
@@ -42,7 +43,6 @@ DEGRADED_PAUSE_S: Final = 30.0
 PROBE_TIMEOUT_S: Final = 0.5
 
 StoreState = Literal["connected", "reconnecting", "away", "degraded"]
-In = TypeVar("In")
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class StoreAway(MemoryUnavailable):
     """The store was away for all the time that a patient request may take."""
 
 
-class StoreHealth:
+class StoreAvailability:
     """The state of the store as its client sees it. After one request without an answer in time the store is not
     usable, until it has answered another.
 
@@ -154,8 +154,8 @@ class StoreHealth:
         self.attempts += 1
 
 
-class StoreClient(Dealer[In]):
-    """A connection to the store. The decoder says which answers its socket gives."""
+class StoreClient(Dealer[OthersWrote]):
+    """A connection to the store."""
 
     away_s = 60.0
     """The time that the store may be away for a question of `ask`."""
@@ -164,17 +164,17 @@ class StoreClient(Dealer[In]):
         self,
         endpoint: str,
         speaker: Speaker,
-        decoder: msgspec.msgpack.Decoder[In],
         *,
         on_connection: Callable[[bool], None] | None = None,
-        on_message: Callable[[In], None] | None = None,
+        on_message: Callable[[OthersWrote], None] | None = None,
     ) -> None:
+        decoder = msgspec.msgpack.Decoder(OthersWrote)
         super().__init__(endpoint, speaker, decoder, on_connection=on_connection, on_message=on_message)
-        self.health = StoreHealth()
+        self.health = StoreAvailability()
         self._changed = anyio.Event()
         self._reconnected = anyio.Event()
 
-    async def request(self, body: Any, timeout_s: float, *, is_long: bool = False) -> In:
+    async def request(self, question: Request[T], timeout_s: float, *, is_long: bool = False) -> T:
         """Ask once. A request that takes `is_long` by its nature says nothing of the store when it is late.
 
         Raises:
@@ -185,21 +185,21 @@ class StoreClient(Dealer[In]):
         trace = current()
         trace.mark("store to be asked")
         try:
-            answer = await super().request(body, timeout_s=timeout_s)
+            answer = await self.exchange(question, timeout_s=timeout_s)
             trace.mark("store's answer taken")
         except DeadlineExceeded:
             if not is_long and not self.health.has_answered_since(asked_at):  # else it is one file that is slow
                 self.health.note_silence()
                 self._announce()
             raise
-        error = from_failure(answer) if isinstance(answer, Refused) else None
+        error = from_failure(answer) if isinstance(answer, Failure) else None
         if isinstance(error, MemoryUnavailable):
             self.health.note_silence()
             self._announce()
         elif self.health.note_answer():
             self._announce()
-        if error is not None:
-            raise error
+        if isinstance(answer, Failure):
+            raise from_failure(answer)
         return answer
 
     async def run(self) -> None:
@@ -246,8 +246,8 @@ class StoreClient(Dealer[In]):
         self._announce()
 
     async def request_patiently(
-        self, body: Any, timeout_s: float, *, away_s: float, on_wait: Callable[[], None] | None = None
-    ) -> In:
+        self, question: Request[T], timeout_s: float, *, away_s: float, on_wait: Callable[[], None] | None = None
+    ) -> T:
         """Ask, and ask again whenever the store was away, for at most `away_s`. It has to bear being asked twice.
 
         `on_wait` is called again and again while there is no connection.
@@ -261,7 +261,7 @@ class StoreClient(Dealer[In]):
             wait_s = max(RETRY_S, give_up_at - time.monotonic()) if on_wait is None else RETRY_S
             if await self.wait_connected(wait_s):
                 try:
-                    return await self.request(body, timeout_s)
+                    return await self.request(question, timeout_s)
                 except (*AWAY, QueueFull) as error:
                     why = error.message
                     await anyio.sleep(RETRY_S)
@@ -272,17 +272,17 @@ class StoreClient(Dealer[In]):
             if time.monotonic() >= give_up_at:
                 raise StoreAway(f"the store was away for {away_s:.0f} s ({why})")
 
-    async def ask(self, question: object, kind: type[T]) -> T:
-        """The answer to a question, which is of that type. Raises as `request_patiently`."""
-        return checked(question, await self.request_patiently(question, ANSWER_S, away_s=self.away_s), kind)
+    async def ask(self, question: Request[T]) -> T:
+        """The answer to a question. Raises as `request_patiently`."""
+        return await self.request_patiently(question, ANSWER_S, away_s=self.away_s)
 
-    async def await_news(self, question: Callable[[], object], timeout_s: float, *kinds: type[T]) -> T:
+    async def await_news(self, question: Callable[[], Request[T]], timeout_s: float) -> T:
         """The answer to a question that stays open for up to `timeout_s`. Made anew when the store was away."""
         while True:
             if await self.wait_connected(timeout_s):
                 body = question()
                 try:
-                    return checked(body, await self.request(body, timeout_s), *kinds)
+                    return await self.request(body, timeout_s)
                 except (*AWAY, QueueFull) as error:
                     logger.debug("no news", extra={"question": type(body).__name__, "code": error.code})
                     await anyio.sleep(NEWS_RETRY_S)
@@ -304,10 +304,3 @@ class StoreClient(Dealer[In]):
     def _announce(self) -> None:
         self._changed.set()
         self._changed = anyio.Event()
-
-
-def checked(body: object, answer: object, *kinds: type[T]) -> T:
-    """An answer that has to be of one of these types. Raises `InternalError`: it is of another."""
-    if not isinstance(answer, kinds):
-        raise InternalError(f"the store answered {type(body).__name__} with {type(answer).__name__}")
-    return answer

@@ -1,5 +1,4 @@
-"""The time of a call, by its parts: each process notes moments of a call under the call's trace id, and keeps the last
-ones.
+"""The time of a call, by its parts: each process notes moments of a call, and logs those of a slow one in a line.
 
 The id travels in the envelope. Within a process the trace that is being worked on is a context variable, which tasks
 inherit; a thread is handed the trace itself. Moments are of `time.monotonic`, which Linux and macOS count alike in all
@@ -9,6 +8,7 @@ processes of a host. What is noted are names of ours and moments: never anything
 from __future__ import annotations
 
 import itertools
+import logging
 import secrets
 import time
 from collections import deque
@@ -17,37 +17,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-import msgspec
-
+SLOW_S: Final = 0.25
+"""A call that takes longer in a process is logged there."""
+SLOW_CALL: Final = "slow call"
+"""The event under which it is logged, with `trace`, `title` and `marks`: name, moment, and the seconds of a part."""
 KEPT: Final = 512
-"""Traces that a process keeps: some 1.5 KB each."""
+"""Calls whose duration a process keeps."""
 MOST_MARKS: Final = 64
 """Of one trace in one process: a call that does something a thousand times notes the first."""
 
-
-class Mark(msgspec.Struct, frozen=True, array_like=True):
-    """A moment that a call has reached: `name` says what was done by then.
-
-    With `took_s` it is a part of the way that ran beside others, and began at `at`.
-    """
-
-    name: str
-    at: float
-    took_s: float | None = None
-
-
-class TraceReport(msgspec.Struct, frozen=True):
-    """The notes of one process about a call. `title` is what it was asked for.
-
-    `under_way_s`: how long the call had been under way at the first mark, by the bridge's stamp, which has milliseconds
-    and is cut off; None where that is not known.
-    """
-
-    trace: str
-    title: str
-    marks: tuple[Mark, ...]
-    is_over: bool
-    under_way_s: float | None = None
+logger = logging.getLogger(__name__)
+_numbers = itertools.count(secrets.randbits(31))
+_durations: deque[float] = deque(maxlen=KEPT)
 
 
 class Trace:
@@ -56,12 +37,12 @@ class Trace:
     Marks may come from any thread. After `end` nothing is added: what a call leaves behind is not its own time.
     """
 
-    __slots__ = ("_marks", "id", "is_open", "title", "under_way_s")
+    __slots__ = ("_is_begun_here", "_marks", "id", "is_open", "title")
 
-    def __init__(self, trace_id: str, title: str) -> None:
+    def __init__(self, trace_id: str, title: str, *, is_begun_here: bool = False) -> None:
         self.id = trace_id
         self.title = title
-        self.under_way_s: float | None = None
+        self._is_begun_here = is_begun_here
         self._marks: list[tuple[str, float, float | None]] = []
         self.is_open = bool(trace_id)
         """True if the call is still being worked on here."""
@@ -76,16 +57,17 @@ class Trace:
         if self.is_open and len(self._marks) < MOST_MARKS:
             self._marks.append((name, began, time.monotonic() - began))
 
-    def end(self, name: str | None = None) -> None:
-        """The last mark, if any, and the end."""
-        if name is not None:
-            self.mark(name)
+    def end(self, name: str) -> None:
+        """The last mark, and the end."""
+        if not self.is_open:
+            return
+        self._marks.append((name, time.monotonic(), None))
         self.is_open = False
-
-    def report(self) -> TraceReport:
-        """The notes so far."""
-        marks = tuple(Mark(*mark) for mark in self._marks)
-        return TraceReport(self.id, self.title, marks, not self.is_open, self.under_way_s)
+        lasted_s = self._marks[-1][1] - self._marks[0][1]
+        if self._is_begun_here:
+            _durations.append(lasted_s)
+        if lasted_s > SLOW_S:
+            logger.info(SLOW_CALL, extra={"trace": self.id, "title": self.title, "marks": self._marks})
 
 
 NO_TRACE: Final = Trace("", "")
@@ -109,25 +91,16 @@ def working_on(trace: Trace) -> Iterator[Trace]:
         _current.reset(token)
 
 
-class Traces:
-    """The last traces of a process."""
+def begin(title: str) -> Trace:
+    """The trace of a call that has just come, under a new id."""
+    return Trace(f"{next(_numbers):08x}", title, is_begun_here=True)
 
-    def __init__(self) -> None:
-        self._kept: deque[Trace] = deque(maxlen=KEPT)
-        self._numbers = itertools.count(secrets.randbits(31))
 
-    def begin(self, title: str) -> Trace:
-        """The trace of a call that has just come, under a new id."""
-        return self.follow(f"{next(self._numbers):08x}", title)
+def follow(trace_id: str, title: str) -> Trace:
+    """A trace that another process began. Without an id there is nothing to note."""
+    return Trace(trace_id, title) if trace_id else NO_TRACE
 
-    def follow(self, trace_id: str, title: str) -> Trace:
-        """A trace that another process began. Without an id there is nothing to note."""
-        if not trace_id:
-            return NO_TRACE
-        trace = Trace(trace_id, title)
-        self._kept.append(trace)
-        return trace
 
-    def reports(self, trace_id: str = "") -> tuple[TraceReport, ...]:
-        """The notes that are kept of a call, or of all of them, oldest first."""
-        return tuple(each.report() for each in tuple(self._kept) if not trace_id or each.id == trace_id)
+def last_durations_s() -> list[float]:
+    """The durations of the last calls that began in this process, in their order."""
+    return list(_durations)

@@ -1,82 +1,38 @@
-"""The messages between the processes: the envelope in a frame of its own before the body, and one union of messages for
-each direction, its decoder built once."""
+"""The language of the processes: the envelope in a frame of its own before the body, and questions, each of which says
+by its type what its answer is."""
 
 from __future__ import annotations
 
 import time
-from typing import Final
+from functools import cache
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 
-from remembrancer.protocol.browsing import BrowserReply, BrowserRequest
-from remembrancer.protocol.code import AwaitCodeWork, CodeReply, CodeRequest, CodeWork
-from remembrancer.protocol.consolidation import (
-    ConsolidatorRequest,
-    Maintain,
-    Maintained,
-    NotePresence,
-    ProjectsRead,
-    ReadProjects,
-    Reflect,
-    Reflected,
-    ToConsolidator,
-)
-from remembrancer.protocol.control import FromLauncher, ToCommand, ToLauncher
-from remembrancer.protocol.errors import FrameRejected, VersionMismatch
-from remembrancer.protocol.files import FileReply, FileRequest, IndexerRequest, ToIndexer
-from remembrancer.protocol.home import HomeReply, HomeRequest
-from remembrancer.protocol.projects import MoveProject, ProjectMoved, ProjectRecognised, RecogniseProject
-from remembrancer.protocol.reads import (
-    AwaitEmbedding,
-    ContextGathered,
-    DescribeSession,
-    DescribeStore,
-    EmbeddingState,
-    FindIds,
-    FollowLinks,
-    GatherContext,
-    GetMemory,
-    GraphFound,
-    IdsFound,
-    LinksFound,
-    Listed,
-    ListMemories,
-    MemoryShown,
-    NoteAccess,
-    Noted,
-    Recall,
-    Recalled,
-    Refused,
-    SearchGraph,
-    SessionDescription,
-    StoreDescription,
-    Suggest,
-    Suggestions,
-)
-from remembrancer.protocol.sharing import OthersWrote, SharingReply, SharingRequest
-from remembrancer.protocol.work import (
-    AskModels,
-    ChooseModel,
-    EmbedPassages,
-    EmbedQuery,
-    JobFailed,
-    ModelsTold,
-    PassagesEmbedded,
-    QueryEmbedded,
-    UseModel,
-    WhoAreYou,
-    WorkerFailed,
-    WorkerLeaving,
-    WorkerPing,
-    WorkerPong,
-    WorkerReady,
-)
-from remembrancer.protocol.writes import Applied, BatchApplied, ImportSessions, SessionsImported, Submit, SubmitBatch
+from remembrancer.protocol.errors import Failure, FrameRejected, VersionMismatch
 
 PROTOCOL_VERSION: Final = 1
 UNDECODABLE: Final = (ValueError, RecursionError)
 """The errors of msgspec for bytes that are no message: its own errors and `UnicodeDecodeError` are both ValueErrors,
 and arrays nested thousands deep end in a RecursionError."""
+
+
+encoder: Final = msgspec.msgpack.Encoder()
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+
+class Request(msgspec.Struct, Generic[T_co], frozen=True, tag=True):
+    """A question; its parameter is the type of its answer. Instead of that may come a `Failure`."""
+
+
+@cache
+def answer_decoder(question: type[Request[T]]) -> msgspec.msgpack.Decoder[T | Failure]:
+    """The decoder of the answers to a question of that type."""
+    bases = [base for kind in question.__mro__ for base in kind.__dict__.get("__orig_bases__", ())]
+    answers = [get_args(base)[0] for base in bases if issubclass(get_origin(base) or object, Request)]
+    decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(answers[0] | Failure)
+    return decoder
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -144,83 +100,3 @@ def _mismatch(version: int) -> str:
         "stop the runtime (remembrancer down) so that all its processes start from one release, and give an embedder "
         "on another host that release"
     )
-
-
-GatewayRequest = (
-    Submit
-    | SubmitBatch
-    | Recall
-    | AwaitEmbedding
-    | DescribeStore
-    | DescribeSession
-    | GatherContext
-    | SearchGraph
-    | Suggest
-    | FindIds
-    | NoteAccess
-    | GetMemory
-    | ListMemories
-    | FollowLinks
-    | ImportSessions
-    | Reflect
-    | Maintain
-    | NotePresence
-    | AskModels
-    | ChooseModel
-    | MoveProject
-    | SharingRequest
-    | RecogniseProject
-    | ReadProjects
-    | BrowserRequest
-    | HomeRequest
-    | FileRequest
-    | CodeRequest
-)
-WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
-ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest | IndexerRequest | AwaitCodeWork
-ToGateway = (
-    Applied
-    | BatchApplied
-    | SessionsImported
-    | Recalled
-    | EmbeddingState
-    | StoreDescription
-    | SessionDescription
-    | Refused
-    | ContextGathered
-    | GraphFound
-    | Suggestions
-    | IdsFound
-    | Noted
-    | MemoryShown
-    | Listed
-    | LinksFound
-    | Reflected
-    | Maintained
-    | ModelsTold
-    | ProjectMoved
-    | SharingReply
-    | OthersWrote
-    | ProjectRecognised
-    | ProjectsRead
-    | BrowserReply
-    | HomeReply
-    | FileReply
-    | CodeReply
-)
-FromStoreToIndexer = ToIndexer | CodeWork | Refused
-FromStoreToConsolidator = ToConsolidator | Applied | Refused
-RemoteWorkerMessage = WorkerMessage | WorkerPong
-"""All that a host may say that is not this one."""
-ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | WorkerPing | UseModel | Refused
-
-encoder: Final = msgspec.msgpack.Encoder()
-to_store: Final = msgspec.msgpack.Decoder(ToStore)
-to_gateway: Final = msgspec.msgpack.Decoder(ToGateway)
-to_consolidator: Final = msgspec.msgpack.Decoder(FromStoreToConsolidator)
-to_indexer: Final = msgspec.msgpack.Decoder(FromStoreToIndexer)
-to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
-from_remote_worker: Final = msgspec.msgpack.Decoder(RemoteWorkerMessage)
-to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)
-from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
-to_command: Final = msgspec.msgpack.Decoder(ToCommand)

@@ -11,6 +11,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from remembrancer.protocol.errors import Failure
+from remembrancer.protocol.wire import Request
+
 
 class ModelIdentity(msgspec.Struct, frozen=True):
     """The model that made a vector. Vectors of two identities are never compared.
@@ -143,17 +146,6 @@ class UseModel(msgspec.Struct, frozen=True, tag=True):
     choice: ModelChoice
 
 
-class AskModels(msgspec.Struct, frozen=True, tag=True):
-    """Command to store: which models are there, and how far are they? Answered by `ModelsTold`."""
-
-
-class ChooseModel(msgspec.Struct, frozen=True, tag=True):
-    """Command to store: embed everything by this model, and answer by it from then on. None: stay with the one that
-    answers now. Answered by `ModelsTold`."""
-
-    choice: ModelChoice | None
-
-
 class ModelProgress(msgspec.Struct, frozen=True):
     """One model and what it is for: it answers questions (`active`), will do so when all has been embedded by it
     (`next`), or does while those cannot (`fallback`).
@@ -177,5 +169,24 @@ class ModelsTold(msgspec.Struct, frozen=True, tag=True):
     models: tuple[ModelProgress, ...]
 
 
+class ChooseModel(Request[ModelsTold], frozen=True):
+    """Command to store: embed everything by this model, and answer by it from then on. None: stay with the one that
+    answers now."""
+
+    choice: ModelChoice | None
+
+
+class AskModels(Request[ModelsTold], frozen=True):
+    """Command to store: which models are there, and how far are they?"""
+
+
 class WhoAreYou(msgspec.Struct, frozen=True, tag=True):
     """Store to worker: I do not know you (I have just started). Announce yourself again."""
+
+
+WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
+RemoteWorkerMessage = WorkerMessage | WorkerPong
+"""All that a host may say that is not this one."""
+ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | WorkerPing | UseModel | Failure
+to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
+from_remote_worker: Final = msgspec.msgpack.Decoder(RemoteWorkerMessage)

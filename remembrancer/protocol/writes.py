@@ -18,6 +18,7 @@ from remembrancer.protocol.session_life import (
     SessionResult,
     StartSession,
 )
+from remembrancer.protocol.wire import Request
 
 
 class ProjectRef(msgspec.Struct, frozen=True):
@@ -132,11 +133,11 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     changed_at: float
     session_id: str
     operation_id: str
-    record: Snapshot
+    record: MemoryVersion
     details: dict[str, Any] = {}
 
 
-class Snapshot(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
+class MemoryVersion(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
     """The part of a memory that its versions differ in."""
 
     forgotten: bool = False
@@ -365,34 +366,18 @@ class Operation(msgspec.Struct, frozen=True):
     change: Change
 
 
-class Submit(msgspec.Struct, frozen=True, tag=True):
-    """Gateway to store: apply this operation. Answered by `Applied` or `Refused`.
-
-    With an `EraseMemory`, no turn of the project's sessions keeps one of the `quotes`.
-    """
-
-    operation: Operation
-    quotes: tuple[str, ...] = ()
+class SessionsImported(msgspec.Struct, frozen=True, tag=True):
+    """Store to command: the sessions are registered, durably."""
 
 
-class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
-    """Gateway to store, from the write queue: apply these in order. Answered by `BatchApplied`."""
-
-    operations: tuple[Operation, ...]
-
-
-class ImportSessions(msgspec.Struct, frozen=True, tag=True):
-    """Command to store: these sessions were active (None: with the user's memories). Answered by `SessionsImported`.
+class ImportSessions(Request[SessionsImported], frozen=True):
+    """Command to store: these sessions were active (None: with the user's memories).
 
     To send it again changes nothing: it is no operation and has no id.
     """
 
     project: ProjectRef | None
     sessions: tuple[SessionEntry, ...]
-
-
-class SessionsImported(msgspec.Struct, frozen=True, tag=True):
-    """Store to command: the sessions are registered, durably."""
 
 
 class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
@@ -544,6 +529,16 @@ class Applied(msgspec.Struct, frozen=True, tag=True):
     near: tuple[NearMemory, ...] = ()
 
 
+class Submit(Request[Applied], frozen=True):
+    """Gateway to store: apply this operation.
+
+    With an `EraseMemory`, no turn of the project's sessions keeps one of the `quotes`.
+    """
+
+    operation: Operation
+    quotes: tuple[str, ...] = ()
+
+
 class Rejected(msgspec.Struct, frozen=True):
     """An operation of a batch that can never be applied, and why."""
 
@@ -560,3 +555,9 @@ class BatchApplied(msgspec.Struct, frozen=True, tag=True):
 
     applied: tuple[str, ...]
     rejected: tuple[Rejected, ...] = ()
+
+
+class SubmitBatch(Request[BatchApplied], frozen=True):
+    """Gateway to store, from the write queue: apply these in order."""
+
+    operations: tuple[Operation, ...]

@@ -11,8 +11,8 @@ import msgspec
 from remembrancer.code.actions import PastActions
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import EmbeddingState, Notice
-from remembrancer.protocol.store_client import StoreHealth
-from remembrancer.protocol.wire import GatewayRequest
+from remembrancer.protocol.store_client import StoreAvailability
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import ErasedResult, NearMemory, Operation, ProjectRef, Result
 
 WHOLE: Final = frozenset(
@@ -88,23 +88,23 @@ class MemoryService(Protocol):
     settings: Settings
     home: str
     """The place that the status shows while the store is away."""
-    store_health: StoreHealth
+    store_health: StoreAvailability
     short_ids: dict[tuple[str, str, str], str]
     """Short forms of ids that were shown, by the project, the session and the whole id: what is short for one session
     may stand for another one's memory."""
     past_actions: dict[str, PastActions]
     """The words of the commands and edits of this runtime's sessions, by the project's id."""
 
-    async def ask(self, question: GatewayRequest, kind: type[T], received_at: float) -> Asked[T]:
-        """The store's answer, of that type. A store that restarts is waited for as long as the call may take; after
+    async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
+        """The store's answer. A store that restarts is waited for as long as the call may take; after
         that: its last answer to the same question, or to what is searched the memories that the session was shown last.
 
         Raises:
             MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
         """
 
-    async def require(self, question: GatewayRequest, kind: type[T], timeout_s: float) -> T:
-        """The store's answer, of that type, to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded`
+    async def require(self, question: Request[T], timeout_s: float) -> T:
+        """The store's answer to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded`
         without it."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:

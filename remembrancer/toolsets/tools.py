@@ -37,7 +37,7 @@ from remembrancer.memory.short_ids import (
 from remembrancer.memory.text import neutralised, neutralised_value, shown
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
-from remembrancer.protocol.reads import FindIds, IdsFound, Notice
+from remembrancer.protocol.reads import FindIds, Notice
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import Change, Operation
 from remembrancer.toolsets.arguments import ArgumentDecoder
@@ -232,7 +232,7 @@ async def _with_whole_ids(call: Call, arguments: T) -> T:
     if unknown := [part for part in parts if part not in whole_ids]:
         question = FindIds(project, session_id, tuple(unknown))
         try:
-            found = (await call.service.ask(question, IdsFound, call.received_at)).reply
+            found = (await call.service.ask(question, call.received_at)).reply
         except AWAY as error:
             message = f"the store is away, and only it knows {unknown[0]}: give the whole id"
             raise MemoryUnavailable(message, field=parts[unknown[0]]) from error
@@ -260,7 +260,7 @@ async def short_forms_of(call: Call, memory_ids: Iterable[str], *, only_known: b
     if unknown and not only_known and call.service.store_health.usable:
         with suppress(RemembrancerError):  # an answer is right with whole ids, too
             question = FindIds(project, session_id, ids=tuple(unknown))
-            found = (await call.service.ask(question, IdsFound, call.received_at)).reply
+            found = (await call.service.ask(question, call.received_at)).reply
             if len(known) > MOST_SHORT_IDS:
                 known.clear()
             known.update({(project.id, session_id, each): short for each, short in found.short.items()})

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 
 from remembrancer.protocol.consolidation import AwaitJob, JobReport, NoJob, SessionEndJob
 from remembrancer.protocol.control import PeerGone
-from remembrancer.protocol.errors import Failure, from_failure
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.runs import ApplyRun, CloseSession
 from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
-from remembrancer.protocol.writes import Applied, Operation, Submit
+from remembrancer.protocol.wire import Request
+from remembrancer.protocol.writes import Operation, Submit
 from tests.actors.patient_dealer import PatientDealer
 from tests.patience import PATIENCE_S
 
@@ -30,29 +28,23 @@ class Consolidator:
 
     def __init__(self, home: Path) -> None:
         self.speaker = Speaker("consolidator", new_ulid())
-        self.dealer: PatientDealer[FromStoreToConsolidator] = PatientDealer(
-            RuntimePaths(home).store_endpoint, self.speaker, to_consolidator
-        )
+        self.dealer = PatientDealer(RuntimePaths(home).store_endpoint, self.speaker)
 
     @property
     def gone(self) -> PeerGone:
         """The launcher's message when it has died."""
         return PeerGone("consolidator", self.speaker.incarnation)
 
-    async def ask(self, request: Any, kind: type[Answer], timeout_s: float = WAIT_S) -> Answer:
-        """The answer, which has to be of this kind, and which the store has to give within `timeout_s`."""
+    async def ask(self, request: Request[Answer], timeout_s: float = WAIT_S) -> Answer:
+        """The answer, which the store has to give within `timeout_s`."""
         assert await self.dealer.wait_connected(PATIENCE_S)
-        answer = await self.dealer.request(request, timeout_s=timeout_s)
-        if isinstance(answer, Refused):
-            raise from_failure(Failure(answer.code, answer.message, answer.retry_possible, answer.field))
-        assert isinstance(answer, kind), answer
-        return answer
+        return await self.dealer.request(request, timeout_s=timeout_s)
 
     async def job(self, kind: type[Answer], *done: int) -> Answer:
         """The next job, which has to be of this kind, and comes within some seconds."""
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
-            answer = await self.ask(AwaitJob(done), object)
+            answer = await self.ask(AwaitJob(done))
             if not isinstance(answer, NoJob):
                 assert isinstance(answer, kind), answer
                 return answer
@@ -60,7 +52,7 @@ class Consolidator:
 
     async def no_job(self, *done: int) -> None:
         """There is nothing to do now: not even when the store, which looks often, has looked once more."""
-        assert isinstance(await self.ask(AwaitJob(done), object, timeout_s=1.0), NoJob)
+        assert isinstance(await self.ask(AwaitJob(done), timeout_s=1.0), NoJob)
 
     async def report(self, report: JobReport) -> None:
         self.dealer.send(report)
@@ -71,7 +63,7 @@ class Consolidator:
         assert session.ended_at is not None
         edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at)
         run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))
-        await self.ask(Submit(Operation(run.run_id, job.project, "", time.time(), run)), Applied)
+        await self.ask(Submit(Operation(run.run_id, job.project, "", time.time(), run)))
 
     async def __aenter__(self) -> Consolidator:
         await self.dealer.__aenter__()

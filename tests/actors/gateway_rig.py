@@ -18,11 +18,12 @@ from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.read_handlers import find_ids
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -51,7 +52,6 @@ from remembrancer.protocol.reads import (
     Recall,
     Recalled,
     RecalledMemory,
-    Refused,
     Scores,
     SearchGraph,
     StoreDescription,
@@ -59,7 +59,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, ToStore, to_store
+from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
@@ -73,6 +73,7 @@ from remembrancer.protocol.writes import (
     SubmitBatch,
     memory_id_of,
 )
+from tests.operations import to_store
 from tests.patience import until
 
 NEAR = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -108,7 +109,7 @@ class PlayedStore:
 
     def __init__(self, paths: RuntimePaths) -> None:
         self.applied: dict[str, Operation] = {}
-        self.requests: list[ToStore] = []
+        self.requests: list[Any] = []
         """What clients caused; what the gateway says of its own accord is in `lived`, `present` and `ahead`."""
         self.lived: dict[str, Operation] = {}
         """The starts and ends of sessions, in order, each once."""
@@ -116,8 +117,8 @@ class PlayedStore:
         self.ahead: list[GatherContext] = []
         self._hangs = False
         self._endpoint = paths.store_endpoint
-        self.refuses: Refused | None = None
-        self.refuses_writes: Refused | None = None
+        self.refuses: Failure | None = None
+        self.refuses_writes: Failure | None = None
         self.rejects: set[str] = set()
         """Contents that can never be applied."""
         self.hangs_for: set[str] = set()
@@ -130,8 +131,8 @@ class PlayedStore:
         self.near_so_far: tuple[NearMemory, ...] = ()
         self.near_when_embedded: tuple[NearMemory, ...] = ()
         self._gateway: Peer | None = None
-        self.records = SqliteRecords(SqliteFile(paths.home / "played.db"), "played", time.time)
-        self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
+        self.records = Records(SqliteFile(paths.home / "played.db"), "played", time.time)
+        self._router: Router[Any] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Self]:
@@ -195,7 +196,7 @@ class PlayedStore:
         await client.call("get_memory_status")
         self.hangs = True
 
-    def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
+    def _hear(self, peer: Peer, envelope: Envelope, message: Any) -> None:
         self._gateway = peer
         match message:
             case Submit(operation=Operation(change=StartSession() | EndSession())):
@@ -212,7 +213,7 @@ class PlayedStore:
             body = self.refuses or self._reply(message)
             self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id)
 
-    def _reply(self, message: ToStore) -> Any:
+    def _reply(self, message: Any) -> Any:
         match message:
             case Submit(operation=Operation(change=StartSession() | EndSession()) as operation):
                 return self._apply(operation)
@@ -222,7 +223,7 @@ class PlayedStore:
                 return BatchApplied(())
             case Submit(operation=operation):
                 if content_of(operation) in self.rejects:
-                    return Refused("invalid_input", "never")
+                    return Failure("invalid_input", "never")
                 return self._apply(operation)
             case SubmitBatch(operations=operations):
                 return self._apply_all(operations)
@@ -251,13 +252,13 @@ class PlayedStore:
                 return GraphFound(())
             case RecogniseProject():
                 return ProjectRecognised()
-        return Refused("memory_unavailable", f"this store does not play {type(message).__name__}")
+        return Failure("memory_unavailable", f"this store does not play {type(message).__name__}")
 
-    def _apply(self, operation: Operation) -> Applied | Refused:
+    def _apply(self, operation: Operation) -> Applied | Failure:
         (outcome,) = self.records.apply([operation])
         if not isinstance(outcome.reply, Applied):
             error = outcome.reply
-            return Refused(error.code, error.message, field=error.field)
+            return Failure(error.code, error.message, field=error.field)
         if isinstance(operation.change, StartSession | EndSession):
             self.lived.setdefault(operation.operation_id, operation)
         elif not outcome.reply.replayed:
@@ -268,8 +269,8 @@ class PlayedStore:
         applied: list[str] = []
         rejected: list[Rejected] = []
         for each in operations:
-            outcome = Refused("invalid_input", "never") if content_of(each) in self.rejects else self._apply(each)
-            if isinstance(outcome, Refused):
+            outcome = Failure("invalid_input", "never") if content_of(each) in self.rejects else self._apply(each)
+            if isinstance(outcome, Failure):
                 rejected.append(Rejected(each.operation_id, outcome.code, outcome.message))
             else:
                 applied.append(outcome.operation_id)
@@ -279,10 +280,10 @@ class PlayedStore:
     def _view(self) -> View:
         return View([Source(self.records, None)])
 
-    def _show(self, memory_id: str) -> MemoryShown | Refused:
+    def _show(self, memory_id: str) -> MemoryShown | Failure:
         memory = self.memories.get(memory_id)
         if memory is None:
-            return Refused("not_found", f"there is no memory {memory_id}", field="memory_id")
+            return Failure("not_found", f"there is no memory {memory_id}", field="memory_id")
         return MemoryShown(memory, embedded=True, near_duplicates=(NEAR,))
 
     def _recall(self, question: Recall) -> Recalled:
@@ -292,7 +293,7 @@ class PlayedStore:
         return Recalled(memories, len(memories), 2, question.strategy, 1.0, self.notices, left_out=left_out)
 
 
-async def _send(router: Router[ToStore], peer: Peer, body: Any, in_reply_to: int) -> None:
+async def _send(router: Router[Any], peer: Peer, body: Any, in_reply_to: int) -> None:
     router.send(peer, body, in_reply_to=in_reply_to)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from remembrancer.protocol.errors import DeadlineExceeded
-from remembrancer.protocol.sockets import Dealer, In, Speaker
-from remembrancer.protocol.wire import Envelope
+from remembrancer.protocol.errors import DeadlineExceeded, Failure
+from remembrancer.protocol.sharing import OthersWrote
+from remembrancer.protocol.sockets import Dealer, Speaker, T
+from remembrancer.protocol.wire import Envelope, Request
 from tests.patience import PATIENCE_S
 
 LATE_S: Final = PATIENCE_S / 5
@@ -25,18 +26,19 @@ class _Told(Speaker):
         return super().envelope(timeout_s=told_s, in_reply_to=in_reply_to)
 
 
-class PatientDealer(Dealer[In]):
+class PatientDealer(Dealer[OthersWrote]):
     """The peer has to answer within `timeout_s`, as it is told; that its answer is on its way for longer, or is read
     late, on a machine that stalls, is no error. What it reads too late it is asked again: it has to bear that."""
 
-    def __init__(self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In]) -> None:
-        super().__init__(endpoint, _Told(speaker.name, speaker.incarnation), decoder)
+    def __init__(self, endpoint: str, speaker: Speaker) -> None:
+        told = _Told(speaker.name, speaker.incarnation)
+        super().__init__(endpoint, told, msgspec.msgpack.Decoder(OthersWrote))
 
-    async def request(self, body: Any, *, timeout_s: float) -> In:
+    async def exchange(self, question: Request[T], *, timeout_s: float) -> T | Failure:
         give_up_at = time.monotonic() + timeout_s + PATIENCE_S
         while True:
             try:
-                return await super().request(body, timeout_s=timeout_s + LATE_S)
+                return await super().exchange(question, timeout_s=timeout_s + LATE_S)
             except DeadlineExceeded:
                 if time.monotonic() + timeout_s > give_up_at:
                     raise

@@ -18,7 +18,6 @@ from remembrancer.protocol.reads import (
     Suggest,
     Suggestions,
 )
-from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import ProjectRef, StoreMemory
 from tests.actors.gateway_rig import PlayedStore, as_answer
 
@@ -30,7 +29,7 @@ class ResourceStore(PlayedStore):
 
     missing: tuple[Notice, ...] = ()
 
-    def _reply(self, message: ToStore) -> Any:
+    def _reply(self, message: Any) -> Any:
         match message:
             case DescribeSession(session_id=session_id):
                 own = [memory for memory in self.memories.values() if memory.session_id == session_id]

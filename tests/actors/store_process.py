@@ -32,8 +32,9 @@ from remembrancer.protocol.control import (
     Stop,
     StoreHealth,
     ToLauncher,
+    to_launcher,
 )
-from remembrancer.protocol.errors import Failure, PeerUnavailable, from_failure
+from remembrancer.protocol.errors import Failure, PeerUnavailable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -43,11 +44,10 @@ from remembrancer.protocol.reads import (
     Recall,
     Recalled,
     RecalledMemory,
-    Refused,
     StoreDescription,
 )
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, ToGateway, ToWorker, to_gateway, to_launcher, to_worker
+from remembrancer.protocol.wire import Envelope, Request
 from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,
@@ -58,12 +58,14 @@ from remembrancer.protocol.work import (
     PassageJob,
     PassagesEmbedded,
     QueryEmbedded,
+    ToWorker,
     UseModel,
     WhoAreYou,
     WorkerFailed,
     WorkerPing,
     WorkerPong,
     WorkerReady,
+    to_worker,
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
 from tests.actors.patient_dealer import PatientDealer
@@ -149,26 +151,19 @@ class Gateway:
     """Asks the store as the gateway does. A refusal is raised as the error that it names."""
 
     def __init__(self, home: Path) -> None:
-        self.dealer: PatientDealer[ToGateway] = PatientDealer(
-            RuntimePaths(home).store_endpoint, Speaker("gateway", new_ulid()), to_gateway
-        )
+        self.dealer = PatientDealer(RuntimePaths(home).store_endpoint, Speaker("gateway", new_ulid()))
         self._stored = 0
 
-    async def ask(self, request: Any, kind: type[Answer], timeout_s: float = REQUEST_S) -> Answer:
-        """The answer, which has to be of this kind, and which the store has to give within `timeout_s`."""
+    async def ask(self, request: Request[Answer], timeout_s: float = REQUEST_S) -> Answer:
+        """The answer, which the store has to give within `timeout_s`."""
         assert await self.dealer.wait_connected(START_S)
-        answer = await self.dealer.request(request, timeout_s=timeout_s)
-        if isinstance(answer, Refused):
-            failure = Failure(answer.code, answer.message, answer.retry_possible, answer.field, answer.details)
-            raise from_failure(failure)
-        assert isinstance(answer, kind), answer
-        return answer
+        return await self.dealer.request(request, timeout_s=timeout_s)
 
     async def submit(self, operation: Operation) -> Applied:
-        return await self.ask(Submit(operation), Applied)
+        return await self.ask(Submit(operation))
 
     async def submit_batch(self, *operations: Operation) -> BatchApplied:
-        return await self.ask(SubmitBatch(operations), BatchApplied)
+        return await self.ask(SubmitBatch(operations))
 
     async def store(self, content: str, **fields: Any) -> str:
         """Store a memory of its own; its id."""
@@ -181,19 +176,19 @@ class Gateway:
     async def recall(
         self, query: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION, **fields: Any
     ) -> Recalled:
-        return await self.ask(Recall(session_id, project=project, query=query, **fields), Recalled)
+        return await self.ask(Recall(session_id, project=project, query=query, **fields))
 
     async def found(self, query: str, **fields: Any) -> list[str]:
         """The ids of what is recalled, the best first."""
         return [memory.id for memory in (await self.recall(query, **fields)).memories]
 
     async def describe(self, project: ProjectRef = PROJECT, session_id: str = SESSION) -> StoreDescription:
-        return await self.ask(DescribeStore(project, session_id), StoreDescription)
+        return await self.ask(DescribeStore(project, session_id))
 
     async def embedding_of(
         self, memory_id: str, *, session_id: str = SESSION, project: ProjectRef = PROJECT, timeout_s: float = REQUEST_S
     ) -> EmbeddingState:
-        return await self.ask(AwaitEmbedding(project, session_id, memory_id), EmbeddingState, timeout_s)
+        return await self.ask(AwaitEmbedding(project, session_id, memory_id), timeout_s)
 
     async def until(self, condition: Callable[[StoreDescription], bool], project: ProjectRef = PROJECT) -> None:
         """Ask how the store is until it is so."""
@@ -257,7 +252,7 @@ class Worker:
         self.holds_questions = False
         """Takes questions and does not answer them until `answer_questions`."""
         self._held: list[EmbedQuery] = []
-        self.asked: list[WhoAreYou | UseModel | Refused] = []
+        self.asked: list[WhoAreYou | UseModel | Failure] = []
         self.pings = 0
         self.is_deaf = False
         """Answers no ping."""
@@ -292,7 +287,7 @@ class Worker:
                 self.pings += 1
                 if not self.is_deaf:
                     self._outbox.put_nowait(WorkerPong())
-            case WhoAreYou() | UseModel() | Refused():
+            case WhoAreYou() | UseModel() | Failure():
                 self.asked.append(message)
 
     def answer_questions(self) -> None:

@@ -34,7 +34,7 @@ class SlowService:
         self.questions: list[str] = []
         self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
 
-    async def ask(self, question: Any, _kind: type[object], _received_at: float) -> Asked[Any]:
+    async def ask(self, question: Any, _received_at: float) -> Asked[Any]:
         if not isinstance(question, Recall):
             return Asked(ProjectsRead((ProjectRef("p_1", "/work/harbour"),)))
         self.questions.append(question.query)

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import NearDuplicate
-from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, Refused
+from remembrancer.protocol.errors import Failure
+from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
@@ -270,7 +270,7 @@ async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:
 async def test_a_full_disk_is_an_error_of_the_change(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         identity = (await client.store("x"))["memory_id"]
-        store.refuses = Refused("storage_full", "the disk is full", retry_possible=True)
+        store.refuses = Failure("storage_full", "the disk is full", retry_possible=True)
         answer = await client.call("tag_memory", memory_id=identity, add=["x"])
         assert (answer["error"], answer["retry_possible"]) == ("storage_full", True)
 
@@ -278,7 +278,7 @@ async def test_a_full_disk_is_an_error_of_the_change(rig: Rig) -> None:
 class ExplainingStore(PlayedStore):
     """Knows all about a memory that there is to know."""
 
-    def _reply(self, message: ToStore) -> Any:
+    def _reply(self, message: Any) -> Any:
         reply = super()._reply(message)
         if not isinstance(reply, MemoryShown):
             return reply
@@ -350,7 +350,7 @@ async def test_links_and_the_other_fields_of_an_update_reach_the_store(rig: Rig)
             memory_id=identity,
             confidence=0.9,
             summary="Java",
-            add_links=[{"relation": "supersedes", "target": older}],
+            supersedes=older,
         )
         assert last(store).change == UpdateMemory(
             identity, confidence=0.9, summary="Java", add_links=(LinkRef("supersedes", older),)

@@ -22,7 +22,7 @@ from remembrancer.actors.store.committer import (
 )
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import (
     FileLocked,
     InternalError,
@@ -39,7 +39,7 @@ pytestmark = pytest.mark.anyio
 NAME = "p_0123456789ab"
 
 
-class WatchedRecords(SqliteRecords):
+class WatchedRecords(Records):
     """Notes which operations were committed together."""
 
     def __init__(self, path: Path, name: str) -> None:

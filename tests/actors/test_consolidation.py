@@ -26,14 +26,13 @@ from remembrancer.protocol.consolidation import (
     ReadMemories,
     ReadSession,
     Reflect,
-    Reflected,
     SessionRead,
 )
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD, type_of_kind
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import DescribeStore, GetMemory, MemoryShown, NoteAccess, Noted, StoreDescription
+from remembrancer.protocol.reads import DescribeStore, GetMemory, MemoryShown, NoteAccess
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Speaker
@@ -85,7 +84,7 @@ class Workplace:
         await self._do(EndSession(session_id), session_id, project)
         with anyio.fail_after(PATIENCE_S):
             while True:
-                entry = (await self.link.ask(ReadSession(project, session_id), SessionRead)).entry
+                entry = (await self.link.ask(ReadSession(project, session_id))).entry
                 if entry is not None and entry.status != "active":
                     return
                 await anyio.sleep(0.02)
@@ -100,7 +99,7 @@ class Workplace:
         return {memory.id: memory for memory in found if memory.kind != SESSION_RECORD}
 
     async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
-        return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id), MemoryShown)
+        return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id))
 
     async def until(self, memory_id: str, project: ProjectRef | None = PROJECT, **fields: Any) -> None:
         """Wait until a memory is so."""
@@ -112,7 +111,7 @@ class Workplace:
                 await anyio.sleep(0.02)
 
     async def session(self, session_id: str = SESSION) -> SessionRead:
-        return await self.link.ask(ReadSession(PROJECT, session_id), SessionRead)
+        return await self.link.ask(ReadSession(PROJECT, session_id))
 
     async def _do(self, change: Any, session_id: str, project: ProjectRef) -> None:
         self._operations += 1
@@ -243,7 +242,7 @@ async def test_a_session_s_end_sums_nothing_up_where_the_settings_say_so(home: P
         notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
         await place.end()
         assert {(await place.memories())[note].status for note in notes} == {"active"}
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
+        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
         assert len(done.memories) == 1, "but for somebody who asks"
 
 
@@ -251,7 +250,7 @@ async def test_what_stands_behind_a_summary_that_says_it_no_longer_is_active_aga
     async with workplace(home) as place:
         await place.start()
         notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
+        await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
         (made,) = [memory for memory in (await place.memories()).values() if memory.is_derived]
 
         async def change(name: str, what: Any) -> dict[str, str]:
@@ -273,7 +272,7 @@ async def test_a_summary_of_what_no_longer_holds_is_gone_and_the_rest_is_active_
     async with workplace(home) as place:
         await place.start()
         notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
+        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
         match what:
             case "forgotten":
                 await place.rig.gateway.submit(change_operation("forget", ForgetMemory(notes[0])))
@@ -290,7 +289,7 @@ async def test_what_goes_into_the_project_without_its_summary_does_not_stand_beh
     async with workplace(home) as place:
         await place.start()
         weak = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
+        await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
         important = UpdateMemory(weak[0], importance=1.0, confidence=1.0, kind="decision")
         await place.rig.gateway.submit(change_operation("important", important))
         await place.end()
@@ -333,13 +332,13 @@ DEPLOYS = "Production is deployed on Mondays at 09:30"
 
 async def proposals(place: Workplace, project: ProjectRef = PROJECT) -> dict[str, str]:
     """The memories that are proposed to go to the user, and why."""
-    told = await place.rig.gateway.ask(DescribeStore(project, SESSION), StoreDescription)
+    told = await place.rig.gateway.ask(DescribeStore(project, SESSION))
     return {each.memory_id: each.reason for each in told.proposals}
 
 
 async def used_in_three_sessions(place: Workplace, memory_id: str) -> None:
     for session_id in ("session:a", "session:b", "session:c"):
-        await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,), (memory_id,)), Noted)
+        await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,), (memory_id,)))
     await place.until(memory_id, sessions_used=3)
 
 
@@ -384,7 +383,7 @@ async def test_what_only_one_project_knows_is_proposed_and_goes_to_the_user_when
         taken = await place.note("Commit messages are in the imperative", **fields)
         shown = await place.note("Branches are named after their tickets", **fields)
         for session_id in ("session:a", "session:b", "session:c"):
-            await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (shown,)), Noted)
+            await place.rig.gateway.ask(NoteAccess(PROJECT, session_id, (shown,)))
         await used_in_three_sessions(place, kept)
         await used_in_three_sessions(place, taken)
         await place.start("session:last")
@@ -423,18 +422,18 @@ async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(ho
         await place.start()
         notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
         request = Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1")
-        plan = await place.rig.gateway.ask(msgspec.structs.replace(request, dry_run=True), Reflected)
+        plan = await place.rig.gateway.ask(msgspec.structs.replace(request, dry_run=True))
         assert plan.run_id is None
         assert {memory.status for memory in (await place.memories()).values()} == {"active"}
         (planned,) = plan.memories
         assert set(planned.derived_from) == set(notes)
 
-        done = await place.rig.gateway.ask(request, Reflected)
+        done = await place.rig.gateway.ask(request)
         assert done.run_id is not None
         assert [memory.id for memory in done.memories] == [planned.id]
         assert (done.analyzed, done.skipped) == (len(notes), 0)
         before = await place.memories()
-        assert await place.rig.gateway.ask(request, Reflected) == done
+        assert await place.rig.gateway.ask(request) == done
         assert await place.memories() == before
 
         undo = change_operation("undo", UndoRun(done.run_id, "project"))
@@ -449,7 +448,7 @@ async def test_a_reflection_while_the_session_runs_keeps_nothing_out_of_the_proj
         await place.start()
         strong = {"kind": "error_fix", "importance": 0.85, "confidence": 0.9}
         notes = [await place.note(text, **strong) for text in OBSERVATIONS]
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
+        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
         (made,) = done.memories
         assert {(await place.memories())[note].status for note in notes} == {"consolidated"}
         await place.end()
@@ -464,18 +463,18 @@ async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_
         await place.start()
         notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
         copies = [await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact") for n in range(2)]
-        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
-        tidied = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"))
+        tidied = await place.rig.gateway.ask(Maintain(PROJECT))
         assert tidied.of("duplicates").count == 1
         for number, run_id in enumerate((done.run_id, *tidied.run_ids)):
             assert run_id is not None
             await place.rig.gateway.submit(change_operation(f"undo {number}", UndoRun(run_id, "project")))
         await place.end()
-        assert "duplicates" not in (await place.rig.gateway.ask(Maintain(PROJECT), Maintained)).done
+        assert "duplicates" not in (await place.rig.gateway.ask(Maintain(PROJECT))).done
         memories = await place.memories()
         assert {memories[each].status for each in (*notes, *copies)} == {"active"}
         await place.start()
-        again = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-2"), Reflected)
+        again = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-2"))
         assert len(again.memories) == 1
 
 
@@ -500,14 +499,14 @@ async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once
             await place.note(text, kind="procedure", scope="project", session_id=session_id)
         await place.rig.gateway.until_embedded()
         request = Reflect(PROJECT, "session:0", "session:0", "extract_patterns", operation_id="reflection-3")
-        done = await place.rig.gateway.ask(request, Reflected)
+        done = await place.rig.gateway.ask(request)
         (pattern,) = done.patterns
         assert pattern.frequency == 3
         made = (await place.memories())[pattern.memory_id or ""]
         assert (made.kind, made.scope, made.type) == ("procedure", "project", "procedural")
         await place.rig.gateway.until_embedded()
         again = msgspec.structs.replace(request, operation_id="reflection-4")
-        (known,) = (await place.rig.gateway.ask(again, Reflected)).patterns
+        (known,) = (await place.rig.gateway.ask(again)).patterns
         assert known.memory_id == made.id
         assert len(await place.memories()) == len(STEPS) + 1
 
@@ -519,13 +518,13 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
             for n in range(3)
         ]
         await place.rig.gateway.until_embedded()
-        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
-        done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True))
+        done = await place.rig.gateway.ask(Maintain(PROJECT))
         assert {each.of("duplicates").count for each in (done, plan)} == {2}
         assert set(done.of("duplicates").ids) == set(plan.of("duplicates").ids) == set(ids[:2])
         memories = await place.memories()
         assert [memories[each].status for each in ids] == ["consolidated", "consolidated", "active"]
-        again = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        again = await place.rig.gateway.ask(Maintain(PROJECT))
         assert again == Maintained(PROJECT.id, examined=1)
         assert plan.run_ids == again.run_ids == ()
 
@@ -538,8 +537,8 @@ async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path) -> None
             for n in range(3)
         ]
         await place.rig.gateway.until_embedded()
-        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
-        done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True))
+        done = await place.rig.gateway.ask(Maintain(PROJECT))
         for each in (plan, done):
             assert {sort: of.count for sort, of in each.done.items()} == {"archived": len(ids)}
 
@@ -602,7 +601,7 @@ async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
             Maintain(PROJECT, dry_run=True),
             Maintain(None, dry_run=True),
         ):
-            await place.rig.gateway.ask(request, (Reflected if isinstance(request, Reflect) else Maintained))
+            await place.rig.gateway.ask(request)
         assert wal.read_bytes() == before
 
 
@@ -617,14 +616,14 @@ async def test_maintenance_archives_the_weak_and_can_be_undone(home: Path) -> No
         older = await place.note("the api listens on port 8080", related_entities=entities, **fields)
         newer = await place.note("the api listens on port 8443", related_entities=entities, **fields)
         await place.rig.gateway.until_embedded()
-        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
-        done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True))
+        done = await place.rig.gateway.ask(Maintain(PROJECT))
         for report in (plan, done):
             assert (report.examined, report.of("archived").count) == (3, 1)
             assert report.of("archived").ids == (weak,)
         memories = await place.memories()
         assert [memories[each].status for each in (weak, older, newer)] == ["archived", "active", "active"]
-        again = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        again = await place.rig.gateway.ask(Maintain(PROJECT))
         assert (again.done, again.run_ids) == ({}, ())
         (run_id,) = done.run_ids
         await place.rig.gateway.submit(change_operation("undo", UndoRun(run_id, "project")))
@@ -659,7 +658,7 @@ async def test_the_user_s_memory_is_tidied_and_summed_up_as_a_project_s_is(home:
             for n in range(2)
         ]
         await place.rig.gateway.until_embedded()
-        done = await place.rig.gateway.ask(Maintain(None), Maintained)
+        done = await place.rig.gateway.ask(Maintain(None))
         assert (done.place, done.of("duplicates")) == ("user", Done(1, (copies[0],)))
         notes = [await place.note(text, kind="observation", scope="user", importance=0.3) for text in OBSERVATIONS]
         await place.until(notes[0], None, status="consolidated")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -20,11 +20,11 @@ from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, uni
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import Ready
+from remembrancer.protocol.control import Ready, to_launcher
 from remembrancer.protocol.errors import InternalError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, ToStore, to_launcher, to_store
+from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.work import (
     CALIBRATED,
     EmbedPassages,
@@ -39,6 +39,7 @@ from remembrancer.protocol.work import (
     WorkerLeaving,
     WorkerReady,
 )
+from tests.operations import to_store
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -49,19 +50,19 @@ class StoreSide:
     """The store's socket: what came in, in order, and what is sent to the worker that was heard last."""
 
     def __init__(self, home: Path) -> None:
-        self._arrived: list[ToStore] = []
+        self._arrived: list[Any] = []
         self._news = anyio.Event()
         self._worker: Peer | None = None
-        self.router: Router[ToStore] = Router(
+        self.router: Router[Any] = Router(
             RuntimePaths(home).store_endpoint, Speaker("store", "store-1"), to_store, self._hear
         )
 
-    def _hear(self, peer: Peer, envelope: Envelope, body: ToStore) -> None:
+    def _hear(self, peer: Peer, envelope: Envelope, body: Any) -> None:
         self._worker = peer
         self._arrived.append(body)
         self._news.set()
 
-    async def next(self) -> ToStore:
+    async def next(self) -> Any:
         """The next message."""
         with anyio.fail_after(PATIENCE_S):
             while not self._arrived:
@@ -159,7 +160,7 @@ async def test_questions_overtake_passages(home: Path) -> None:
         await store.give(*["A sentence that is said again and again. " * 20] * 24)
         for query_id in (1, 2, 3):
             await store.say(EmbedQuery(query_id, f"question {query_id}"))
-        arrived: list[ToStore] = [await store.next() for _ in range(27)]
+        arrived: list[Any] = [await store.next() for _ in range(27)]
         questions = [place for place, each in enumerate(arrived) if isinstance(each, QueryEmbedded)]
         assert len(questions) == 3
         assert max(questions) < 15
@@ -303,7 +304,7 @@ async def test_a_job_that_fails_does_not_hurt_the_others(home: Path) -> None:
         await store.expect(WorkerReady)
         long_and_bad = "A long text. " * 200 + "poison " + "that goes on. " * 200
         await store.give("good", "poison", "fine", "venom", long_and_bad, "well")
-        answers: dict[int, ToStore] = {}
+        answers: dict[int, Any] = {}
         for _ in range(6):
             answer = await store.next()
             assert isinstance(answer, PassagesEmbedded | JobFailed)

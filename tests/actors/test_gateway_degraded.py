@@ -14,8 +14,9 @@ import pytest
 from remembrancer.actors.gateway import write_queue
 from remembrancer.config.project import project_of
 from remembrancer.protocol.control import PeerFailed
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import database_files
-from remembrancer.protocol.reads import Notice, Refused
+from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.store_client import PAUSES_S
 from remembrancer.protocol.writes import EraseMemory, UpdateMemory
 from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN, STARTING
@@ -136,7 +137,7 @@ async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_th
     async with rig.running() as gateway, rig.session() as client:
         await client.store("older")
         async with PlayedStore(rig.paths).open() as store:
-            store.refuses = Refused("file_locked", "another program has locked it", retry_possible=True)
+            store.refuses = Failure("file_locked", "another program has locked it", retry_possible=True)
             await until(lambda: "older" in store.submitted)
             answer = await client.store("newer")
             assert warned(answer) == ["queued"]
@@ -172,7 +173,7 @@ async def test_a_change_that_waited_for_the_store_goes_behind_one_that_was_queue
 async def test_a_store_that_is_stopping_loses_no_write(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
         await client.store("first")
-        store.refuses = Refused("memory_unavailable", "the store is stopping", retry_possible=True)
+        store.refuses = Failure("memory_unavailable", "the store is stopping", retry_possible=True)
         assert warned(await client.store("second")) == ["queued"]
         store.refuses = None
         await until(lambda: gateway.health().queue_depth == 0)
@@ -339,7 +340,7 @@ async def test_a_write_is_degraded_while_the_store_is_away_and_not_while_older_o
         tagged = await client.call("tag_memory", memory_id=answer["memory_id"], add=["x"])
         assert (tagged["degraded"], tagged["warnings"][0]["code"]) == (True, "queued")
         async with PlayedStore(rig.paths).open() as store:
-            store.refuses_writes = Refused("file_locked", "another program has locked it", retry_possible=True)
+            store.refuses_writes = Failure("file_locked", "another program has locked it", retry_possible=True)
             await until(lambda: "older" in store.submitted)
             answer = await client.store("newer")
             assert answer["warnings"][0]["code"] == "queued"
@@ -350,7 +351,7 @@ async def test_a_full_project_refuses_at_once_while_anything_is_queued_and_every
     async with rig.running() as gateway, rig.session() as client:
         assert warned(await client.store("older")) == ["queued"]
         async with PlayedStore(rig.paths).open() as store:
-            store.refuses_writes = Refused("storage_full", "it has reached its limit", retry_possible=True)
+            store.refuses_writes = Failure("storage_full", "it has reached its limit", retry_possible=True)
             await until(lambda: gateway.health().full)
             for number in range(8):
                 answer = await client.store(f"newer {number}")
@@ -361,7 +362,7 @@ async def test_a_full_project_refuses_at_once_while_anything_is_queued_and_every
             await until(lambda: "older" in store.contents)
             await until(lambda: not gateway.health().queue_depth)
             assert "warnings" not in await client.store("newest")
-            store.refuses_writes = Refused("storage_full", "it has reached its limit", retry_possible=True)
+            store.refuses_writes = Failure("storage_full", "it has reached its limit", retry_possible=True)
             assert (await client.store("too much"))["error"] == "storage_full"
         await until(lambda: gateway.health().store != "connected")
         assert (await client.store("and more"))["error"] == "storage_full", "the store's last word"

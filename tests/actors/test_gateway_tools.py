@@ -19,7 +19,8 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
-from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
+from remembrancer.protocol.errors import Failure
+from remembrancer.protocol.reads import NoteAccess, Notice, Recall
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import (
     EntityRef,
@@ -411,7 +412,7 @@ async def test_an_unknown_tool_names_the_nearest_known_one(rig: Rig) -> None:
 async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         await client.store("first")
-        store.refuses = Refused("storage_full", "the disk is full", retry_possible=True)
+        store.refuses = Failure("storage_full", "the disk is full", retry_possible=True)
         answer = await client.store("second")
     assert answer["error"] == "storage_full"
     assert answer["message"] == "the disk is full"

@@ -14,7 +14,7 @@ from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import Readable, answered
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.changes import unknown_memory
@@ -30,7 +30,7 @@ class Files:
     def __init__(self, directory: Path) -> None:
         self.path = directory / "memory.db"
         database = SqliteFile(self.path)
-        self.open = {name: SqliteRecords(database, name, lambda: REQUESTED_AT) for name in (USER, PROJECT.id)}
+        self.open = {name: Records(database, name, lambda: REQUESTED_AT) for name in (USER, PROJECT.id)}
         self.ids: dict[str, str] = {}
         self.noted: list[str] = []
         for name, records in self.open.items():

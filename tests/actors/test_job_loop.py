@@ -19,7 +19,6 @@ from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
     MaintainJob,
-    MemoriesRead,
     ReadMemories,
     Reflect,
     Reflected,
@@ -68,7 +67,7 @@ async def test_what_a_handler_returns_is_the_answer(rig: StoreRig) -> None:
     for number in range(3):
         await rig.gateway.store(f"Memory number {number}")
     async with consolidating(rig, {ReflectJob: count}) as loop:
-        assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=3)
+        assert await rig.gateway.ask(REFLECT) == Reflected(analyzed=3)
         await until(lambda: loop.health().finished == 1)
         assert loop.health().job is None
 
@@ -81,11 +80,11 @@ async def test_a_handler_that_refuses_or_breaks_fails_its_job_and_no_other(rig: 
 
     async with consolidating(rig, {ReflectJob: fail, MaintainJob: maintain_nothing}) as loop:
         with pytest.raises(StorageFull, match="no room"):
-            await rig.gateway.ask(REFLECT, Reflected)
+            await rig.gateway.ask(REFLECT)
         with pytest.raises(InternalError, match=r"consolidator\.log"):
-            await rig.gateway.ask(REFLECT, Reflected)
+            await rig.gateway.ask(REFLECT)
         assert loop.health().error is not None
-        assert await rig.gateway.ask(Maintain(None), Maintained) == Maintained("user")
+        assert await rig.gateway.ask(Maintain(None)) == Maintained("user")
         await until(lambda: loop.health().finished == 1)
         assert (loop.health().failed, loop.health().error) == (2, None)
 
@@ -99,10 +98,10 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
         return Maintained("user")
 
     async with consolidating(rig, {ReflectJob: count, MaintainJob: long_maintenance}) as loop:
-        maintained = asyncio.create_task(rig.gateway.ask(Maintain(None), Maintained))
+        maintained = asyncio.create_task(rig.gateway.ask(Maintain(None)))
         with anyio.fail_after(PATIENCE_S):
             await begun.wait()
-        assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=0)
+        assert await rig.gateway.ask(REFLECT) == Reflected(analyzed=0)
         assert loop.health().job == "maintenance of the user"
         go_on.set()
         assert await maintained == Maintained("user")
@@ -111,7 +110,7 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
 async def test_a_job_that_nobody_can_carry_out_is_refused(rig: StoreRig) -> None:
     async with consolidating(rig, {}):
         with pytest.raises(InternalError, match="ReflectJob"):
-            await rig.gateway.ask(REFLECT, Reflected)
+            await rig.gateway.ask(REFLECT)
 
 
 async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: StoreRig) -> None:
@@ -122,13 +121,13 @@ async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: St
         begun.set()
         await go_on.wait()
         await store.submit(change_operation("by the consolidator", UpdateMemory(memory_id, importance=0.9)))
-        (memory,) = (await store.ask(ReadMemories(PROJECT), MemoriesRead)).memories
+        (memory,) = (await store.ask(ReadMemories(PROJECT))).memories
         assert memory.importance == 0.9
         done.set()
         return Maintained("user")
 
     async with consolidating(rig, {MaintainJob: work}) as loop:
-        asked = asyncio.create_task(rig.gateway.ask(Maintain(None), Maintained))
+        asked = asyncio.create_task(rig.gateway.ask(Maintain(None)))
         with anyio.fail_after(PATIENCE_S):
             await begun.wait()
         await rig.store.kill()

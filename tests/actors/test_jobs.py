@@ -17,17 +17,12 @@ from remembrancer.protocol.consolidation import (
     AwaitJob,
     ConsolidatedMemory,
     ConsolidateJob,
-    EntityEdges,
     FindNear,
     JobReport,
     Maintain,
-    Maintained,
     MaintainJob,
-    MemoriesRead,
-    NearFound,
     NoJob,
     NotePresence,
-    ProjectsRead,
     PromoteJob,
     ReadEntityEdges,
     ReadMemories,
@@ -37,7 +32,6 @@ from remembrancer.protocol.consolidation import (
     Reflected,
     ReflectJob,
     SessionEndJob,
-    SessionRead,
 )
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
@@ -46,10 +40,10 @@ from remembrancer.protocol.errors import (
     InvalidInput,
     StorageFull,
 )
-from remembrancer.protocol.reads import NoteAccess, Noted
+from remembrancer.protocol.reads import NoteAccess
 from remembrancer.protocol.runs import ApplyRun, CloseRequest
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
-from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit, UpdateMemory
+from remembrancer.protocol.writes import Operation, ProjectRef, Submit, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
@@ -174,7 +168,7 @@ async def test_what_comes_after_a_sessions_end_is_one_more_end_and_not_one_for_e
         for number in range(3):
             late = RecordEvents(SESSION, turns=(Turn("user", f"One more thing: {number}", time.time()),))
             await rig.gateway.submit(change_operation(f"late {number}", late))
-            read = await consolidator.ask(ReadSession(PROJECT, SESSION), SessionRead)
+            read = await consolidator.ask(ReadSession(PROJECT, SESSION))
             assert read.entry is not None
             assert (read.entry.status, read.entry.ended_at) == ("active", None)
         again = await consolidator.job(SessionEndJob, job.job_id)
@@ -217,7 +211,7 @@ async def test_a_candidate_that_was_used_is_offered_again_as_long_as_use_counts(
         for _ in range(2):
             job = await consolidator.job(PromoteJob, *done)
             assert job.memory_ids == (memory_id,)
-            await rig.gateway.ask(NoteAccess(PROJECT, SESSION, (memory_id,), (memory_id,)), Noted)
+            await rig.gateway.ask(NoteAccess(PROJECT, SESSION, (memory_id,), (memory_id,)))
             done = (job.job_id,)
         await consolidator.no_job(*done)
 
@@ -237,11 +231,11 @@ async def test_what_was_seen_right_before_the_end_of_a_session_is_counted_when_t
         for number in range(5):
             session_id = f"session:{number}"
             memory_id = await rig.gateway.store("The cache lives in Redis", scope="session", session_id=session_id)
-            await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,), (memory_id,)), Noted)
+            await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,), (memory_id,)))
             await rig.gateway.submit(change_operation(f"end {number}", EndSession(session_id)))
             job = await consolidator.job(SessionEndJob, *done)
             assert job.session.session_id == session_id
-            read = await consolidator.ask(ReadMemories(PROJECT, session_id=session_id), MemoriesRead)
+            read = await consolidator.ask(ReadMemories(PROJECT, session_id=session_id))
             (memory,) = [each for each in read.memories if each.id == memory_id]
             assert (memory.access_count, memory.sessions_used) == (1, 1)
             await consolidator.close_session(job)
@@ -269,7 +263,7 @@ async def test_the_sessions_that_began_before_their_project_had_a_file_are_regis
     async with Consolidator(rig.home) as consolidator:
         clients = {}
         for session_id in (SESSION, OTHER_SESSION, "session:over"):
-            read = await consolidator.ask(ReadSession(PROJECT, session_id), SessionRead)
+            read = await consolidator.ask(ReadSession(PROJECT, session_id))
             clients[session_id] = None if read.entry is None else (read.entry.client, read.entry.status)
     assert clients == {SESSION: ("a client", "active"), OTHER_SESSION: (None, "active"), "session:over": None}
     with closing(sqlite3.connect(rig.paths.catalog)) as connection:
@@ -286,7 +280,7 @@ async def test_a_project_with_too_many_memories_is_to_be_consolidated_once(rig: 
         run = ApplyRun(
             "run", "project", "consolidation", "summarize_cluster", (CloseRequest(job.request_id, "completed"),)
         )
-        await consolidator.ask(Submit(Operation("close", PROJECT, "", time.time(), run)), Applied)
+        await consolidator.ask(Submit(Operation("close", PROJECT, "", time.time(), run)))
         await consolidator.no_job(job.job_id)
 
 
@@ -308,7 +302,7 @@ async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: Sto
 async def test_a_request_goes_before_what_is_due_and_is_answered(rig: StoreRig) -> None:
     await end_session(rig)
     async with Consolidator(rig.home) as consolidator:
-        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT))
         first = await consolidator.job(object)
         if isinstance(first, SessionEndJob):  # it was found before the request came
             await consolidator.close_session(first)
@@ -321,7 +315,7 @@ async def test_a_request_goes_before_what_is_due_and_is_answered(rig: StoreRig) 
 
 async def test_the_same_request_twice_is_done_once_and_answered_twice(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator, Consolidator(rig.home) as other:
-        asked = [asyncio.create_task(rig.gateway.ask(REFLECT, Reflected)) for _ in range(2)]
+        asked = [asyncio.create_task(rig.gateway.ask(REFLECT)) for _ in range(2)]
         job = await consolidator.job(ReflectJob)
         await other.no_job()
         await consolidator.report(JobReport(job.job_id, answer=REFLECTED))
@@ -330,7 +324,7 @@ async def test_the_same_request_twice_is_done_once_and_answered_twice(rig: Store
 
 async def test_a_request_that_fails_is_answered_with_its_error(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
-        asked = asyncio.create_task(rig.gateway.ask(Maintain(None, dry_run=True), Maintained))
+        asked = asyncio.create_task(rig.gateway.ask(Maintain(None, dry_run=True)))
         job = await consolidator.job(MaintainJob)
         await consolidator.report(JobReport(job.job_id, error_code="storage_full", error="no room"))
         with pytest.raises(StorageFull, match="no room"):
@@ -338,7 +332,7 @@ async def test_a_request_that_fails_is_answered_with_its_error(rig: StoreRig) ->
 
 
 async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
-    asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+    asked = asyncio.create_task(rig.gateway.ask(REFLECT))
     async with Consolidator(rig.home) as first:
         await first.job(ReflectJob)
     await rig.launcher.tell(rig.store, first.gone)
@@ -350,16 +344,16 @@ async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) ->
 
 async def test_a_request_that_nobody_takes_is_refused_before_its_deadline(rig: StoreRig) -> None:
     with pytest.raises(ConsolidatorUnavailable, match="again"):
-        await rig.gateway.ask(REFLECT, Reflected, timeout_s=1.0)
+        await rig.gateway.ask(REFLECT, timeout_s=1.0)
 
 
 async def test_a_request_that_takes_too_long_is_refused_before_its_deadline(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         taken = asyncio.create_task(consolidator.job(ReflectJob))
         await asyncio.sleep(0)
-        await consolidator.ask(ReadEntityEdges(PROJECT), EntityEdges)  # behind its question for a job
+        await consolidator.ask(ReadEntityEdges(PROJECT))  # behind its question for a job
         with pytest.raises(DeadlineExceeded, match="at work"):
-            await rig.gateway.ask(REFLECT, Reflected, timeout_s=1.0)
+            await rig.gateway.ask(REFLECT, timeout_s=1.0)
         await taken
 
 
@@ -369,23 +363,23 @@ async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_on
     await restart_with(rig, consolidator=False)
     await end_session(rig)
     with pytest.raises(ConsolidatorUnavailable, match="REMEMBRANCER_CONSOLIDATOR=1"):
-        await rig.gateway.ask(REFLECT, Reflected)
+        await rig.gateway.ask(REFLECT)
     await restart_with(rig, consolidator=True)
     async with Consolidator(rig.home) as consolidator:
         await consolidator.job(SessionEndJob)
 
 
 async def test_when_the_consolidator_has_failed_requests_are_refused_until_one_comes(rig: StoreRig) -> None:
-    asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+    asked = asyncio.create_task(rig.gateway.ask(REFLECT))
     await rig.gateway.describe()
     await rig.launcher.tell(rig.store, PeerFailed("consolidator", "crash_loop", "it was ended by SIGKILL"))
     with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
         await asked
     with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
-        await rig.gateway.ask(REFLECT, Reflected)
+        await rig.gateway.ask(REFLECT)
     async with Consolidator(rig.home) as consolidator:
-        await consolidator.ask(AwaitJob(), NoJob, timeout_s=1.0)
-        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+        assert await consolidator.ask(AwaitJob(), timeout_s=1.0) == NoJob()
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT))
         job = await consolidator.job(ReflectJob)
         await consolidator.report(JobReport(job.job_id, answer=REFLECTED))
         assert await asked == REFLECTED
@@ -393,7 +387,7 @@ async def test_when_the_consolidator_has_failed_requests_are_refused_until_one_c
 
 async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRig) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        await rig.gateway.ask(Reflect(PROJECT, SESSION, OTHER_SESSION), Reflected)
+        await rig.gateway.ask(Reflect(PROJECT, SESSION, OTHER_SESSION))
     assert refusal.value.field == "session_id"
 
 
@@ -403,14 +397,14 @@ async def test_the_consolidator_reads_what_there_is(rig: StoreRig) -> None:
     second = await rig.gateway.store("Lunch is at noon", scope="session")
     await rig.gateway.until_embedded()
     async with Consolidator(rig.home) as consolidator:
-        read = await consolidator.ask(ReadMemories(PROJECT, with_vectors=True), MemoriesRead)
+        read = await consolidator.ask(ReadMemories(PROJECT, with_vectors=True))
         assert [memory.id for memory in read.memories] == [first, second]
         assert read.dimensions == IDENTITY.dimensions
         vector = vector_of("cache in Redis", IDENTITY.model).tobytes()
-        found = await consolidator.ask(FindNear(PROJECT, vector, 1, 0.3), NearFound)
+        found = await consolidator.ask(FindNear(PROJECT, vector, 1, 0.3))
         assert [[memory.id for memory, _ in row] for row in found.rows] == [[first]]
-        assert (await consolidator.ask(ReadEntityEdges(PROJECT), EntityEdges)).edges == ()
-        session = await consolidator.ask(ReadSession(PROJECT, SESSION), SessionRead)
+        assert (await consolidator.ask(ReadEntityEdges(PROJECT))).edges == ()
+        session = await consolidator.ask(ReadSession(PROJECT, SESSION))
         assert session.entry is not None
 
 
@@ -420,23 +414,23 @@ async def test_the_list_of_projects_which_the_browser_waits_for_does_not_step_as
     async with store_rig(home, constants=constants) as rig, Consolidator(rig.home) as consolidator:
         await rig.gateway.store("The cache lives in Redis")
         await rig.gateway.recall("cache")
-        others = await consolidator.ask(ReadProjects(OTHER_PROJECT), ProjectsRead)
+        others = await consolidator.ask(ReadProjects(OTHER_PROJECT))
         assert [project.id for project in others.projects] == [PROJECT.id]
 
 
 async def test_to_read_of_a_project_without_a_file_makes_none(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
-        assert (await consolidator.ask(ReadMemories(OTHER_PROJECT), MemoriesRead)).memories == ()
+        assert (await consolidator.ask(ReadMemories(OTHER_PROJECT))).memories == ()
         vector = vector_of("anything").tobytes()
-        assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3), NearFound)).rows == ((),)
-        assert (await consolidator.ask(ReadSession(OTHER_PROJECT, SESSION), SessionRead)).entry is None
-        assert (await consolidator.ask(ReadEntityEdges(OTHER_PROJECT), EntityEdges)).edges == ()
+        assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3))).rows == ((),)
+        assert (await consolidator.ask(ReadSession(OTHER_PROJECT, SESSION))).entry is None
+        assert (await consolidator.ask(ReadEntityEdges(OTHER_PROJECT))).edges == ()
     assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
 async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
-        waiting = asyncio.create_task(consolidator.ask(AwaitJob(), object, timeout_s=10.0))
+        waiting = asyncio.create_task(consolidator.ask(AwaitJob(), timeout_s=10.0))
         await rig.gateway.describe()
         assert await rig.stop() == 0
         assert isinstance(await waiting, NoJob)
@@ -447,12 +441,12 @@ async def test_accesses_are_counted_whoever_saw_it_and_uses_by_the_sessions_that
 ) -> None:
     memory_id = await rig.gateway.store("The cache lives in Redis")
     for session_id in (SESSION, OTHER_SESSION, OTHER_SESSION):
-        await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,)), Noted)
-    await rig.gateway.ask(NoteAccess(PROJECT, OTHER_SESSION, (), (memory_id,)), Noted)
+        await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,)))
+    await rig.gateway.ask(NoteAccess(PROJECT, OTHER_SESSION, (), (memory_id,)))
     async with Consolidator(rig.home) as consolidator:
         with anyio.fail_after(PATIENCE_S):
             while True:
-                read = await consolidator.ask(ReadMemories(PROJECT), MemoriesRead)
+                read = await consolidator.ask(ReadMemories(PROJECT))
                 if read.memories[0].access_count == 3:
                     break
                 await anyio.sleep(0.02)

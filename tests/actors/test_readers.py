@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 
 
 def test_threads_that_end_leave_no_open_file(home: Path) -> None:
     """A thread that writes ends when there is nothing to write: for months another one comes and goes every minute."""
-    with closing(SqliteRecords(SqliteFile(home / "memory.db"), "user", time.time)) as records:
+    with closing(Records(SqliteFile(home / "memory.db"), "user", time.time)) as records:
 
         def reads() -> None:
             thread = threading.Thread(target=records.number_of, args=("memory:none",))

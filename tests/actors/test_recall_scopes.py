@@ -18,7 +18,7 @@ import pytest
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Phrase, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.once import SPARE
@@ -54,7 +54,7 @@ class Files:
 
     def __init__(self, directory: Path) -> None:
         database = SqliteFile(directory / "memory.db")
-        self.project, self.user = (SqliteRecords(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, "user"))
+        self.project, self.user = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, "user"))
         self.indexes = {each.name: ExactVectors(each, MODEL) for each in (self.project, self.user)}
         self.threads = ThreadPoolExecutor(2)
         self._made = 0

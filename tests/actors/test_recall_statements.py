@@ -17,7 +17,7 @@ from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval import recalls
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.question import Question, read_question
@@ -65,7 +65,7 @@ def vector_of(text: str) -> Vectors:
 
 def a_space(database: SqliteFile, name: str, scopes: tuple[Scope, ...]) -> Source:
     """Facts and turns that name two things each, of several sessions, with their vectors."""
-    records = SqliteRecords(database, name, lambda: NOW)
+    records = Records(database, name, lambda: NOW)
     texts = [
         f"The {one} {said} the {other}, {number}"
         for number, said in enumerate(SAID)
@@ -104,7 +104,7 @@ def sources(tmp_path: Path, statements: list[str]) -> Iterator[list[Source]]:
     yield files
     for source in files:
         records = source.records
-        assert isinstance(records, SqliteRecords)
+        assert isinstance(records, Records)
         records.close()
 
 
@@ -157,7 +157,7 @@ async def test_a_question_is_read_beside_the_event_loop_while_its_vector_is_made
 
 def test_a_store_takes_few_statements(sources: list[Source], statements: list[str]) -> None:
     records = sources[0].records
-    assert isinstance(records, SqliteRecords)
+    assert isinstance(records, Records)
     for name, text in (
         ("warm", "The winch of the lantern needs grease."),
         ("counted", "Grease for the winch is in the harbour."),

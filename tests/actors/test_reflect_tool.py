@@ -9,10 +9,9 @@ import msgspec
 import pytest
 
 from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.runs import ApplyRun, Skipped, UndoneResult, UndoRun
-from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import Applied, Submit
 from remembrancer.toolsets.tools import DATA
 from tests.actors.gateway_rig import AWAY, PATIENT, Rig
@@ -34,7 +33,7 @@ class ReflectingStore(ResourceStore):
         super().__init__(paths)
         self.clusters: tuple[ConsolidatedMemory, ...] = (CLUSTER,)
         self.not_embedded = 0
-        self.says: Refused | None = None
+        self.says: Failure | None = None
         self.of_user: dict[str, UndoneResult] = {}
         self.undone = UndoneResult("run_1", SOURCES, (Skipped(SUMMARY_ID, "changed since"),))
 
@@ -42,7 +41,7 @@ class ReflectingStore(ResourceStore):
     def reflections(self) -> list[Reflect]:
         return [each for each in self.requests if isinstance(each, Reflect)]
 
-    def _reply(self, message: ToStore) -> Any:
+    def _reply(self, message: Any) -> Any:
         match message:
             case Reflect():
                 return self.says or self._reflected(message)
@@ -52,7 +51,7 @@ class ReflectingStore(ResourceStore):
                 if operation.change.if_there:
                     return Applied(operation.operation_id, UndoneResult(operation.change.run_id, found=False))
                 if operation.change.run_id != "run_1":
-                    return Refused("not_found", "there is no such run", field="run_id")
+                    return Failure("not_found", "there is no such run", field="run_id")
                 self.applied[operation.operation_id] = operation
                 return Applied(operation.operation_id, self.undone)
         return super()._reply(message)
@@ -160,7 +159,7 @@ async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(qu
 
 async def test_without_a_consolidator_a_reflection_is_an_error_that_may_be_retried(rig: Rig) -> None:
     async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        store.says = Refused("consolidator_unavailable", "the consolidator is off", retry_possible=True)
+        store.says = Failure("consolidator_unavailable", "the consolidator is off", retry_possible=True)
         answer = await client.call(TOOL)
         assert (answer["error"], answer["retry_possible"]) == ("consolidator_unavailable", True)
         assert answer["message"] == "the consolidator is off"

@@ -16,10 +16,9 @@ from remembrancer.actors.embedder.remote import NOT_ADMITTED
 from remembrancer.config.settings import Settings
 from remembrancer.config.worker_keys import Invitation, WorkerKeys
 from remembrancer.protocol.control import PeerGone, RemoteEmbedder
-from remembrancer.protocol.errors import ConfigurationError, InvalidInput
-from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.errors import ConfigurationError, Failure, InvalidInput
 from remembrancer.protocol.sockets import CurveKeys, Dealer, Speaker
-from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, to_worker
+from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope
 from remembrancer.protocol.work import (
     JobFailed,
     ModelChoice,
@@ -28,6 +27,7 @@ from remembrancer.protocol.work import (
     UseModel,
     WhoAreYou,
     WorkerPong,
+    to_worker,
 )
 from remembrancer.protocol.writes import Submit
 from tests.actors.store_process import CHOICE, DIMENSIONS, IDENTITY, StoreRig, Worker, store_rig, vector_of
@@ -113,7 +113,7 @@ async def test_a_lying_worker_is_refused_at_its_first_lie_and_this_hosts_does_it
     memories = [await rig.gateway.store(f"Fact number {n} about the harbour") for n in range(3)]
     refused = await until_state(rig, "refused")
     assert "an answer was no vectors of its model" in str(refused.error)
-    await until(lambda: any(isinstance(each, Refused) for each in liar.asked))
+    await until(lambda: any(isinstance(each, Failure) for each in liar.asked))
     await rig.worker()
     await rig.gateway.until_embedded()
     assert set(await rig.gateway.found("fact harbour")) == set(memories)
@@ -237,7 +237,7 @@ async def test_a_revoked_worker_is_told_so_and_given_nothing_more(rig: StoreRig)
     await rig.gateway.store("The harbour is dredged in April")
     await until(lambda: remote.jobs)
     WorkerKeys(rig.paths.keys).revoke("gpu")
-    await until(lambda: any(isinstance(each, Refused) and "revoked" in each.message for each in remote.asked))
+    await until(lambda: any(isinstance(each, Failure) and "revoked" in each.message for each in remote.asked))
     remote.answer(remote.jobs)
     await rig.gateway.store("The lighthouse is white")
     local = await rig.worker()
@@ -258,7 +258,7 @@ async def test_a_worker_of_another_release_is_refused_by_that_name(rig: StoreRig
     remote = await rig.remote_worker(invite(rig), speaker=NextRelease("gpu", "incarnation"))
     await until(lambda: remote.asked)
     (refusal,) = remote.asked
-    assert isinstance(refusal, Refused)
+    assert isinstance(refusal, Failure)
     assert "from one release" in refusal.message
     assert (await until_state(rig, "refused")).error == refusal.message
 

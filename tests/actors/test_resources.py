@@ -18,7 +18,8 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.actors.bridge.replay import Conversation
 from remembrancer.actors.gateway import server, subscriptions
-from remembrancer.protocol.reads import Notice, Refused
+from remembrancer.protocol.errors import Failure
+from remembrancer.protocol.reads import Notice
 from remembrancer.toolsets.memory.resources import (
     FIXED,
     GRAPH,
@@ -90,10 +91,6 @@ async def subscriber(rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tupl
         yield client, heard
 
 
-def watchers() -> int:
-    return sum("Subscriptions._run" in str(task.name) for task in anyio.get_running_tasks())
-
-
 # --- reading ---
 
 
@@ -163,7 +160,7 @@ async def test_what_is_not_there_is_an_error_that_names_what_is(rig: Rig, era: s
 async def test_an_error_of_the_store_keeps_its_message(rig: Rig) -> None:
     async with ResourceStore(rig.paths).open() as played, rig.running(), sdk_client(rig, "legacy") as client:
         await read(client, PREFERENCES)
-        played.refuses = Refused("records_unusable", "user/memory.db is damaged: restore a backup")
+        played.refuses = Failure("records_unusable", "user/memory.db is damaged: restore a backup")
         with pytest.raises(MCPError) as caught:
             await client.read_resource(PREFERENCES)
     assert caught.value.error.code == -32603
@@ -327,10 +324,12 @@ async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig)
 
 
 async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
-    async with ResourceStore(rig.paths).open(), rig.running():
+    async with ResourceStore(rig.paths).open(), rig.running() as gateway:
+        watchers = gateway._subscriptions
+        assert watchers is not None
         async with subscriber(rig, *FIXED):
-            assert watchers() == 1
-        await until(lambda: watchers() == 0)
+            assert len(watchers) == 1
+        await until(lambda: len(watchers) == 0)
 
 
 async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) -> None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,11 +18,12 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.memory_files import MemoryFiles, UnusableRecords, find_target
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.shared_lanes import SILENT_S, Connection, FollowUp, SharedLanes
 from remembrancer.commands.backup import back_up, restore
 from remembrancer.commands.share import look_at_lanes
-from remembrancer.journal.contract import Mark, Page
+from remembrancer.journal.contract import EntryPage, LaneMark
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
@@ -45,8 +47,8 @@ from remembrancer.protocol.sharing import (
     ProjectShared,
     RejoinLane,
     ShareProject,
-    SharingRequest,
 )
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -127,7 +129,7 @@ class Host:
         await asyncio.to_thread(self.committer.close)
         self.files.close()
 
-    async def ask(self, request: SharingRequest) -> object:
+    async def ask(self, request: Request[Any]) -> object:
         answer = self.lanes.handlers()[type(request)](request, None)  # type: ignore[arg-type]
         assert answer is not None
         return await answer
@@ -476,7 +478,7 @@ async def test_a_backup_from_before_a_project_was_shared_brings_it_back_as_priva
 class Locked(InProcessJournal):
     """A journal as it is for a host without the key."""
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         page = await super().read(lane, after=after, limit=limit)
         if page.entries:
             raise KeyMissing("ask for a new invitation")

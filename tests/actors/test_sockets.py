@@ -19,30 +19,21 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
-    CommandRefused,
-    GoingDown,
     Ping,
     Pong,
     Ready,
-    Scaled,
     StartFailed,
     Stop,
-)
-from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, PeerLost, PeerUnavailable
-from remembrancer.protocol.reads import Refused
-from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
-from remembrancer.protocol.wire import (
-    PROTOCOL_VERSION,
-    Envelope,
-    encoder,
     from_launcher,
-    to_command,
     to_launcher,
 )
+from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, Failure, PeerLost, PeerUnavailable
+from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
+from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
 ToService = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
-ToClient = Ping | Stop | Scaled | GoingDown | CommandRefused | Refused
+ToClient = Ping | Stop | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +60,7 @@ class Service:
         if isinstance(message, AskScale):
             if message.embedders < 0:
                 raise ZeroDivisionError("a fault in the service")
-            self.router.send(peer, Scaled(message.embedders), in_reply_to=envelope.message_id)
+            self.router.send(peer, message.embedders, in_reply_to=envelope.message_id)
 
 
 @asynccontextmanager
@@ -96,7 +87,7 @@ async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoin
         answers = await asyncio.gather(
             *(dealer.request(AskScale(number), timeout_s=PATIENCE_S) for number in range(200))
         )
-        assert answers == [Scaled(number) for number in range(200)]
+        assert answers == list(range(200))
         assert {peer.name for peer in service.peers} == {"client"}
         assert {peer.incarnation for peer in service.peers} == {"01C"}
 
@@ -109,7 +100,7 @@ async def test_the_router_speaks_first_and_what_answers_no_request_goes_to_on_me
         with anyio.fail_after(PATIENCE_S):
             await service.arrived.wait()
         assert service.router.send(service.peers[0], Ping())
-        assert service.router.send(service.peers[0], Scaled(3), in_reply_to=999_999)
+        assert service.router.send(service.peers[0], 3, in_reply_to=999_999)
         assert service.router.send(service.peers[0], Stop("done", 1.0))
         await until(lambda: len(said) == 2)
         assert said == [Ping(), Stop("done", 1.0)], "an answer to a question that nobody asked is dropped"
@@ -120,9 +111,7 @@ async def test_no_answer_within_the_time_is_an_error_of_its_own(endpoint: str) -
         assert await dealer.wait_connected(PATIENCE_S)
         with pytest.raises(DeadlineExceeded):
             await dealer.request(AskStatus(), timeout_s=0.05)
-        assert await dealer.request(AskScale(1), timeout_s=PATIENCE_S) == Scaled(1), (
-            "and the connection is as good as before"
-        )
+        assert await dealer.request(AskScale(1), timeout_s=PATIENCE_S) == 1, "and the connection is as good as before"
 
 
 async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
@@ -145,7 +134,7 @@ async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer
         for incarnation in range(3):
             async with serving(endpoint) as service:
                 assert await dealer.wait_connected(PATIENCE_S)
-                assert await dealer.request(AskScale(incarnation), timeout_s=PATIENCE_S) == Scaled(incarnation)
+                assert await dealer.request(AskScale(incarnation), timeout_s=PATIENCE_S) == incarnation
                 hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
                 await until(partial(service.heard.__contains__, AskStatus()))
             with anyio.fail_after(PATIENCE_S), pytest.raises(PeerLost):
@@ -203,7 +192,7 @@ async def test_another_version_of_the_protocol_is_refused_by_name(
             await send_raw(raw, [msgspec.msgpack.encode([PROTOCOL_VERSION + 1, "a new kind of envelope"]), b"body"])
             _, body = await receive_raw(raw)
         refusal = to_client.decode(body)
-        assert isinstance(refusal, Refused)
+        assert isinstance(refusal, Failure)
         assert refusal.code == "protocol_version"
         assert f"version {PROTOCOL_VERSION + 1}" in refusal.message
         assert f"version {PROTOCOL_VERSION}:" in refusal.message
@@ -248,7 +237,7 @@ async def test_the_router_counts_and_drops_whatever_is_malformed_and_serves_on(
             for _ in range(400):
                 await send_raw(raw, malformed(rng))
             await until(lambda: service.router.rejected_frames >= 400)
-        assert await dealer.request(AskScale(7), timeout_s=PATIENCE_S) == Scaled(7)
+        assert await dealer.request(AskScale(7), timeout_s=PATIENCE_S) == 7
         assert service.router.rejected_frames == 400
         assert service.heard == [AskScale(7)]
     assert sum(record.message == "frame dropped" for record in caplog.records) == 400
@@ -287,7 +276,7 @@ async def test_a_message_that_breaks_its_handler_makes_neither_side_deaf(
     async with serving(endpoint) as service, client(endpoint, on_message=hear) as dealer:
         assert await dealer.wait_connected(PATIENCE_S)
         dealer.send(AskScale(-1))
-        assert await dealer.request(AskScale(2), timeout_s=PATIENCE_S) == Scaled(2)
+        assert await dealer.request(AskScale(2), timeout_s=PATIENCE_S) == 2
         assert service.router.send(service.peers[0], Ping())
         assert service.router.send(service.peers[0], Ping())
         await until(lambda: len(said) == 2)
@@ -326,8 +315,8 @@ async def test_two_dealers_of_one_service_do_not_get_each_others_answers(endpoin
             asyncio.gather(*(one.request(AskScale(number), timeout_s=PATIENCE_S) for number in range(50))),
             asyncio.gather(*(two.request(AskScale(1000 + number), timeout_s=PATIENCE_S) for number in range(50))),
         )
-        assert first == [Scaled(number) for number in range(50)]
-        assert second == [Scaled(1000 + number) for number in range(50)]
+        assert first == list(range(50))
+        assert second == [1000 + number for number in range(50)]
 
 
 async def test_a_dealer_leaves_no_socket_behind(endpoint: str) -> None:
@@ -349,7 +338,7 @@ async def test_nothing_crosses_a_network_in_the_clear() -> None:
         async with Dealer("tcp://127.0.0.1:1", speaker, from_launcher):
             pass
     with pytest.raises(ConfigurationError, match="in the clear"):
-        async with Router("tcp://127.0.0.1:*", speaker, to_command, lambda *_: None):
+        async with Router("tcp://127.0.0.1:*", speaker, to_launcher, lambda *_: None):
             pass
 
 

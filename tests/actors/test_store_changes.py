@@ -88,7 +88,7 @@ async def do(
 async def show(
     rig: StoreRig, memory_id: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION
 ) -> MemoryShown:
-    return await rig.gateway.ask(GetMemory(project, session_id, memory_id), MemoryShown)
+    return await rig.gateway.ask(GetMemory(project, session_id, memory_id))
 
 
 def rows(rig: StoreRig, space: str, query: str) -> list[tuple[object, ...]]:
@@ -215,9 +215,7 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
     assert not any(each.replayed for each in first)
     assert all(each.replayed for each in again)
     assert [each.result for each in again] == [each.result for each in first]
-    batch = await rig.gateway.ask(
-        SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)), BatchApplied
-    )
+    batch = await rig.gateway.ask(SubmitBatch((change_operation("new", TagMemory(memory_id, ("new",))), *operations)))
     assert batch == BatchApplied(("new", *(operation.operation_id for operation in operations)), ())
     shown = (await show(rig, memory_id)).memory
     assert set(shown.tags) == {"new", *(f"t{n}" for n in range(20))}

@@ -14,7 +14,6 @@ from remembrancer.code.segments import read_segment
 from remembrancer.code.tree import Tree
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import (
-    CodeDescription,
     CodeFound,
     DeleteCode,
     DescribeCode,
@@ -23,10 +22,9 @@ from remembrancer.protocol.code import (
     SearchCode,
 )
 from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
-from remembrancer.protocol.files import FilesListed
 from remembrancer.protocol.paths import delete_database
-from remembrancer.protocol.projects import MoveProject, ProjectMoved
-from remembrancer.protocol.reads import GraphFound, SearchGraph
+from remembrancer.protocol.projects import MoveProject
+from remembrancer.protocol.reads import SearchGraph
 from tests.actors.store_process import store_rig
 from tests.operations import PROJECT, store_operation
 from tests.patience import until
@@ -42,8 +40,8 @@ async def test_trees_that_are_asked_for_at_once_are_all_listed_and_none_has_two_
         root.mkdir()
     async with store_rig(home) as rig:
         asked = [IndexCode(PROJECT, str(root), watch=False) for root in (*roots, *roots)]
-        await asyncio.gather(*(rig.gateway.ask(each, CodeDescription) for each in asked))
-        known = await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)
+        await asyncio.gather(*(rig.gateway.ask(each) for each in asked))
+        known = await rig.gateway.ask(DescribeCode(PROJECT))
         assert [tree.root for tree in known.trees] == [str(root) for root in roots]
         assert len(list(rig.paths.projects.glob("*/code/*.db"))) == len(roots)
 
@@ -52,28 +50,26 @@ async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_b
     home: Path, tmp_path: Path
 ) -> None:
     async with store_rig(home) as rig:
-        (before,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)).trees
+        (before,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))).trees
         (database,) = rig.paths.projects.glob("*/code/*.db")
         delete_database(database)
         index = CodeIndex(database, "make")
         index.note(status="ready")
         index.close()
-        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
+        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT))).trees
         assert (before.status, after.status) == ("queued", "ready")
 
 
 async def test_a_query_that_shares_no_word_with_the_code_is_told_so(home: Path, tmp_path: Path) -> None:
     async with store_rig(home) as rig:
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
-        assert await rig.gateway.ask(SearchCode(PROJECT, "lantern"), CodeFound) == CodeFound((), ()), (
-            "nothing is read yet"
-        )
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
+        assert await rig.gateway.ask(SearchCode(PROJECT, "lantern")) == CodeFound((), ()), "nothing is read yet"
         (database,) = rig.paths.projects.glob("*/code/*.db")
         (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
         with contextlib.closing(CodeIndex(database, "write")) as index:
             index.take(read_segment(str(tmp_path), list(Tree(str(tmp_path)).files())))
         for query, codes in (("where is light made?", ["no_word"]), ("where is the pool?", [])):
-            found = await rig.gateway.ask(SearchCode(PROJECT, query), CodeFound)
+            found = await rig.gateway.ask(SearchCode(PROJECT, query))
             assert [each.code for each in found.notices] == codes
             assert bool(found.chunks) is not bool(codes)
 
@@ -82,12 +78,12 @@ async def test_a_tree_that_is_asked_for_again_is_not_ready_before_it_was_read_ag
     async with store_rig(home) as rig:
         states = []
         for asked in (0, 1):
-            (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)).trees
+            (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))).trees
             states.append(tree.status)
             (database,) = rig.paths.projects.glob("*/code/*.db")
             with contextlib.closing(CodeIndex(database, "write")) as index:
                 index.note(status="ready", asked=asked)
-            (tree,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
+            (tree,) = (await rig.gateway.ask(DescribeCode(PROJECT))).trees
             states.append(tree.status)
         assert states == ["queued", "ready"] * 2
 
@@ -107,8 +103,8 @@ async def test_neither_the_system_s_directories_nor_the_home_are_indexed(
     async with store_rig(home) as rig:
         rig.paths.keys.mkdir(exist_ok=True)
         with pytest.raises(InvalidInput, match=r"holds no repository|more than a repository|no directory"):
-            await rig.gateway.ask(IndexCode(PROJECT, str(paths.get(place, place)), watch=False), CodeDescription)
-        await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False), CodeDescription)
+            await rig.gateway.ask(IndexCode(PROJECT, str(paths.get(place, place)), watch=False))
+        await rig.gateway.ask(IndexCode(PROJECT, "~/shop", watch=False))
 
 
 def be_ready(folder: Path) -> None:
@@ -140,22 +136,22 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
     home: Path, tmp_path: Path, harm: Callable[[Path], None], question: type[DescribeCode | SearchCode | ListCodeFiles]
 ) -> None:
     async with store_rig(home) as rig:
-        (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)).trees
+        (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))).trees
         (database,) = rig.paths.projects.glob("*/code/*.db")
         be_ready(database.parent.parent)
-        assert (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees[0].status == "ready"
+        assert (await rig.gateway.ask(DescribeCode(PROJECT))).trees[0].status == "ready"
         await rig.restart()  # nobody has it open
         harm(database)
         if question is SearchCode:
-            found = await rig.gateway.ask(SearchCode(PROJECT, "lantern"), CodeFound)
+            found = await rig.gateway.ask(SearchCode(PROJECT, "lantern"))
             assert found == CodeFound((), ())
         elif question is ListCodeFiles:
-            await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id), FilesListed)
-        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT), CodeDescription)).trees
+            await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
+        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT))).trees
         assert (after.id, after.status, after.error) == (tree.id, "queued", "")
         (made,) = rig.paths.projects.glob("*/code/*.db")
         assert made != database, "whoever has the old one open writes into no new one"
-        await rig.gateway.ask(DeleteCode(PROJECT, tree.id), CodeDescription)
+        await rig.gateway.ask(DeleteCode(PROJECT, tree.id))
         assert not list(rig.paths.projects.glob("*/code/*.db*"))
 
 
@@ -163,20 +159,20 @@ async def test_code_that_is_damaged_fails_one_walk_of_the_graph_and_is_indexed_a
     home: Path, tmp_path: Path
 ) -> None:
     async with store_rig(home) as rig:
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
         (database,) = rig.paths.projects.glob("*/code/*.db")
         await rig.restart()
         with contextlib.closing(CodeIndex(database, "write")) as index:
             (tmp_path / "pool.py").write_text("class Pool:\n    pass\n")
             index.take(read_segment(str(tmp_path), list(Tree(str(tmp_path)).files())))
-        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False), CodeDescription)
+        await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
         content = database.read_bytes()
         database.write_bytes(content[:4096] + bytes(len(content) - 4096))
         await rig.gateway.submit(store_operation("01", "The pool lies in pool.py."))
         walk = SearchGraph(PROJECT, "s", entity="pool.py")
         with pytest.raises(MemoryUnavailable):
-            await rig.gateway.ask(walk, GraphFound)
-        assert (await rig.gateway.ask(walk, GraphFound)).entities == ()
+            await rig.gateway.ask(walk)
+        assert (await rig.gateway.ask(walk)).entities == ()
         await until(lambda: list(rig.paths.projects.glob("*/code/*.db")) not in ([], [database]))
 
 
@@ -191,23 +187,23 @@ async def test_trees_of_a_project_that_is_moved_lie_in_its_new_place_and_keep_th
         for project in (before, after):
             await rig.gateway.submit(store_operation(project.id, f"of {project.path}", project=project))
         for root in (old, old / "src", beside):
-            await rig.gateway.ask(IndexCode(before, str(root), watch=False), CodeDescription)
+            await rig.gateway.ask(IndexCode(before, str(root), watch=False))
         be_ready(rig.paths.project_database(before.id).parent)
-        known = (await rig.gateway.ask(DescribeCode(before), CodeDescription)).trees
+        known = (await rig.gateway.ask(DescribeCode(before))).trees
         for root in (new, own):
-            await rig.gateway.ask(IndexCode(after, str(root), watch=False), CodeDescription)
+            await rig.gateway.ask(IndexCode(after, str(root), watch=False))
         (old / "src").rename(new / "src")
         old.rmdir()
-        await rig.gateway.ask(MoveProject(before, after, str(new)), ProjectMoved)
+        await rig.gateway.ask(MoveProject(before, after, str(new)))
         for _ in range(2):
-            trees = (await rig.gateway.ask(DescribeCode(after), CodeDescription)).trees
+            trees = (await rig.gateway.ask(DescribeCode(after))).trees
             states = {tree.root: tree.status for tree in trees}
             assert states == {str(new): "ready", str(new / "src"): "ready", str(beside): "ready", str(own): "queued"}
             assert {tree.id for tree in known} < {tree.id for tree in trees}
-            assert (await rig.gateway.ask(DescribeCode(before), CodeDescription)).trees == ()
+            assert (await rig.gateway.ask(DescribeCode(before))).trees == ()
             await rig.restart()
-        (again,) = (await rig.gateway.ask(IndexCode(after, str(new), watch=False), CodeDescription)).trees
+        (again,) = (await rig.gateway.ask(IndexCode(after, str(new), watch=False))).trees
         assert again.id in {tree.id for tree in known}, "asked for again it is the same tree"
         old.mkdir()
-        (other,) = (await rig.gateway.ask(IndexCode(after, str(old), watch=False), CodeDescription)).trees
+        (other,) = (await rig.gateway.ask(IndexCode(after, str(old), watch=False))).trees
         assert other.id not in {tree.id for tree in trees}, "another tree, although it lies where one has been"

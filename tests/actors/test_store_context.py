@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAccess, Noted, Section
+from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAccess, Section
 from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
 from tests.actors.store_process import Gateway, StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
@@ -29,7 +29,7 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
 async def gather(
     gateway: Gateway, *, project: ProjectRef = PROJECT, session_id: str = SESSION, **fields: Any
 ) -> ContextGathered:
-    return await gateway.ask(GatherContext(project, session_id, **fields), ContextGathered)
+    return await gateway.ask(GatherContext(project, session_id, **fields))
 
 
 def ids(gathered: ContextGathered) -> dict[Section, list[str]]:
@@ -197,7 +197,7 @@ async def test_gathering_counts_no_access_but_a_note_does_for_what_the_session_m
     theirs = await gateway.store("lantern of theirs", scope="session", session_id=OTHER_SESSION)
     await gather(gateway, task="lantern")
     unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    await gateway.ask(NoteAccess(PROJECT, SESSION, (here, user, theirs, unknown)), Noted)
+    await gateway.ask(NoteAccess(PROJECT, SESSION, (here, user, theirs, unknown)))
     with anyio.fail_after(PATIENCE_S):
         while await counts_of(gateway, SESSION) != {here: 1, user: 1}:  # noqa: ASYNC110 - it tells nobody
             await anyio.sleep(0.02)

@@ -16,7 +16,7 @@ import pytest
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -33,7 +33,6 @@ from remembrancer.protocol.reads import (
     Recalled,
     SearchGraph,
     Suggest,
-    Suggestions,
 )
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
@@ -65,7 +64,7 @@ async def say(rig: StoreRig, content: str, *entities: str, **fields: Any) -> str
 
 async def search(rig: StoreRig, entity: str | None = None, **fields: Any) -> GraphFound:
     asked = {"project": PROJECT, "session_id": SESSION, **fields}
-    return await rig.gateway.ask(SearchGraph(entity=entity, **asked), GraphFound)
+    return await rig.gateway.ask(SearchGraph(entity=entity, **asked))
 
 
 async def test_names_that_nobody_gave_join_memories_a_moment_after_they_were_stored(rig: StoreRig) -> None:
@@ -259,7 +258,7 @@ async def test_a_session_and_a_project_see_their_own_edges_alone(rig: StoreRig) 
         overview = await search(rig, **who)
         assert set(names(overview)) == seen - {"Everywhere"}, "what the user alone names is none of the project's"
         assert overview.total_relationships == sum(overview.relationship_types.values())
-        completed = await rig.gateway.ask(Suggest(**who, kind="entity", prefix=""), Suggestions)
+        completed = await rig.gateway.ask(Suggest(**who, kind="entity", prefix=""))
         assert set(completed.values) == seen
         for name in everyone - seen:
             hidden = await search(rig, name, **who)
@@ -279,7 +278,7 @@ async def test_what_was_forgotten_leaves_a_stale_edge_and_no_memory(rig: StoreRi
     assert names(found) == ["A", "New", "Old"]
     assert found.entities[2].memory_count == 0
     assert [memory.id for memory in found.memories] == [fresh]
-    completed = await rig.gateway.ask(Suggest(PROJECT, SESSION, "entity", "o"), Suggestions)
+    completed = await rig.gateway.ask(Suggest(PROJECT, SESSION, "entity", "o"))
     assert completed.values == ()
 
 
@@ -320,7 +319,7 @@ async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> Non
 
 async def test_asking_about_the_graph_makes_no_project(rig: StoreRig) -> None:
     assert (await search(rig, "A", project=OTHER_PROJECT)).entities == ()
-    await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""), Suggestions)
+    await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""))
     assert not has_space(rig.paths, OTHER_PROJECT.id)
 
 
@@ -418,7 +417,7 @@ async def test_names_and_tags_are_completed_the_most_used_first(rig: StoreRig) -
     await say(rig, "three", "auth-service:file", scope="user", tags=("Deployment", "deploy"))
 
     async def completed(kind: Any, prefix: str, limit: int = 20) -> tuple[tuple[str, ...], int]:
-        answer = await rig.gateway.ask(Suggest(PROJECT, SESSION, kind, prefix, limit), Suggestions)
+        answer = await rig.gateway.ask(Suggest(PROJECT, SESSION, kind, prefix, limit))
         return answer.values, answer.total
 
     assert await completed("entity", "auth") == (("AuthService", "Authors"), 2)
@@ -434,7 +433,7 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
     far = await rig.gateway.store("far away", related=(near[0],))
 
     async def walk(**fields: Any) -> LinksFound:
-        return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields), LinksFound)
+        return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields))
 
     whole = await walk(counts_accesses=False)
     assert ([each.id for each in whole.memories], whole.more) == ([middle, *near, far], False)
@@ -450,9 +449,9 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Iterator[list[SqliteRecords]]:
+def files(tmp_path: Path) -> Iterator[list[Records]]:
     database = SqliteFile(tmp_path / "memory.db")
-    made = [SqliteRecords(database, name, time.time) for name in (PROJECT.id, "user")]
+    made = [Records(database, name, time.time) for name in (PROJECT.id, "user")]
     yield made
     for records in made:
         records.close()
@@ -462,7 +461,7 @@ async def no_vectors(_: str) -> Vectors:
     raise EmbeddingUnavailable("there is no engine")
 
 
-async def recalled(files: list[SqliteRecords], weights: Weights, **fields: Any) -> Recalled:
+async def recalled(files: list[Records], weights: Weights, **fields: Any) -> Recalled:
     request = Recall(SESSION, project=PROJECT, query="lantern", **fields)
     view = View(map(Source, files))
     with ThreadPoolExecutor(1) as threads:
@@ -471,14 +470,14 @@ async def recalled(files: list[SqliteRecords], weights: Weights, **fields: Any) 
     return answer
 
 
-def put(records: SqliteRecords, name: str, content: str, **fields: Any) -> str:
+def put(records: Records, name: str, content: str, **fields: Any) -> str:
     operation = store_operation(name, content, **fields)
     (outcome,) = records.apply([operation])
     assert isinstance(outcome.reply, Applied)
     return result_of(outcome.reply).memory_id
 
 
-async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: list[SqliteRecords]) -> None:
+async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: list[Records]) -> None:
     project, user = files
     clue = put(project, "clue", "The lantern is lit by Tomasz.", related_entities=refs("Tomasz"))
     answer = put(user, "answer", "Call him on 5551.", scope="user", related_entities=refs("tomasz:person"))
@@ -514,7 +513,7 @@ JOINED = "Nadia alone has the keys of Argo CD."
     ],
 )
 async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
-    files: list[SqliteRecords], question: str, cosines: dict[str, float], is_open: bool
+    files: list[Records], question: str, cosines: dict[str, float], is_open: bool
 ) -> None:
     """It has no word of the question, and is far from it: only what it shares with the answer speaks for it."""
     project, _ = files
@@ -552,7 +551,7 @@ async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     assert any(each.scores.shares.get("joined", 0.0) > 0.0 for each in found.memories) is is_open
 
 
-async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[SqliteRecords]) -> None:
+async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[Records]) -> None:
     project, user = files
     moving = put(project, "op", "the lantern")
     others = [put(project, f"op{number}", f"lantern number {number}") for number in range(3)]
@@ -563,7 +562,7 @@ async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(fi
         assert the(answer.memories, moving).scope == "user"
 
 
-async def test_the_weights_decide_what_comes_first(files: list[SqliteRecords]) -> None:
+async def test_the_weights_decide_what_comes_first(files: list[Records]) -> None:
     project, _ = files
     important = put(project, "a", "a lantern, and much else besides that nobody asked for", importance=1.0)
     relevant = put(project, "b", "lantern lantern lantern", importance=0.0)
@@ -576,7 +575,7 @@ async def test_the_weights_decide_what_comes_first(files: list[SqliteRecords]) -
 
 
 def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(
-    files: list[SqliteRecords],
+    files: list[Records],
 ) -> None:
     project, _ = files
     named = refs("Lantern")

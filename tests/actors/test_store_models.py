@@ -14,7 +14,7 @@ import pytest
 
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
+from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, WorkerLeaving
 from tests.actors.store_process import CHOICE, IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
@@ -48,7 +48,7 @@ async def fill(rig: StoreRig) -> list[str]:
 
 
 async def choose(rig: StoreRig, choice: ModelChoice | None) -> tuple[ModelProgress, ...]:
-    return (await rig.gateway.ask(ChooseModel(choice), ModelsTold)).models
+    return (await rig.gateway.ask(ChooseModel(choice))).models
 
 
 async def models(rig: StoreRig) -> dict[str, ModelProgress]:

@@ -12,10 +12,8 @@ from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.reads import (
     DescribeSession,
     GetMemory,
-    GraphFound,
     MemoryShown,
     SearchGraph,
-    SessionDescription,
 )
 from remembrancer.protocol.runs import (
     AddLink,
@@ -68,7 +66,7 @@ async def stored(rig: StoreRig, content: str, **fields: Any) -> str:
 
 
 async def show(rig: StoreRig, memory_id: str, session_id: str = SESSION) -> MemoryShown:
-    return await rig.gateway.ask(GetMemory(PROJECT, session_id, memory_id), MemoryShown)
+    return await rig.gateway.ask(GetMemory(PROJECT, session_id, memory_id))
 
 
 async def test_a_memory_says_its_strength_and_why_it_stays_in_its_session(rig: StoreRig) -> None:
@@ -145,10 +143,10 @@ async def test_a_session_and_the_graph_are_described_with_their_topics(rig: Stor
     turns = (Turn("user", "hello", REQUESTED_AT),)
     calls = (ToolCall("Bash", REQUESTED_AT, success=False), ToolCall("Read", REQUESTED_AT))
     await do(rig, "e", RecordEvents(SESSION, turns, calls))
-    story = await rig.gateway.ask(DescribeSession(PROJECT, SESSION), SessionDescription)
+    story = await rig.gateway.ask(DescribeSession(PROJECT, SESSION))
     assert (story.status, story.turns, story.tool_calls, story.tool_failures) == ("active", 1, 2, 1)
     assert story.topics == ("light",)
-    found = await rig.gateway.ask(SearchGraph(PROJECT, SESSION), GraphFound)
+    found = await rig.gateway.ask(SearchGraph(PROJECT, SESSION))
     assert found.topics == (Topic("light", ("Lamp", "Oil")),)
-    elsewhere = await rig.gateway.ask(SearchGraph(OTHER_PROJECT, SESSION), GraphFound)
+    elsewhere = await rig.gateway.ask(SearchGraph(OTHER_PROJECT, SESSION))
     assert elsewhere.topics == ()

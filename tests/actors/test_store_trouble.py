@@ -20,7 +20,7 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER, UNATTENDED_S, EmbeddingScheduler
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
@@ -530,7 +530,7 @@ async def test_what_is_written_after_a_file_was_deleted_under_the_store_is_not_l
 
 def test_what_comes_to_a_file_that_was_closed_because_it_was_replaced_is_told_to_come_again(home: Path) -> None:
     path = home / "memory.db"
-    records = SqliteRecords(SqliteFile(path), "user", time.time)
+    records = Records(SqliteFile(path), "user", time.time)
     path.unlink()
     records.close()
     (outcome,) = records.apply([store_operation("mole", "the mole is long", scope="user")])

@@ -27,7 +27,6 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.reads import (
     GetMemory,
     MemoryCopy,
-    MemoryShown,
 )
 from remembrancer.protocol.writes import Applied, ProjectRef, Submit
 from tests.actors.store_process import StoreRig, store_rig
@@ -77,9 +76,9 @@ async def test_copies_of_a_text_in_other_scopes_are_known(rig: StoreRig) -> None
     own = store_operation("own", "a lantern", scope="session", session_id=OTHER_SESSION)
     for each in (first, second, own):
         await rig.gateway.submit(each)
-    shown = await rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(first)), MemoryShown)
+    shown = await rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(first)))
     assert shown.copies == (MemoryCopy(memory_id_of(second), "user"),)
-    theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)), MemoryShown)
+    theirs = await rig.gateway.ask(GetMemory(PROJECT, OTHER_SESSION, memory_id_of(second)))
     assert {copy.memory_id for copy in theirs.copies} == {memory_id_of(first), memory_id_of(own)}
 
 
@@ -260,7 +259,7 @@ async def test_a_database_that_cannot_be_read_says_so_and_is_left_as_it_is(
             with pytest.raises(kind):
                 await gateway.recall("x")
             with pytest.raises(kind):
-                await gateway.ask(GetMemory(PROJECT, SESSION, "unknown"), MemoryShown)
+                await gateway.ask(GetMemory(PROJECT, SESSION, "unknown"))
         done = await gateway.submit_batch(store_operation("a", "lantern"))
         assert (done.applied, done.rejected) == ((), ()), "the file may come back"
         with pytest.raises(kind) as refused:

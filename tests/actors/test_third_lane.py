@@ -12,7 +12,7 @@ from remembrancer.actors.store.explaining import DEFAULT_RULES
 from remembrancer.actors.store.read_handlers import show_memory
 from remembrancer.actors.store.records.contract import USER, Vectors
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
@@ -33,7 +33,7 @@ class Lanes:
 
     def __init__(self, directory: Path) -> None:
         database = SqliteFile(directory / "memory.db")
-        self.records = [SqliteRecords(database, name, lambda: REQUESTED_AT) for name, _ in LANES]
+        self.records = [Records(database, name, lambda: REQUESTED_AT) for name, _ in LANES]
         self.ids = []
         for place, ((name, scope), records) in enumerate(zip(LANES, self.records, strict=True)):
             operation = store_operation(

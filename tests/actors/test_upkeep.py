@@ -10,7 +10,7 @@ import pytest
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Maintain, Maintained, ReadSession, SessionRead
-from remembrancer.protocol.reads import GetMemory, MemoryShown, NoteAccess, Noted, Promotion
+from remembrancer.protocol.reads import GetMemory, NoteAccess, Promotion
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import PromoteMemory
@@ -23,7 +23,7 @@ AT_ONCE = Settings(session_details_kept_s=0.001)
 
 
 async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
-    return await place.rig.gateway.ask(Maintain(PROJECT, dry_run), Maintained)
+    return await place.rig.gateway.ask(Maintain(PROJECT, dry_run))
 
 
 async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home: Path) -> None:
@@ -45,7 +45,7 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home
             {"notes": 2, "pruned": 2}
         ] * 2
         assert set(await place.memories()) == {kept, running}
-        closed = await place.link.ask(ReadSession(PROJECT, SESSION), SessionRead)
+        closed = await place.link.ask(ReadSession(PROJECT, SESSION))
         assert (closed.turn_count, closed.tools) == (0, SessionRead(None).tools)
         assert closed.entry is not None
         assert closed.entry.status == "completed"
@@ -64,7 +64,7 @@ async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path) -> No
         )
         assert (await maintained(place)).of("archived").count == 1
         for _ in range(2):  # so often used, nothing is archived, however weak
-            await place.rig.gateway.ask(NoteAccess(PROJECT, SESSION, (weak,)), Noted)
+            await place.rig.gateway.ask(NoteAccess(PROJECT, SESSION, (weak,)))
         await place.until(weak, status="active")
         assert "archived" not in (await maintained(place)).done
         assert (await place.show(weak)).memory.history[-1].change == "revived"
@@ -82,7 +82,7 @@ async def test_all_promotions_of_a_memory_are_told_in_whichever_file_it_is(home:
             return entry.from_scope, entry.to_scope
 
         with anyio.fail_after(PATIENCE_S):
-            shown = await place.rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id), MemoryShown)
+            shown = await place.rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id))
         assert shown.memory.scope == "user"
         assert [said(each) for each in shown.promotions] == [("session", "project"), ("project", "user")]
         assert shown.promotions[0].source_session == SESSION

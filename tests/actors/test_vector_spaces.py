@@ -16,7 +16,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors import vector_spaces
 from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, Server
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors
@@ -28,13 +28,13 @@ from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
-Tended = Callable[[SqliteRecords, int], AbstractAsyncContextManager[VectorSpaces]]
+Tended = Callable[[Records, int], AbstractAsyncContextManager[VectorSpaces]]
 TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in the harbour by the mole today")
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Iterator[SqliteRecords]:
-    opened = SqliteRecords(SqliteFile(tmp_path / "memory.db"), PROJECT.id, lambda: REQUESTED_AT)
+def records(tmp_path: Path) -> Iterator[Records]:
+    opened = Records(SqliteFile(tmp_path / "memory.db"), PROJECT.id, lambda: REQUESTED_AT)
     yield opened
     opened.close()
 
@@ -45,7 +45,7 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
     committer = Committer()
 
     @asynccontextmanager
-    async def manage(records: SqliteRecords, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
+    async def manage(records: Records, exact_up_to: int) -> AsyncIterator[VectorSpaces]:
         spaces = VectorSpaces(tmp_path / "vectors", committer, exact_up_to=exact_up_to, busy=lambda: False)
         spaces.use_models([IDENTITY], IDENTITY, [records])
         running = asyncio.ensure_future(spaces.run())
@@ -60,7 +60,7 @@ async def tended(tmp_path: Path) -> AsyncIterator[Tended]:
     committer.close()
 
 
-def embed(records: SqliteRecords, texts: list[str]) -> list[int]:
+def embed(records: Records, texts: list[str]) -> list[int]:
     """Store memories with their vectors; their numbers."""
     outcomes = records.apply([store_operation(text, text) for text in texts])
     numbers = [outcome.to_embed or 0 for outcome in outcomes]
@@ -78,7 +78,7 @@ def chronicle(first: int, count: int) -> list[str]:
     return [f"word{number} of the chronicle" for number in range(first, first + count)]
 
 
-def finds(spaces: VectorSpaces, records: SqliteRecords, texts: list[str]) -> bool:
+def finds(spaces: VectorSpaces, records: Records, texts: list[str]) -> bool:
     """True if each memory is the nearest to its own text, by a file that is whole."""
     vectors = spaces.searchable(records.name)
     return vectors is not None and all(
@@ -87,12 +87,12 @@ def finds(spaces: VectorSpaces, records: SqliteRecords, texts: list[str]) -> boo
     )
 
 
-def is_in(kind: type, spaces: VectorSpaces, records: SqliteRecords) -> bool:
+def is_in(kind: type, spaces: VectorSpaces, records: Records) -> bool:
     return isinstance(spaces.searchable(records.name), kind)
 
 
 async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
-    tmp_path: Path, records: SqliteRecords, tended: Tended
+    tmp_path: Path, records: Records, tended: Tended
 ) -> None:
     on_disk = tmp_path / "vectors" / "chroma.sqlite3"
     embed(records, chronicle(0, 20))
@@ -114,7 +114,7 @@ async def test_a_large_file_moves_to_chroma_and_back_and_leaves_nothing_there(
 
 
 async def test_what_a_chroma_has_left_that_is_not_installed_any_more_is_deleted(
-    tmp_path: Path, records: SqliteRecords, tended: Tended, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, records: Records, tended: Tended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_spaces, "is_chroma_installed", lambda: False)
     left = tmp_path / "vectors"
@@ -127,7 +127,7 @@ async def test_what_a_chroma_has_left_that_is_not_installed_any_more_is_deleted(
 
 
 async def test_a_server_without_chroma_is_said_and_vectors_are_searched_in_memory(
-    tmp_path: Path, records: SqliteRecords
+    tmp_path: Path, records: Records
 ) -> None:
     committer = Committer()
     spaces = VectorSpaces(
@@ -141,7 +141,7 @@ async def test_a_server_without_chroma_is_said_and_vectors_are_searched_in_memor
     committer.close()
 
 
-async def test_near_duplicates_are_found_while_upkeep_takes_long(records: SqliteRecords, tended: Tended) -> None:
+async def test_near_duplicates_are_found_while_upkeep_takes_long(records: Records, tended: Tended) -> None:
     started, may_go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -164,7 +164,7 @@ async def test_near_duplicates_are_found_while_upkeep_takes_long(records: Sqlite
 
 
 async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_after_an_orderly_stop(
-    records: SqliteRecords, tended: Tended
+    records: Records, tended: Tended
 ) -> None:
     numbers = embed(records, [*chronicle(0, 100), *TEXTS])
     last = records.extent(IDENTITY.key)[1]
@@ -176,9 +176,9 @@ async def test_near_duplicates_are_found_by_themselves_and_not_compared_again_af
 
 
 async def test_vectors_are_freed_when_nobody_searches_or_when_they_are_too_many(
-    tmp_path: Path, records: SqliteRecords, tended: Tended
+    tmp_path: Path, records: Records, tended: Tended
 ) -> None:
-    other = SqliteRecords(SqliteFile(tmp_path / "other.db"), "p_other", lambda: REQUESTED_AT)
+    other = Records(SqliteFile(tmp_path / "other.db"), "p_other", lambda: REQUESTED_AT)
     for each in (records, other):
         embed(each, chronicle(0, 10))
     async with tended(records, 1000) as spaces:

@@ -11,9 +11,8 @@ import pytest
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import Lanes, MemoryFiles, Target, find_target, moved_to
 from remembrancer.actors.store.moves import Move
-from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.paths import RuntimePaths
@@ -54,7 +53,7 @@ class Lane:
         operation = store_operation(name, f"a lantern for the {scope}", scope=scope)
         target = await find_target(self.files, operation)
         assert target is self.lanes_of("")[scope]
-        assert isinstance(target, SqliteRecords)
+        assert isinstance(target, Records)
         target.apply([operation])
         return memory_id_of(operation)
 
@@ -64,7 +63,7 @@ async def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     committer, paths = Committer(), RuntimePaths(tmp_path)
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
     await files.project(PROJECT)
-    shared = SqliteRecords(SqliteFile(tmp_path / "shared.db"), "shared", time.time)
+    shared = Records(SqliteFile(tmp_path / "shared.db"), "shared", time.time)
     made = Lane(files, shared)
     monkeypatch.setattr(files, "lanes_of", made.lanes_of)
     yield made
@@ -110,7 +109,7 @@ async def test_a_promotion_is_a_move_from_a_lane_to_a_lane(
     assert isinstance(move, Move)
     assert (move.source, move.destination) == (each[lanes[0]], each[lanes[1]])
     assert move.name == (each[lanes[0]].name if target == "user" else "shared"), "never the user's thread"
-    assert move is await lane.target_of(promotion), "those that wait together are carried out together"
+    assert move == await lane.target_of(promotion), "those that wait together are carried out together"
 
 
 async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(
@@ -158,7 +157,7 @@ async def test_a_memory_that_was_moved_meanwhile_is_looked_for_in_each_lane_that
 
 
 async def test_a_lane_is_the_user_s_by_what_it_is_and_not_by_its_name(lane: Lane) -> None:
-    lane.shared.is_users = True  # type: ignore[misc]
+    lane.shared.is_users = True
     memory_id = await lane.store("shared", "project")
     assert Source(lane.shared).scopes == {"user"}
     assert Move(lane.own, lane.shared, PROJECT.id).name == PROJECT.id

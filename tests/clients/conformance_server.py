@@ -22,7 +22,6 @@ from remembrancer.actors.gateway.attendance import SessionRegistry
 from remembrancer.actors.gateway.conversations import CallTool
 from remembrancer.actors.gateway.http_server import HttpServer
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.tracing import Traces
 from remembrancer.toolsets.tools import load_tools
 
 Json = dict[str, Any]
@@ -255,28 +254,21 @@ def build() -> Server[Any]:
 class _NoRecords:
     """There is no store that wants to know of sessions."""
 
-    def attend(self, _: object) -> None: ...
+    def known(self, _: object, __: object) -> None: ...
 
     def left(self, _: object) -> None: ...
 
 
-def http_server(
-    home: Path,
-    call_tool: CallTool | None = None,
-    settings: Settings | None = None,
-) -> HttpServer:
+def http_server(home: Path, call_tool: CallTool | None = None, settings: Settings | None = None) -> HttpServer:
     """One that anybody may come to."""
     settings = msgspec.structs.replace(settings or Settings(), http_port=0)
     registry = cast("SessionRegistry", _NoRecords())
-    parts = (build(), call_tool, load_tools(), registry, Traces(), list)
+    parts = (build(), call_tool, load_tools(), registry, list)
     return HttpServer(home, settings, "conformance", *parts, no_token=True)
 
 
 @asynccontextmanager
-async def served(
-    home: Path,
-    settings: Settings | None = None,
-) -> AsyncIterator[str]:
+async def served(home: Path, settings: Settings | None = None) -> AsyncIterator[str]:
     """Its address, while it serves."""
     door = http_server(home, settings=settings)
     async with anyio.create_task_group() as tasks:

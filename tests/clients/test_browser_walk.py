@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(
         CHROMIUM is None or not (MODULES / "node_modules" / "axe-core").exists(),
         reason="Chromium or playwright-core is not installed: run `make browser`",
-    ),
+    )
 ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.commands.clients import client_named
 from tests.clients.test_inspector import CLIENTS
 from tests.clients.test_real_clients import COMMAND, environ, run
 
@@ -39,11 +40,13 @@ def test_a_clients_own_command_line_finds_what_was_written_for_it(
         pytest.skip(f"{program} is not installed: run `make clients`")
     if scope == "project" and client in ("claude-code", "codex", "copilot-cli"):
         pytest.skip(f"{program} wants a person to trust a project first")
-    environ |= {"PATH": f"{Path(COMMAND).parent}:{environ['PATH']}", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    path = f"{Path(COMMAND).parent}:{CLIENTS}:{environ['PATH']}"
+    environ |= {"PATH": path, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    by_itself = f" by '{program} mcp'" if client_named(client).adds else ""
     where = ["--project"] if scope == "project" else ["--command", COMMAND]
-    run(environ, COMMAND, "setup", client, *where, "--no-check")
+    assert f"is added{by_itself}\n" in run(environ, COMMAND, "setup", client, *where, "--no-check").stdout
     assert re.search(said, listed(environ, program, *arguments)), client
-    run(environ, COMMAND, "setup", client, *where, "--remove")
+    assert f"is removed{by_itself}\n" in run(environ, COMMAND, "setup", client, *where, "--remove").stdout
     assert "remembrancer" not in listed(environ, program, "mcp", "list"), client
 
 

@@ -96,12 +96,7 @@ def test_every_tool_answers_the_inspector(inspector: Inspector) -> None:
     ]
     content = "AuthService checks every token with the TokenValidator"
     stored = inspector.call(
-        "store_memory",
-        content=content,
-        type="semantic",
-        scope="session",
-        tags=["auth"],
-        related_entities=entities,
+        "store_memory", content=content, type="semantic", scope="session", tags=["auth"], related_entities=entities
     )
     memory = stored["memory_id"]
     assert stored["graph_edges_created"] == 2

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import Applied
 from tests.operations import PROJECT, store_operation
 
 
-def write_for_ever(records: SqliteRecords, first: int) -> None:
+def write_for_ever(records: Records, first: int) -> None:
     """Groups of operations, each acknowledged by its id."""
     for start in range(first, first + 1_000_000, 4):
         operations = [
@@ -26,10 +26,10 @@ def write_for_ever(records: SqliteRecords, first: int) -> None:
             assert isinstance(outcome.reply, Applied)
             print(operation.operation_id, flush=True)
         if start % 40 == 0:
-            records.checkpoint()
+            records._file.file.checkpoint()
 
 
-def fill_the_disk(records: SqliteRecords, limit_bytes: int) -> None:
+def fill_the_disk(records: Records, limit_bytes: int) -> None:
     """Write until the system gives no more room, read meanwhile, get room, write on."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
@@ -48,7 +48,7 @@ def fill_the_disk(records: SqliteRecords, limit_bytes: int) -> None:
 
 def main() -> None:
     path, what, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    records = SqliteRecords(SqliteFile(path), PROJECT.id, time.time)
+    records = Records(SqliteFile(path), PROJECT.id, time.time)
     if what == "write":
         write_for_ever(records, number)
     else:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import Applied
 from tests.contracts.runs_rig import consolidating, run_operation
 from tests.operations import PROJECT
@@ -19,7 +19,7 @@ APPLIED = 17
 def carry_out_and_die(path: Path, statements: int) -> None:
     """Run the process: it lives for so many statements, and ends with `APPLIED` where that was enough."""
     left = statements
-    records = SqliteRecords(SqliteFile(path), PROJECT.id, time.time)
+    records = Records(SqliteFile(path), PROJECT.id, time.time)
 
     def count(statement: str) -> None:
         nonlocal left
@@ -27,7 +27,7 @@ def carry_out_and_die(path: Path, statements: int) -> None:
         if left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    records._file.writer.set_trace_callback(count)
+    records._file.file.writer.set_trace_callback(count)
     reply = records.apply([run_operation("op", *consolidating())])[0].reply
-    records._file.writer.set_trace_callback(None)
+    records._file.file.writer.set_trace_callback(None)
     os._exit(APPLIED if isinstance(reply, Applied) else 1)

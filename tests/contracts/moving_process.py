@@ -13,7 +13,7 @@ from pathlib import Path
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import Operation, PromoteMemory
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
 
@@ -34,7 +34,7 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     database = SqliteFile(Path(path))
-    project, user = (SqliteRecords(database, each, lambda: REQUESTED_AT) for each in (PROJECT.id, USER))
+    project, user = (Records(database, each, lambda: REQUESTED_AT) for each in (PROJECT.id, USER))
     database.writer.set_trace_callback(count)
     Move(project, user, PROJECT.id).apply([promotion(memory_id, name)])
     os._exit(0)  # it has lived long enough

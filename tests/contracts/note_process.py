@@ -10,7 +10,7 @@ from typing import Any
 
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.writes import Operation, WriteNote
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
@@ -40,7 +40,7 @@ def write_and_die(database: Path, root: Path, name: str, content: str, step: int
 
         return run
 
-    records = SqliteRecords(SqliteFile(database), PROJECT.id, lambda: REQUESTED_AT)
+    records = Records(SqliteFile(database), PROJECT.id, lambda: REQUESTED_AT)
     for each in CALLS:
         setattr(os, each, mortal(getattr(os, each)))
     for each in ("prepare", "complete"):

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from remembrancer.actors.store.records.contract import Filters, Records, WaitingWork
+from remembrancer.actors.store.memory_files import scrub_spaces
+from remembrancer.actors.store.records.contract import Filters, WaitingWork
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadUpkeep
 from remembrancer.protocol.runs import Prune
 from tests.operations import PROJECT, REQUESTED_AT
@@ -32,10 +33,10 @@ class SqliteFactory:
     def __init__(self, directory: Path) -> None:
         self.clock = Clock()
         self.path = directory / "records" / "memory.db"
-        self._opened: list[SqliteRecords] = []
+        self._opened: list[Records] = []
 
-    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> SqliteRecords:
-        records = SqliteRecords(
+    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> Records:
+        records = Records(
             SqliteFile(self.path), PROJECT.id, self.clock, limit_bytes=limit_bytes, session_limit=session_limit
         )
         self._opened.append(records)
@@ -57,6 +58,11 @@ def leave_half_made(path: Path) -> None:
         shutil.copy(begun, path)
         shutil.copy(f"{begun}-journal", f"{path}-journal")
     begun.unlink()
+
+
+def scrub(records: Records, *memory_ids: str, quotes: Sequence[str] = ()) -> None:
+    """Leave nothing of erased memories in the database of these records, nor of turns that quote them."""
+    scrub_spaces(records._file.file, records._clock(), memory_ids, quotes, records.name)
 
 
 def texts_of(records: Records, numbers: Sequence[int]) -> dict[int, str]:

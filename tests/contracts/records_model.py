@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import Counts
@@ -24,6 +25,7 @@ from remembrancer.protocol.writes import (
     ForgottenResult,
     Kind,
     MemoryType,
+    MemoryVersion,
     Operation,
     PortableMemory,
     PromotedResult,
@@ -31,7 +33,6 @@ from remembrancer.protocol.writes import (
     RestoredResult,
     RestoreMemory,
     Result,
-    Snapshot,
     StoredResult,
     StoreMemory,
     TaggedResult,
@@ -55,13 +56,13 @@ class Remembered:
     """A memory: each of its versions, and what each change was called."""
 
     created_at: float
-    versions: list[Snapshot] = field(default_factory=list)
+    versions: list[MemoryVersion] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     embedded: bool = False
     came_from_project: bool = False
 
     @property
-    def now(self) -> Snapshot:
+    def now(self) -> MemoryVersion:
         return self.versions[-1]
 
     def become(self, change: str, **fields: Any) -> list[str]:
@@ -187,7 +188,7 @@ class Model:
                     already_known=True,
                     updated_fields=tuple(fields),
                 )
-        first = Snapshot(
+        first = MemoryVersion(
             content=change.content,
             type=change.type,
             scope=change.scope,
@@ -239,7 +240,7 @@ class Model:
         else:
             return InvalidInput
         kept = {name: getattr(memory.now, name) for name in ("scope", "session_id", "occurred_at")}
-        again = {name: getattr(old, name) for name in Snapshot.__struct_fields__ if name not in kept}
+        again = {name: getattr(old, name) for name in MemoryVersion.__struct_fields__ if name not in kept}
         fields = memory.become("restored", **again | {"forgotten": False, "forgotten_reason": None})
         return RestoredResult(change.memory_id, len(memory.versions), tuple(fields), "content" in fields)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.runs import (
     AddLink,
     AddMemory,

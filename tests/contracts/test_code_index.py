@@ -18,7 +18,7 @@ import pytest
 
 from remembrancer.actors.store.code_anchors import ProjectAnchors
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.code.index import MOST_ALIKE, CodeIndex, FoundCode
 from remembrancer.code.segments import Segment, read_segment
 from remembrancer.code.tree import Tree
@@ -104,7 +104,7 @@ def test_a_memory_that_has_the_row_number_of_an_erased_one_is_anchored_all_the_s
 ) -> None:
     index.note(status="ready")
     code = CodeTree("t_1", tree.root, str(tmp_path / "code.db"))
-    records = SqliteRecords(SqliteFile(tmp_path / "memory.db"), "project", time.time)
+    records = Records(SqliteFile(tmp_path / "memory.db"), "project", time.time)
     anchors, numbers = ProjectAnchors(tmp_path / "anchors"), set()
     for text in ("`ConnectionPool` is small", "`ConnectionPool` is kept small"):
         stored = store_operation(text, text)

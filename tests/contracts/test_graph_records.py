@@ -13,16 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import (
-    EdgeRow,
-    EntityFilter,
-    EntityRow,
-    Filters,
-    GraphRecords,
-    Phrase,
-    Records,
-)
+from remembrancer.actors.store.records.contract import EdgeRow, EntityFilter, EntityRow, Filters, GraphRecords, Phrase
 from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, LinkRef, Operation, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import (

@@ -11,7 +11,7 @@ import pytest
 from remembrancer.actors.store.home_reader import HomeReader
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable
 from remembrancer.protocol.home import (
     CopyRecords,
@@ -35,7 +35,7 @@ def paths(tmp_path: Path) -> RuntimePaths:
     """A home whose user has a memory, and a project another."""
     paths = RuntimePaths(tmp_path)
     with closing(SqliteFile(paths.database)) as database:
-        user, project = (SqliteRecords(database, name, lambda: REQUESTED_AT) for name in ("user", PROJECT.id))
+        user, project = (Records(database, name, lambda: REQUESTED_AT) for name in ("user", PROJECT.id))
         user.apply([store_operation("moved", "I prefer tabs.", scope="user")])
         project.apply([store_operation("other", "The release is cut on Thursdays.")])
     return paths

@@ -15,7 +15,7 @@ from remembrancer.journal.contract import (
     START,
     Entry,
     Journal,
-    Mark,
+    LaneMark,
     NewEntry,
     Trimmed,
 )
@@ -42,7 +42,7 @@ def numbered(first: int, last: int) -> list[NewEntry]:
     return [NewEntry(f"op-{number}", b"body %d" % number) for number in range(first, last + 1)]
 
 
-async def every_entry(journal: Journal, lane: str, *, after: Mark = START, limit: int = 1000) -> list[Entry]:
+async def every_entry(journal: Journal, lane: str, *, after: LaneMark = START, limit: int = 1000) -> list[Entry]:
     entries: list[Entry] = []
     while True:
         page = await journal.read(lane, after=after, limit=limit)
@@ -217,7 +217,7 @@ async def test_a_mark_that_went_another_way_is_noticed(journals: Journals, journ
     """As after an older backup was restored, and others appended behind it."""
     lane = journals.lane()
     mark = await journal.append(lane, numbered(1, 3), behind=await journal.create(lane))
-    for wrong in (Mark(mark.journal, 4, "op-4"), Mark(mark.journal, 3, "op-of-before")):
+    for wrong in (LaneMark(mark.journal, 4, "op-4"), LaneMark(mark.journal, 3, "op-of-before")):
         with pytest.raises(JournalChanged):
             await journal.read(lane, after=wrong)
         other = await journals.connect()  # who comes back, as a host does after its server was restored
@@ -225,7 +225,7 @@ async def test_a_mark_that_went_another_way_is_noticed(journals: Journals, journ
             await other.append(lane, numbered(4, 4), behind=wrong)
     later = await journal.append(lane, numbered(4, 4), behind=mark)
     with pytest.raises(JournalChanged):
-        await journal.read(lane, after=Mark(mark.journal, 3, "op-of-before"))
+        await journal.read(lane, after=LaneMark(mark.journal, 3, "op-of-before"))
     assert later.position == 4
 
 
@@ -258,7 +258,7 @@ async def test_a_snapshot_is_the_file_again(journals: Journals, journal: Journal
     contents = [b"", b"small", bytes(range(256)) * 10_000]
     for number, content in enumerate(contents):
         (tmp_path / "made").write_bytes(content)
-        later = Mark(mark.journal, number, "")
+        later = LaneMark(mark.journal, number, "")
         made = await journal.put_snapshot(lane, later, tmp_path / "made")
         newest = (await other.snapshots(lane))[0]
         assert (newest, newest.mark, newest.size_bytes) == (made, later, len(content))

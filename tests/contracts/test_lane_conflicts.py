@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store import shared_lane
-from remembrancer.journal.contract import MAX_ENTRY_BYTES, Mark, NewEntry, Page
+from remembrancer.journal.contract import MAX_ENTRY_BYTES, EntryPage, LaneMark, NewEntry
 from remembrancer.protocol.errors import (
     EntryDamaged,
     EntryTooLarge,
@@ -121,12 +121,12 @@ class Troubled(InProcessJournal):
     append_error: RemembrancerError | None = None
     read_error: RemembrancerError | None = None
 
-    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: Mark) -> Mark:
+    async def append(self, lane: str, entries: Sequence[NewEntry], *, behind: LaneMark) -> LaneMark:
         if self.append_error is not None:
             raise self.append_error
         return await super().append(lane, entries, behind=behind)
 
-    async def read(self, lane: str, *, after: Mark, limit: int = 1000) -> Page:
+    async def read(self, lane: str, *, after: LaneMark, limit: int = 1000) -> EntryPage:
         if self.read_error is not None:
             raise self.read_error
         return await super().read(lane, after=after, limit=limit)
@@ -239,7 +239,7 @@ def test_a_host_with_a_year_of_backlog_reads_it_by_pages_and_then_gives_away_its
     memory = agreed(hosts)
     assert (memory.content, memory.version) == ("the lantern is rusty", 2)
     assert memory.updated_at > YEAR_S, "it was appended now"
-    assert hosts[1].lane.mark == Mark(hosts[0].lane.mark.journal, 262, hosts[0].lane.mark.entry_id)
+    assert hosts[1].lane.mark == LaneMark(hosts[0].lane.mark.journal, 262, hosts[0].lane.mark.entry_id)
 
 
 def _stored(week: int, number: int, at: float) -> Operation:

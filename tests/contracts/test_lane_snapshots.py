@@ -19,7 +19,7 @@ from remembrancer.actors.store.lane_snapshots import SEEN_S, LaneSnapshots, dire
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.shared_lane import SharedLane, TakenIn, check_snapshot
-from remembrancer.journal.contract import START, Journal, Mark, Snapshot, Trimmed
+from remembrancer.journal.contract import START, Journal, LaneMark, LaneSnapshot, Trimmed
 from remembrancer.protocol.errors import JournalAway, SchemaTooNew
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EraseMemory, Operation
@@ -93,7 +93,7 @@ class World:
         return self.hosts[-1]
 
     @property
-    def kept(self) -> list[tuple[Snapshot, bytes]]:
+    def kept(self) -> list[tuple[LaneSnapshot, bytes]]:
         return list(self.server.lanes[LANE].snapshots.values())
 
     def damage(self, position: int, content: bytes) -> None:
@@ -264,7 +264,7 @@ def _killed_while_taking(lane: SharedLane, place: Path) -> int:
             again = SharedLane(
                 SqliteFile(lane.path), lane.path, LANE, lambda: REQUESTED_AT, lane._journal, "killed", lane._ask_journal
             )
-            again._file.writer.set_trace_callback(
+            again._file.file.writer.set_trace_callback(
                 lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None
             )
             again.take_in(place)
@@ -333,7 +333,7 @@ async def test_a_snapshot_of_another_journal_of_that_name_is_not_taken(world: Wo
     path = world.directory / "copy.db"
     mark = first.lane.write_snapshot(path)
     check_snapshot(path, mark)
-    await first.journal.put_snapshot(LANE, Mark("another", 3, mark.entry_id), path)
+    await first.journal.put_snapshot(LANE, LaneMark("another", 3, mark.entry_id), path)
     joined = world.host("joined")
     await joined.snapshots.catch_up()
     assert joined.taken == []

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.search import BM25, ENOUGH, READ_MEANWHILE, WIDE_ROWS, expression_of, narrowed
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_SESSION, SESSION, store_operation
 
@@ -23,7 +23,7 @@ TAGGED = 5
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteRecords]:
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
     made = SqliteFactory(Path(tmp_path_factory.mktemp("many")))
     opened = made.open()
     operations = [
@@ -42,7 +42,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteRecords]
     made.close()
 
 
-def scored_by_all(records: SqliteRecords) -> dict[int, float]:
+def scored_by_all(records: Records) -> dict[int, float]:
     scored = f"SELECT rowid, {BM25} FROM words_@SPACE WHERE words_@SPACE MATCH ?"
     return dict(records._file.read(scored, (expression_of(QUESTION),)))
 
@@ -51,7 +51,7 @@ def test_the_question_is_one_that_is_narrowed() -> None:
     assert narrowed(dict.fromkeys(QUESTION, 1), dict(zip(QUESTION, (30, 133, COUNT, COUNT * 3 // 4), strict=True)))
 
 
-def test_the_best_are_found_with_the_scores_that_all_words_give(records: SqliteRecords) -> None:
+def test_the_best_are_found_with_the_scores_that_all_words_give(records: Records) -> None:
     hits = records.keyword_hits(QUESTION, OTHERS, 50)[0]
     known = scored_by_all(records)
     best = sorted(known, key=lambda number: (-known[number], -number))[:50]
@@ -59,28 +59,28 @@ def test_the_best_are_found_with_the_scores_that_all_words_give(records: SqliteR
     assert [hit.bm25 for hit in hits] == pytest.approx([known[number] for number in best])
 
 
-def test_a_sessions_own_are_found_by_common_words_alone(records: SqliteRecords) -> None:
+def test_a_sessions_own_are_found_by_common_words_alone(records: Records) -> None:
     own, others = records.keyword_hits(QUESTION, Filters(SESSION), 50, apart=True)
     assert len(own) == OWN
     assert {hit.number for hit in own} == set(range(COUNT // 2 + 2, COUNT // 2 + OWN + 2))
     assert [hit.number for hit in others] == [hit.number for hit in records.keyword_hits(QUESTION, OTHERS, 50)[0]]
 
 
-def test_a_session_without_memories_of_its_own_has_none_apart(records: SqliteRecords) -> None:
+def test_a_session_without_memories_of_its_own_has_none_apart(records: Records) -> None:
     own, others = records.keyword_hits(QUESTION, OTHERS, 50, apart=True)
     assert (own, len(others)) == ([], 50)
 
 
-def test_filters_that_leave_few_leave_them_all(records: SqliteRecords) -> None:
+def test_filters_that_leave_few_leave_them_all(records: Records) -> None:
     hits = records.keyword_hits(QUESTION, replace(OTHERS, tags=("marked",)), 50)[0]
     assert sorted(hit.number for hit in hits) == list(range(2, TAGGED + 2))
 
 
-def test_as_many_as_are_asked_for_are_found_even_if_few_have_a_rare_word(records: SqliteRecords) -> None:
+def test_as_many_as_are_asked_for_are_found_even_if_few_have_a_rare_word(records: Records) -> None:
     assert len(records.keyword_hits([Phrase("rare"), Phrase("common")], OTHERS, ENOUGH + 20)[0]) >= ENOUGH
 
 
-def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(records: SqliteRecords) -> None:
+def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(records: Records) -> None:
     known = dict(zip(QUESTION[1:3], records.frequencies([[each] for each in QUESTION[1:3]]), strict=True))
     assert known == {Phrase("seldom"): COUNT // 90 + 1, Phrase("common"): COUNT}
     hits = records.keyword_hits(QUESTION, OTHERS, 50, counted=known)
@@ -89,7 +89,7 @@ def test_what_is_known_of_how_many_have_a_word_changes_nothing_of_what_is_found(
 
 @pytest.mark.parametrize("asked", [range(1, 5), range(1, 400)], ids=["few", "many"])
 def test_a_common_word_is_told_of_memories_that_are_looked_up_and_of_those_that_are_read(
-    records: SqliteRecords, asked: range
+    records: Records, asked: range
 ) -> None:
     groups = [[Phrase("common")], [Phrase("usual")], [Phrase("rare")]]
     frequencies = records.frequencies(groups)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Records, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, Nearest
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ToolUse

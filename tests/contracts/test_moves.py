@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
@@ -69,14 +69,14 @@ class Files:
     def __init__(self, directory: Path) -> None:
         self.clock = Clock()
         self.path = directory / "memory.db"
-        self._opened: list[SqliteRecords] = []
+        self._opened: list[Records] = []
 
     def open(self, *, user_limit_bytes: int | None = None) -> Move:
         self.close()
         database = SqliteFile(self.path)
         self._opened = [
-            SqliteRecords(database, PROJECT.id, self.clock),
-            SqliteRecords(database, "user", self.clock, limit_bytes=user_limit_bytes),
+            Records(database, PROJECT.id, self.clock),
+            Records(database, "user", self.clock, limit_bytes=user_limit_bytes),
         ]
         source, destination = self._opened
         return Move(source, destination, PROJECT.id)
@@ -113,7 +113,7 @@ def whole(move: Move) -> tuple[PortableMemory | None, PortableMemory | None]:
 
 def observations(move: Move) -> list[tuple[str, str, int]]:
     """The user's file on where its memories were observed, and how often."""
-    assert isinstance(move.destination, SqliteRecords)
+    assert isinstance(move.destination, Records)
     rows: list[tuple[str, str, int]] = move.destination._file.read(
         "SELECT memory_id, source_projects, observation_count FROM cross_project_patterns"
     )

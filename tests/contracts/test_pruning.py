@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move
 from remembrancer.memory.moves import begin_move
 from remembrancer.protocol.consolidation import ReadSession

@@ -21,13 +21,12 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     Phrase,
     RankingFacts,
-    Records,
     SavedEmbeddings,
     SessionStory,
     is_embedded,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.limits import check_memory
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
@@ -403,7 +402,7 @@ def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(recor
 
 
 def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(
-    records: SqliteRecords,
+    records: Records,
 ) -> None:
     plain, dated = store(
         records,
@@ -625,7 +624,7 @@ def test_all_of_it_is_there_after_closing_and_opening_again(factory: SqliteFacto
     assert hits(again, "first") == [one]
     assert again.counts(None).total == 2
     assert again.name == PROJECT.id
-    again.checkpoint()
+    again._file.file.checkpoint()
     assert again.load([one, two], ALL) == before
 
 
@@ -648,7 +647,7 @@ def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(record
         try:
             for group in range(groups):
                 store(records, *(store_operation(f"{group}.{n}", f"lantern {group} {n}") for n in range(size)))
-                records.checkpoint()
+                records._file.file.checkpoint()
         finally:
             done = True
         assert all(reader.result() <= groups * size for reader in readers)

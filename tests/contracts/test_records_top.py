@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from remembrancer.actors.store.records import search
-from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.contract import Filters
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import Applied, ForgetMemory, ImportMemory, PortableMemory, TagMemory
@@ -96,7 +95,7 @@ def test_an_import_keeps_the_time_of_archiving(factory: SqliteFactory, records: 
     one = shown(records, ONE)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    there = SqliteRecords(SqliteFile(elsewhere / "memory.db"), "elsewhere", lambda: factory.clock.now)
+    there = Records(SqliteFile(elsewhere / "memory.db"), "elsewhere", lambda: factory.clock.now)
     try:
         (outcome,) = there.apply([change_operation("import", ImportMemory(one))])
         assert isinstance(outcome.reply, Applied), outcome

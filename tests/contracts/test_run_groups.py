@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.runs import AddLink, AddMemory, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.writes import ForgetMemory, UpdateMemory

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase, Records
+from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadMemories, ReadSession
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import (

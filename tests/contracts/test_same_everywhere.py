@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.runs import AddLink, AddMemory, CloseSession, Edit, NewMemory, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import (
@@ -124,7 +124,7 @@ def rows_after(operations: list[Operation], groups: int, clock_at: float, sessio
     """
     with TemporaryDirectory() as directory:
         path = Path(directory) / "memory.db"
-        records = SqliteRecords(SqliteFile(path), PROJECT.id, lambda: clock_at, session_limit=session_limit)
+        records = Records(SqliteFile(path), PROJECT.id, lambda: clock_at, session_limit=session_limit)
         for first in range(0, len(operations), groups):
             records.apply(operations[first : first + groups])
         records.close()
@@ -148,7 +148,7 @@ def test_the_same_operations_make_the_same_file_at_any_time_on_any_machine(steps
 def test_no_version_is_older_than_the_one_before_it(steps: list[Step], ages: list[int]) -> None:
     """A write that was queued comes late: what was said meanwhile is not said after it."""
     with TemporaryDirectory() as directory:
-        records = SqliteRecords(SqliteFile(Path(directory) / "memory.db"), PROJECT.id, lambda: REQUESTED_AT)
+        records = Records(SqliteFile(Path(directory) / "memory.db"), PROJECT.id, lambda: REQUESTED_AT)
         records.apply(operations_of(steps, ages))
         for memory_id in ("mem_one", "mem_two", "mem_three", "mem_four"):
             memory = records.portable(memory_id, None)

@@ -11,7 +11,7 @@ import pytest
 
 from remembrancer.actors.store.records.sessions import TOPICS_OF, read_session_start, read_session_story
 from remembrancer.actors.store.records.space import SpaceConnection
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.browsing import ReadTurns, TurnsRead
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import Operation
@@ -26,15 +26,15 @@ read twice that."""
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> Iterator[SqliteRecords]:
+def records(tmp_path: Path) -> Iterator[Records]:
     factory = SqliteFactory(tmp_path)
     yield factory.open()
     factory.close()
 
 
-def fill(records: SqliteRecords, first: int, count: int) -> None:
+def fill(records: Records, first: int, count: int) -> None:
     """Store memories of the session, each with a tag that only a thousand share."""
-    connection = records._file.writer
+    connection = records._file.file.writer
     connection.execute("BEGIN")
     connection.executemany(
         """INSERT INTO memories (space, id, type, scope, session_id, importance, characters, created_at, updated_at,
@@ -48,10 +48,10 @@ def fill(records: SqliteRecords, first: int, count: int) -> None:
     connection.execute("COMMIT")
 
 
-def steps_of(records: SqliteRecords) -> int:
+def steps_of(records: Records) -> int:
     """The work of telling a session's story and its beginning, in steps of SQLite's machine: the same on any
     computer."""
-    connection = records._file.writer
+    connection = records._file.file.writer
     done = Counter[str]()
 
     def note() -> None:
@@ -66,7 +66,7 @@ def steps_of(records: SqliteRecords) -> int:
 
 
 def test_a_session_of_many_memories_has_its_topics_from_the_last_of_them_and_its_counts_from_an_index(
-    records: SqliteRecords,
+    records: Records,
 ) -> None:
     fill(records, 0, MANY)
     few = steps_of(records)
@@ -78,7 +78,7 @@ def test_a_session_of_many_memories_has_its_topics_from_the_last_of_them_and_its
     assert (many - few) / MANY < MOST_STEPS
 
 
-def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(records: SqliteRecords) -> None:
+def test_what_was_said_and_done_is_read_page_by_page_from_the_last_to_the_first(records: Records) -> None:
     at = REQUESTED_AT
     events = RecordEvents(
         SESSION,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from remembrancer.actors.store.records.contract import Filters, Records, SessionStory
+from remembrancer.actors.store.records.contract import Filters, SessionStory
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS, describe_session
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD

@@ -28,13 +28,12 @@ from remembrancer.actors.store.records.contract import (
     GraphRecords,
     PassageFilter,
     Phrase,
-    Records,
     UsageRows,
     Vectors,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -66,6 +65,7 @@ from remembrancer.protocol.writes import (
     ProjectRef,
     UpdateMemory,
 )
+from tests.contracts.records_factories import scrub
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -73,14 +73,14 @@ MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "take_outcomes", "promote"),
-    *("receive", "scrub", "drop_quotes", "tidy", "checkpoint", "close", "held", "request_consolidation"),
+    *("receive", "tidy", "close", "held", "request_consolidation"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
-PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "is_replaced", "commits", "graph"}
+PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
 
 
-def fill(records: SqliteRecords, word: str) -> list[str]:
+def fill(records: Records, word: str) -> list[str]:
     """Fill a space with a bit of everything that says the word; the ids of its memories."""
     first = store_operation("first", f"the {word} is lit", related_entities=(EntityRef(word, "place", "about"),))
     second = store_operation("second", f"a {word} burns", scope="session", tags=(word,))
@@ -106,12 +106,12 @@ def fill(records: SqliteRecords, word: str) -> list[str]:
 
 
 @pytest.fixture
-def spaces(tmp_path: Path) -> Iterator[tuple[SqliteRecords, SqliteRecords]]:
+def spaces(tmp_path: Path) -> Iterator[tuple[Records, Records]]:
     """An empty space, and one in which the same ids say something."""
     with closing(SqliteFile(tmp_path / "memory.db")) as database:
-        theirs = SqliteRecords(database, "p_ffffffffffff", lambda: REQUESTED_AT)
+        theirs = Records(database, "p_ffffffffffff", lambda: REQUESTED_AT)
         fill(theirs, SECRET)
-        yield SqliteRecords(database, PROJECT.id, lambda: REQUESTED_AT), theirs
+        yield Records(database, PROJECT.id, lambda: REQUESTED_AT), theirs
 
 
 ALL = Filters(SESSION, include_forgotten=True)
@@ -127,7 +127,7 @@ BROWSED: tuple[BrowserRequest, ...] = (
 )
 
 
-def stored_in(records: SqliteRecords) -> Any:
+def stored_in(records: Records) -> Any:
     """How many memories the usage of a space is about."""
     usage = records.browse(ReadUsage(PROJECT, SESSION))
     assert isinstance(usage, UsageRows)
@@ -139,7 +139,7 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-READS: dict[str, Callable[[SqliteRecords], Any]] = {
+READS: dict[str, Callable[[Records], Any]] = {
     "number_of": lambda it: it.number_of(IDS[0]) or it.number_of(IDS[1]),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
     "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
@@ -182,7 +182,7 @@ READS: dict[str, Callable[[SqliteRecords], Any]] = {
     "passage_numbers": lambda it: it.passage_numbers(MODEL),
     "passages": lambda it: it.passages(PassageFilter(MODEL, after=0)).numbers,
 }
-IN_GRAPH: dict[str, Callable[[SqliteRecords], Any]] = {
+IN_GRAPH: dict[str, Callable[[Records], Any]] = {
     "entities": lambda it: [
         it.graph.entities(wanted)
         for wanted in (
@@ -217,7 +217,7 @@ def is_empty(answer: Any) -> bool:
 
 @pytest.mark.parametrize("name", [*READS, *(f"graph.{name}" for name in IN_GRAPH)])
 def test_no_question_of_a_space_is_answered_with_what_another_one_has(
-    spaces: tuple[SqliteRecords, SqliteRecords], name: str
+    spaces: tuple[Records, Records], name: str
 ) -> None:
     ours, theirs = spaces
     ask = READS.get(name) or IN_GRAPH[name.partition(".")[2]]
@@ -235,7 +235,7 @@ def test_every_question_that_there_is_is_asked() -> None:
 
 
 def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was(
-    spaces: tuple[SqliteRecords, SqliteRecords],
+    spaces: tuple[Records, Records],
 ) -> None:
     ours, theirs = spaces
     before = [theirs.portable(memory_id, None) for memory_id in IDS]
@@ -246,8 +246,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
         change_operation("erase", EraseMemory(IDS[1])),
     ):
         assert isinstance(ours.apply([operation])[0].reply, Applied)
-    ours.scrub(IDS[1])
-    ours.drop_quotes([SECRET])
+    scrub(ours, IDS[1], quotes=[SECRET])
     assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
     assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
     assert theirs.belongings().sessions
@@ -255,7 +254,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
 
 
 def test_a_space_that_is_held_refuses_what_others_write_at_once_and_holds_up_no_other_space(
-    spaces: tuple[SqliteRecords, SqliteRecords],
+    spaces: tuple[Records, Records],
 ) -> None:
     ours, theirs = spaces
     with ThreadPoolExecutor(1) as thread, ours.held():
@@ -360,7 +359,7 @@ def test_every_question_of_a_view_is_asked() -> None:
 )
 def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str, bool, bool]]) -> None:
     with TemporaryDirectory() as directory, closing(SqliteFile(Path(directory) / "memory.db")) as database:
-        spaces = {name: SqliteRecords(database, name, lambda: REQUESTED_AT) for name in (OURS, LANE, USER, THEIRS)}
+        spaces = {name: Records(database, name, lambda: REQUESTED_AT) for name in (OURS, LANE, USER, THEIRS)}
         known: dict[str, tuple[str, str | None, str]] = {}
         for place, (name, session, is_own, forgotten) in enumerate(stored):
             word = f"secret{place}x"

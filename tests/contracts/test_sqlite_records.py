@@ -27,7 +27,7 @@ from remembrancer.actors.store.records.catalog import SCHEMA, Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import (
     FileLocked,
     MemoryUnavailable,
@@ -179,7 +179,7 @@ def test_the_index_of_words_lies_in_few_pieces_once_they_are_merged_and_finds_th
     assert not records.tidy(), "nothing was stored since"
 
 
-def everything_of(records: SqliteRecords) -> list[Callable[[], object]]:
+def everything_of(records: Records) -> list[Callable[[], object]]:
     """The questions of the store to its records."""
     filters = Filters(SESSION)
     return [
@@ -190,7 +190,7 @@ def everything_of(records: SqliteRecords) -> list[Callable[[], object]]:
         lambda: records.passages(PassageFilter(numbers=list(range(50)))),
         lambda: records.pending("model"),
         lambda: records.touch([1, 2, 3], 1.0),
-        records.checkpoint,
+        records._file.file.checkpoint,
     ]
 
 
@@ -243,7 +243,7 @@ def files_left(number: int) -> Iterator[None]:
 
 
 def opened_records(path: Path) -> None:
-    with closing(SqliteRecords(SqliteFile(path / "memory.db"), "p_0", time.time)) as records:
+    with closing(Records(SqliteFile(path / "memory.db"), "p_0", time.time)) as records:
         assert records.portable(memory_id_of(store_operation("op", "lantern")), SESSION) is not None
 
 
@@ -266,7 +266,7 @@ def opened_snapshot(path: Path) -> None:
 def test_a_file_for_which_no_descriptor_is_left_is_whole_and_said_to_be_so(
     tmp_path: Path, open_: Callable[[Path], None]
 ) -> None:
-    with closing(SqliteRecords(SqliteFile(tmp_path / "memory.db"), "p_0", time.time)) as records:
+    with closing(Records(SqliteFile(tmp_path / "memory.db"), "p_0", time.time)) as records:
         records.apply([store_operation("op", "lantern")])
     opened_index(tmp_path)
     opened_catalog(tmp_path)
@@ -297,7 +297,7 @@ def test_readers_do_not_wait_for_an_open_write_transaction(factory: SqliteFactor
         assert records.keyword_hits([Phrase("lantern")], Filters(SESSION), 5)[0]
         assert records.load([1], Filters(SESSION))[1].importance == 0.5, "what is not committed is not seen"
         assert records.counts(None).total == 1
-        records.checkpoint()
+        records._file.file.checkpoint()
         writer.execute("ROLLBACK")
 
 
@@ -562,7 +562,7 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: 
 
 
 def test_who_reads_or_writes_after_the_end_is_told_to_try_again(tmp_path: Path) -> None:
-    records = SqliteRecords(SqliteFile(tmp_path / "memory.db"), "user", lambda: REQUESTED_AT)
+    records = Records(SqliteFile(tmp_path / "memory.db"), "user", lambda: REQUESTED_AT)
     assert records.number_of("mem") is None, "this thread has a connection of its own by now"
     records.close()
     with pytest.raises(MemoryUnavailable):

@@ -12,15 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import (
-    EmbeddedMemory,
-    Filters,
-    Neighbours,
-    PassageFilter,
-    Records,
-)
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Neighbours, PassageFilter
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of, units_of
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory

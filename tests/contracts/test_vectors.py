@@ -18,10 +18,10 @@ from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     PassageFilter,
     PassageVectors,
-    Records,
     Vectors,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors import exact_vectors
 from remembrancer.actors.store.vectors.chroma import Chroma
 from remembrancer.actors.store.vectors.chroma_vectors import FILLED_AT_ONCE, ChromaVectors

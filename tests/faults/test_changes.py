@@ -24,7 +24,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.reads import GetMemory, GraphFound, MemoryShown, SearchGraph
+from remembrancer.protocol.reads import GetMemory, SearchGraph
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     Applied,
@@ -151,7 +151,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
         if kill == "before":
             await self._restart()
         elif kill == "during":
-            under_way = asyncio.create_task(self.rig.gateway.ask(Submit(operation), Applied))
+            under_way = asyncio.create_task(self.rig.gateway.ask(Submit(operation)))
             await asyncio.sleep(0.001)
             await self._restart()
             await asyncio.gather(under_way, return_exceptions=True)
@@ -186,8 +186,8 @@ class ChangesUnderFire(RuleBasedStateMachine):
             for session in SESSIONS:
                 if memory_id not in self.model.visible(session):
                     with pytest.raises(NotFound, match=memory_id):
-                        await gateway.ask(GetMemory(PROJECT, session, memory_id), MemoryShown)
-            shown = await gateway.ask(GetMemory(PROJECT, memory.now.session_id, memory_id), MemoryShown)
+                        await gateway.ask(GetMemory(PROJECT, session, memory_id))
+            shown = await gateway.ask(GetMemory(PROJECT, memory.now.session_id, memory_id))
             check_memory(shown.memory, memory)
         await gateway.until_embedded()
         for session in SESSIONS:
@@ -216,7 +216,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
                 }
         real: set[tuple[str, ...]] = set()
         for name in NAMES:
-            walked = await gateway.ask(SearchGraph(PROJECT, session, name), GraphFound)
+            walked = await gateway.ask(SearchGraph(PROJECT, session, name))
             real |= {
                 (name_key(entity.name), entity.type, each.type, name_key(each.target))
                 for entity in walked.entities

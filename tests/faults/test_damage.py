@@ -15,7 +15,7 @@ import pytest
 
 from bench.damage import Damage, Scene, damages, tried
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import FileLocked
 from tests.runtime import Session, command
 
@@ -67,7 +67,7 @@ async def test_damage_to_one_file_stops_no_other_project(scene: Scene, damage: D
 
 def test_a_file_that_was_taken_away_is_not_begun_anew_by_who_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    records = SqliteRecords(SqliteFile(path), "user", lambda: 1.0)
+    records = Records(SqliteFile(path), "user", lambda: 1.0)
     assert records.proposals() == ()
     for each in tmp_path.iterdir():
         each.unlink()

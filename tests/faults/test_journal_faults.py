@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import nats
 import pytest
 
-from remembrancer.journal.contract import START, Entry, Mark, NewEntry
+from remembrancer.journal.contract import START, Entry, LaneMark, NewEntry
 from remembrancer.journal.jetstream import JetStreamJournal, Server
 from remembrancer.journal.sealing import SEAL_BYTES, Keyring, Sealed
 from remembrancer.journal.server_config import Address
@@ -286,6 +286,6 @@ async def test_what_no_member_wrote_stops_a_reader_behind_what_one_did(servers: 
         await client.close()
         page = await journal.read(LANE, after=begin)
         assert ([entry.id for entry in page.entries], page.mark, page.is_last) == (["op-1"], good, False)
-        for mark in (good, Mark(good.journal, 2, "")):
+        for mark in (good, LaneMark(good.journal, 2, "")):
             with pytest.raises(EntryDamaged, match=f"position {mark.position + 1}"):
                 await journal.read(LANE, after=mark)

@@ -13,7 +13,7 @@ import tests.runtime
 from bench import harness, soak
 from bench.soak import Expected, Session, Soak, State, compare, run
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import ForgetMemory, TagMemory
 from tests.operations import change_operation, memory_id_of, store_operation
 
@@ -47,7 +47,7 @@ async def test_what_six_sessions_were_acknowledged_bears_twenty_kills(monkeypatc
 
 
 def test_the_soak_notices_what_is_lost_doubled_or_back_again(home: Path) -> None:
-    records = SqliteRecords(SqliteFile(home / "memory.db"), "user", lambda: 1.0)
+    records = Records(SqliteFile(home / "memory.db"), "user", lambda: 1.0)
     names = ("kept", "changed", "tagged twice", "forgotten", "twice")
     texts = {name: f"the memory that is {name}" for name in names}
     stored = {name: store_operation(name, text, scope="user", importance=0.5) for name, text in texts.items()}

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.abc
@@ -34,8 +35,9 @@ from remembrancer.protocol.home import DescribeReleases, MemoriesFound, Releases
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.wire import Envelope, ToStore, to_store
+from remembrancer.protocol.wire import Envelope
 from tests.forked import forking, redirect
+from tests.operations import to_store
 
 BEHAVIOUR = "behaviour"
 RELEASES = {"memory.db": "7.7.7"}
@@ -79,7 +81,7 @@ class BadlyBehaved(Actor):
                 await anyio.sleep_forever()
         await anyio.sleep_forever()
 
-    def _answer(self, peer: Peer, envelope: Envelope, question: ToStore) -> None:
+    def _answer(self, peer: Peer, envelope: Envelope, question: Any) -> None:
         """Answer what commands ask a store about its home."""
         answer = ReleasesDescribed(RELEASES) if isinstance(question, DescribeReleases) else MemoriesFound({})
         self._router.send(peer, answer, in_reply_to=envelope.message_id)

@@ -22,6 +22,7 @@ from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import ForkedProcess, run_actor, run_bridge
 from tests.patience import PATIENCE_S
+from tests.processes.runtimes import until
 
 HANDSHAKE: dict[str, Any] = {
     "protocolVersion": "2025-06-18",
@@ -204,11 +205,3 @@ def gateway(home: Path, settings: Settings) -> Iterator[GatewayProcess]:
         yield process
     finally:
         process.close()
-
-
-def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
-    """Wait for something that announces itself to nobody."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

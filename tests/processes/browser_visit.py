@@ -18,7 +18,7 @@ from remembrancer.config.project import project_of
 from remembrancer.config.tokens import Tokens
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.runs import ApplyRun, Edit, Method, ProposeMemory, ReviseMemory
-from remembrancer.protocol.writes import Applied, Operation, Submit
+from remembrancer.protocol.writes import Operation, Submit
 from tests.patience import PATIENCE_S
 from tests.processes.http_door import Door
 
@@ -70,7 +70,7 @@ class Visit:
 
         async def submit() -> None:
             async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(self.door.home)}) as ask:
-                await ask(Submit(Operation(new_ulid(), project, "", time.time(), run)), Applied)
+                await ask(Submit(Operation(new_ulid(), project, "", time.time(), run)))
 
         anyio.run(submit)
 

@@ -14,7 +14,7 @@ import anyio
 from remembrancer.commands.runtime_client import connected_store, is_up
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
-from remembrancer.protocol.wire import GatewayRequest
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
     Change,
@@ -62,14 +62,14 @@ def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done("backup", "export", "-", *arguments, home=home).splitlines()[1:]]
 
 
-def ask(home: Path, *requests: GatewayRequest, **environ: str) -> list[Any]:
+def ask(home: Path, *requests: Request[Any], **environ: str) -> list[Any]:
     """Ask the store of a home, which is started when it is not up."""
     if not is_up(RuntimePaths(home)):
         start(home, **environ)
 
     async def ask_all() -> list[Any]:
         async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home), **environ}) as ask_store:
-            return [await ask_store(request, object) for request in requests]
+            return [await ask_store(request) for request in requests]
 
     return anyio.run(ask_all)
 

@@ -16,7 +16,7 @@ import psutil
 
 from remembrancer.commands import runtime_client
 from remembrancer.commands.runtime_client import ask
-from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessStatus, RuntimeStatus, ToCommand
+from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessStatus, RuntimeStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import ForkedProcess
@@ -104,15 +104,15 @@ class RunningRuntime:
         """Wait until the named processes (default: those that an ordinary start has) are ready."""
         return {name: self.until_state(name, "ready") for name in names or ORDINARY}
 
-    def scale(self, embedders: int) -> ToCommand:
+    def scale(self, embedders: int) -> int:
         """Ask for another number of embedders."""
         return self._ask(AskScale(embedders))
 
-    def down(self) -> ToCommand:
+    def down(self) -> int:
         """Ask for the stop."""
         return self._ask(AskDown("test"))
 
-    def _ask(self, question: AskScale | AskDown) -> ToCommand:
+    def _ask(self, question: AskScale | AskDown) -> int:
         with mock.patch.multiple(runtime_client, CONNECT_S=PATIENCE_S, ANSWER_S=PATIENCE_S):
             return ask(self.paths, question)
 

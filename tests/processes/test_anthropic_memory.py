@@ -10,7 +10,8 @@ import pytest
 from anthropic.lib.tools import ToolError
 
 from remembrancer.anthropic_memory import MemoryTool
-from remembrancer.commands.runtime_client import ask_status
+from remembrancer.commands.runtime_client import ask
+from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.paths import RuntimePaths
 from tests.runtime import command
 
@@ -24,7 +25,7 @@ def test_what_the_tool_keeps_outlives_its_session_and_a_killed_store(home: Path,
             assert tool.call(create) == "File created successfully at: /memories/repo/cache.md"
             with pytest.raises(ToolError, match="already exists"):
                 tool.call(create)
-            (store,) = [each.pid for each in ask_status(RuntimePaths(home)).processes if each.name == "store"]
+            (store,) = [each.pid for each in ask(RuntimePaths(home), AskStatus()).processes if each.name == "store"]
             os.kill(store, signal.SIGKILL)
             assert "The cache is Valkey 9." in str(tool.call(change))
         tool.close()

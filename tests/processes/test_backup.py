@@ -23,7 +23,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import connected_store, is_up
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import Applied, PromoteMemory, Scope
+from remembrancer.protocol.writes import PromoteMemory, Scope
 from tests.forked import run_forked
 from tests.operations import PROJECT
 from tests.patience import PATIENCE_S
@@ -85,12 +85,12 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
             for number in range(100_000):
                 name = f"note {number}"
                 scope: Scope = "user" if number % 3 == 0 else "project"
-                await ask_store(store(name, f"Note {number}.", scope), Applied)
+                await ask_store(store(name, f"Note {number}.", scope))
                 acknowledged.append(id_of(name))
                 if number % 10 == 5:
                     promoted = change(f"promote {number}", PromoteMemory(id_of(name), "user"))
                     if scope == "project":
-                        await ask_store(promoted, Applied)
+                        await ask_store(promoted)
                 if over.is_set():
                     return
 

@@ -28,9 +28,8 @@ from tests.processes.bridge_rig import (
     bridge_that_leaves_late,
     forked_bridge,
     gateway,
-    until,
 )
-from tests.processes.runtimes import until as until_there
+from tests.processes.runtimes import until
 from tests.runtime import stop_runtime
 
 QUICK = Settings(write_budget_s=0.2, read_budget_s=0.2)
@@ -158,7 +157,7 @@ def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way
     with bridge(**dict.fromkeys(names, "sk-secret")) as client:
         client.initialize()
         assert client.store("Deployments are on Tuesdays.")["memory_id"]
-        processes = until_there(lambda: recorded(home))
+        processes = until(lambda: recorded(home))
         environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes]
         assert all(b"PATH=" in environment for environment in environments)
         assert not any(b"sk-secret" in environment for environment in environments)
@@ -325,26 +324,12 @@ def test_nothing_but_the_protocol_reaches_the_output(runtime: Path) -> None:
     assert done.stderr.count(b"stray") == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--nonsense"], b"unknown argument '--nonsense'\n"),
-        (["--projet", "x"], b"unknown argument '--projet': did you mean --project?"),
-        (["--project"], b"--project wants one directory"),
-        (["--project", "/nonexistent"], b"--project '/nonexistent' is not a directory"),
-    ],
-)
-def test_a_wrong_argument_is_a_usage_error(home: Path, arguments: list[str], said: bytes) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "remembrancer", "mcp", *arguments],
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 2
+def test_a_wrong_argument_is_a_usage_error(home: Path) -> None:
+    line = [sys.executable, "-m", "remembrancer", "mcp", "--projet", "x"]
+    done = subprocess.run(line, capture_output=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
     assert b"usage: remembrancer mcp" in done.stderr
-    assert said in done.stderr
-    assert done.stdout == b""
+    assert b"unknown argument '--projet': did you mean --project?" in done.stderr
 
 
 def test_a_gateway_of_another_release_is_named_as_the_reason_and_left_alone(runtime: Path) -> None:

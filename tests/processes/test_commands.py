@@ -17,11 +17,11 @@ import pytest
 from remembrancer import __version__
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes, runtime_client, runtime_commands
-from remembrancer.protocol.control import AskDown, GoingDown, ToLauncher
+from remembrancer.protocol.control import AskDown, ToLauncher, to_launcher
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, to_launcher
+from remembrancer.protocol.wire import Envelope
 from tests.patience import PATIENCE_S
 from tests.processes.badly_behaved import RELEASES
 from tests.processes.runtimes import behave, runtime, until
@@ -149,7 +149,7 @@ def test_a_launcher_that_reads_a_question_late_is_asked_again_to_stop(
         def hear(peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
             asked.append(message)
             if len(asked) > 1:
-                router.send(peer, GoingDown(7), in_reply_to=envelope.message_id)
+                router.send(peer, 7, in_reply_to=envelope.message_id)
                 lock.release()
 
         router: Router[ToLauncher] = Router(paths.control_endpoint, Speaker("launcher", "01L"), to_launcher, hear)

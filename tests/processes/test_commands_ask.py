@@ -19,8 +19,9 @@ from remembrancer.commands import runtime_client
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import Examination, check_model, check_records
 from remembrancer.commands.output_files import STAGING
-from remembrancer.commands.runtime_client import ask_status
+from remembrancer.commands.runtime_client import ask
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Rejected
 from tests.operations import PROJECT, store_operation
@@ -79,7 +80,7 @@ def test_a_running_store_answers_what_its_files_say(
         return opened
 
     def is_dropped() -> bool:
-        gateway = ask_status(RuntimePaths(home)).gateway
+        gateway = ask(RuntimePaths(home), AskStatus()).gateway
         return gateway is not None and gateway.queue_rejected == 1
 
     with monkeypatch.context() as patch:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from remembrancer.commands import exit_codes
 from remembrancer.config.settings import SETTABLE, Settings
-from tests.forked import run_command
-from tests.patience import PATIENCE_S
+from tests.runtime import command
 
 
 def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command in the home of the environment."""
-    done = run_command("config", *arguments, environ={**os.environ, **environ}, timeout_s=PATIENCE_S)
-    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+    done = command("config", *arguments, home=Path(os.environ["REMEMBRANCER_HOME"]), variables=environ)
+    assert "Traceback" not in done.stderr
+    return done
 
 
 def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path) -> None:
@@ -61,7 +61,6 @@ def test_all_that_is_wrong_is_told_with_a_status_of_its_own(home: Path) -> None:
     for arguments in ((), ("--json",)):
         done = config(*arguments, REMEMBRANCER_DEPLOYMENT_MODE="remote")
         assert done.returncode == exit_codes.CONFIGURATION
-        assert "Traceback" not in done.stderr
         said = done.stderr if not arguments else "\n".join(json.loads(done.stdout)["problems"])
         assert "did you mean embedders?" in said
         assert "the mode remote needs the address of a Chroma server" in said
@@ -70,17 +69,12 @@ def test_all_that_is_wrong_is_told_with_a_status_of_its_own(home: Path) -> None:
 
 def test_nothing_is_made_by_looking(home: Path) -> None:
     home.rmdir()
+    assert config("--jason").returncode == exit_codes.USAGE
     done = config(MEMORY_DEPLOYMENT_MODE="embedded-memory")
     assert done.returncode == exit_codes.OK
     assert "in memory" in done.stdout
     assert not home.exists()
     assert not Path(done.stdout.split()[1]).exists()
-
-
-def test_a_wrong_argument_is_refused_without_a_traceback(home: Path) -> None:
-    done = config("--jason")
-    assert done.returncode == exit_codes.USAGE
-    assert "Traceback" not in done.stderr
 
 
 def test_a_setting_is_written_into_the_file_and_taken_out_again(home: Path) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.consolidation import Maintain
 from remembrancer.protocol.errors import ConsolidatorUnavailable
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Gateway
@@ -84,24 +84,19 @@ def test_it_comes_after_the_others_gives_way_to_them_and_is_in_the_status(home: 
         assert command("status", home=home).returncode in WELL_ENOUGH
 
 
-def test_it_comes_back_when_it_is_killed_and_nobody_else_is_disturbed(home: Path) -> None:
-    with runtime(home):
+def test_it_comes_back_when_it_is_killed_and_does_not_outlive_a_launcher_that_is(home: Path) -> None:
+    with runtime(home) as launcher:
         before = consolidator(home)["pid"]
         os.kill(before, signal.SIGKILL)
         after = consolidator(home, besides=before)
         assert after["restarts"] == 1
         assert in_status(home, "restarts") == [0, 0, 0, 1]
-
-
-def test_it_does_not_outlive_a_launcher_that_is_killed(home: Path) -> None:
-    with runtime(home) as launcher:
-        pid = consolidator(home)["pid"]
         launcher.kill()
-        until(lambda: is_dead(pid))
+        until(lambda: is_dead(after["pid"]))
         assert processes_of(home) == []
         launcher.wait()
         with runtime(home):
-            consolidator(home, besides=pid)
+            consolidator(home, besides=after["pid"])
 
 
 async def test_it_is_asked_about_the_end_of_a_session(home: Path) -> None:
@@ -128,12 +123,4 @@ async def test_a_runtime_without_one_is_well_and_refuses_what_would_need_it(home
         gateway = Gateway(home)
         async with gateway.dealer:
             with pytest.raises(ConsolidatorUnavailable):
-                await gateway.ask(Maintain(None), Maintained)
-
-
-def test_one_that_hangs_is_replaced(home: Path) -> None:
-    with runtime(home, REMEMBRANCER_HEARTBEAT_TIMEOUT_S="1.0"):
-        before = consolidator(home)["pid"]
-        os.kill(before, signal.SIGSTOP)
-        consolidator(home, besides=before)
-        assert is_dead(before)
+                await gateway.ask(Maintain(None))

@@ -21,16 +21,12 @@ from unittest import mock
 import pytest
 
 from remembrancer.actors.embedder import workers
-from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.migrations import daily_copies
-from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands import doctor, exit_codes
 from remembrancer.commands.repair import repair_home
 from remembrancer.commands.setup import Probed
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import Rejected
-from tests.operations import store_operation
 from tests.processes.runtimes import until_dead
 from tests.runtime import Runtime, Session, command, until
 
@@ -168,7 +164,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     before = everything(home)
     found = Findings(home, tries_start=True)
     assert found.statuses() == {}
-    assert "beside the memories" in found.text("index")
+    assert "with the memories" in found.text("index")
     assert everything(home) == before
     assert SECRET not in found.whole
 
@@ -268,17 +264,6 @@ async def test_a_damaged_file_is_made_whole_of_what_can_be_read_and_the_daily_co
     await Runtime(home).down()
 
 
-async def test_a_file_of_a_newer_release_is_said(home: Path) -> None:
-    await filled(home)
-    database = RuntimePaths(home).database
-    connection = sqlite3.connect(database)
-    connection.execute(f"PRAGMA user_version = {MEMORY.latest + 1}")
-    connection.close()
-    found = Findings(home)
-    assert found.checks["records"]["status"] == "problem"
-    assert "newer release" in found.text("records")
-
-
 @pytest.mark.parametrize("kind", ["file", "link into nothing"])
 def test_a_home_that_is_no_directory_is_said(home: Path, kind: str) -> None:
     home.rmdir()
@@ -320,33 +305,18 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
     assert Findings(home).statuses() == {}
 
 
-def test_what_waits_and_what_was_rejected_is_counted_with_the_reason(home: Path) -> None:
-    queue = QueueFile(RuntimePaths(home).write_queue)
-    operations = [store_operation(name, SECRET) for name in ("one", "two", "three")]
-    queue.append([queued_row(each, each.project.id, 1.0) for each in operations])
-    queue.settle((), [Rejected(operations[0].operation_id, "schema_too_new", "of a newer release")], 2.0)
-    queue.close()
-    RuntimePaths(home).write_queue.chmod(0o600)
+@pytest.mark.parametrize(
+    ("name", "value", "check"),
+    [("REMEMBRANCER_EMBEDDERS", "many", "configuration"), ("REMEMBRANCER_MODEL", "/nowhere/at/all", "model")],
+)
+def test_a_wrong_setting_is_said_and_the_rest_is_looked_at(
+    home: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, check: str
+) -> None:
+    monkeypatch.setenv(name, value)
     found = Findings(home)
-    assert found.statuses() == {"write queue": "warning"}
-    assert "2 writes wait" in found.text("write queue")
-    assert "1 rejected as schema_too_new: of a newer release" in found.text("write queue")
-    assert SECRET not in found.whole
-
-
-def test_a_wrong_setting_is_said_and_the_rest_is_looked_at(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "many")
-    found = Findings(home)
-    assert found.checks["configuration"]["status"] == "problem"
-    assert "REMEMBRANCER_EMBEDDERS" in found.text("configuration")
-    assert found.checks["model"]["status"] == "warning"
-
-
-def test_a_model_that_is_missing_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_MODEL", "/nowhere/at/all")
-    found = Findings(home)
-    assert found.checks["model"]["status"] == "problem"
-    assert "/nowhere/at/all" in found.text("model")
+    assert found.checks[check]["status"] == "problem"
+    assert (name if check == "configuration" else value) in found.text(check)
+    assert found.checks["model"]["status"] == ("warning" if check == "configuration" else "problem")
 
 
 def test_a_clients_entry_whose_command_is_gone_is_a_problem(home: Path, user: Path) -> None:
@@ -364,23 +334,16 @@ def test_a_clients_entry_whose_command_is_gone_is_a_problem(home: Path, user: Pa
     assert Findings(home, "--project", "app").checks["clients"]["status"] == "ok"
 
 
-def test_a_person_reads_findings_with_advice(home: Path) -> None:
+def test_a_person_reads_findings_with_advice_and_nothing_of_the_environment(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "hush-hush")
+    assert "hush-hush" not in Findings(home).whole
     (home / "queue.db").write_bytes(b"x" * 5000)
     done = command("doctor", home=home)
     assert done.returncode == exit_codes.DEGRADED
     assert "problem  write queue" in done.stdout
     assert "→ " in done.stdout
     assert done.stderr == ""
-
-
-def test_nothing_of_the_environment_gets_into_the_findings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SOME_API_KEY", "hush-hush")
-    assert "hush-hush" not in Findings(home).whole
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "remembrancer", "doctor", "--jason"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ,
-    )
-    assert done.returncode == exit_codes.USAGE
+    assert "hush-hush" not in done.stdout
+    assert command("doctor", "--jason", home=home).returncode == exit_codes.USAGE

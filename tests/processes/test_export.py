@@ -16,14 +16,7 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
-from remembrancer.memory.export_format import (
-    EndLine,
-    Line,
-    MemoryLine,
-    ProjectLine,
-    encode_header,
-    encode_line,
-)
+from remembrancer.memory.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
 from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import start_command
 from tests.operations import OTHER_PROJECT, PROJECT

@@ -144,10 +144,7 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
 
     def listen() -> None:
         headers = {**session, "Accept": "text/event-stream", "Authorization": f"Bearer {ana}"}
-        with (
-            httpx.Client(timeout=None) as client,
-            client.stream("GET", door.url, headers=headers) as stream,
-        ):
+        with httpx.Client(timeout=None) as client, client.stream("GET", door.url, headers=headers) as stream:
             started.set()
             try:
                 for _ in stream.iter_lines():

@@ -9,9 +9,13 @@ from pathlib import Path
 from tests.processes.runtimes import QUICK, behave, is_dead, runtime, until
 
 
-def test_a_process_that_is_killed_is_replaced_and_the_others_learn_of_it(home: Path) -> None:
+def test_a_process_that_is_killed_takes_what_it_started_with_it_and_is_replaced_and_the_others_learn_of_it(
+    home: Path,
+) -> None:
+    behave(home, "store", "has a child")
     with runtime(home) as running:
         before = running.until_ready()["store"]
+        child = int(running.lines("store.child")[0])
         os.kill(before.pid, signal.SIGKILL)
         after = running.until_state("store", "ready", besides_pid=before.pid)
         assert after.restarts == 1
@@ -19,6 +23,7 @@ def test_a_process_that_is_killed_is_replaced_and_the_others_learn_of_it(home: P
         assert first != second
         until(lambda: f"gone: store {first}" in running.heard("gateway"))
         until(lambda: f"gone: store {first}" in running.heard("embedder-1"))
+        until(lambda: is_dead(child))
 
 
 def test_a_process_that_hangs_is_replaced(home: Path) -> None:
@@ -91,12 +96,3 @@ def test_a_crash_loop_is_slowed_down(home: Path) -> None:
         until(lambda: len(running.starts("store")) >= 4)
         behave(home, "store", "")
         running.until_ready("store")
-
-
-def test_what_a_process_had_started_dies_with_it(home: Path) -> None:
-    behave(home, "store", "has a child")
-    with runtime(home) as running:
-        store = running.until_ready()["store"]
-        child = int(running.lines("store.child")[0])
-        os.kill(store.pid, signal.SIGKILL)
-        until(lambda: is_dead(child))

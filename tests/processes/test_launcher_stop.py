@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from remembrancer.actors.launcher.home import read_record
-from remembrancer.commands.runtime_client import ask_status
-from remembrancer.protocol.control import GoingDown
+from remembrancer.commands.runtime_client import ask
+from remembrancer.protocol.control import AskStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.file_locks import FileLock
 from tests.conftest import processes_of
@@ -33,7 +33,7 @@ def assert_nothing_left(running: RunningRuntime) -> None:
 def has_a_session(running: RunningRuntime) -> bool:
     """True if the launcher, which may be starting still, has heard of a session."""
     try:
-        gateway = ask_status(running.paths).gateway
+        gateway = ask(running.paths, AskStatus()).gateway
     except (PeerUnavailable, PeerLost, DeadlineExceeded):
         return False
     return gateway is not None and gateway.sessions > 0
@@ -60,10 +60,16 @@ def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
         assert_nothing_left(running)
 
 
-def test_a_command_stops_everything_in_order(home: Path) -> None:
+def test_a_record_names_every_child_and_a_command_stops_everything_in_order(home: Path) -> None:
+    (home / "runtime.json").write_text('{"pid": "x", "children"')  # which holds no start up
     with runtime(home) as running:
-        running.until_ready()
-        assert running.down() == GoingDown(running.process.pid)
+        pids = {process.pid for process in running.until_ready().values()}
+        record = read_record(running.paths)
+        assert record is not None
+        assert record.pid == running.process.pid
+        assert {child.pid for child in record.children} == pids
+        assert all(abs(psutil.Process(child.pid).create_time() - child.created_at) < 1 for child in record.children)
+        assert running.down() == running.process.pid
         assert running.process.wait(PATIENCE_S) == 0
         assert running.lines("ended") == ["gateway", "consolidator", "embedder-1", "store"]
         assert_nothing_left(running)
@@ -139,19 +145,3 @@ def test_a_recorded_pid_that_belongs_to_someone_else_by_now_is_left_alone(home: 
             running.until_ready()
             assert innocent.poll() is None
         innocent.kill()
-
-
-def test_a_record_that_cannot_be_read_does_not_hold_up_a_start(home: Path) -> None:
-    (home / "runtime.json").write_text('{"pid": "x", "children"')
-    with runtime(home) as running:
-        running.until_ready()
-
-
-def test_the_record_names_every_child(home: Path) -> None:
-    with runtime(home) as running:
-        pids = {process.pid for process in running.until_ready().values()}
-        record = read_record(running.paths)
-        assert record is not None
-        assert record.pid == running.process.pid
-        assert {child.pid for child in record.children} == pids
-        assert all(abs(psutil.Process(child.pid).create_time() - child.created_at) < 1 for child in record.children)

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -16,13 +17,14 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Done, Maintain, Maintained
+from remembrancer.protocol.errors import Failure
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import Envelope, ToStore, to_store
+from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.writes import ProjectRef
+from tests.operations import to_store
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import command, done, start
 from tests.runtime import stop_runtime
@@ -52,26 +54,19 @@ def project(home: Path, tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_projects_memories_are_looked_through(home: Path, project: Path) -> None:
+def test_the_memories_of_a_project_of_all_and_of_the_user_are_looked_through(home: Path, project: Path) -> None:
     said = json.loads(done("admin", "maintain", "--project", str(project), "--dry-run", "--json", home=home))
     assert said["dry_run"] is True
     (place,) = said["places"]
     assert place["project"]["path"] == str(project)
     assert place["examined"] in (1, 2), "the memory, and what its session hands over once its end is dealt with"
     assert (place["archived"], place["deleted"], place["run_ids"]) == (0, 0, [])
-
-
-def test_everything_is_each_project_and_the_user(home: Path, project: Path) -> None:
-    said = done("admin", "maintain", "--all", home=home).decode()
-    first, *others = said.splitlines()
-    assert first in (f"{project}: 1 examined", f"{project}: 2 examined")  # with what its session hands over
+    first, *others = done("admin", "maintain", "--all", home=home).decode().splitlines()
+    assert first in (f"{project}: 1 examined", f"{project}: 2 examined")
     assert others == ["the user: 0 examined", "There was nothing to do."]
-
-
-def test_the_users_memories_are_looked_through_without_a_runtime_being_up(home: Path, project: Path) -> None:
     done("down", home=home)
     said = json.loads(done("admin", "maintain", "--user", "--json", home=home))
-    assert [place["project"] for place in said["places"]] == [None]
+    assert [place["project"] for place in said["places"]] == [None], "also where no runtime is up"
 
 
 def test_where_nothing_is_remembered_nothing_is_started(home: Path, tmp_path: Path) -> None:
@@ -103,17 +98,17 @@ def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, p
 
 
 @asynccontextmanager
-async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterator[list[ToStore]]:
+async def played_store(home: Path, answer: Maintained | Failure) -> AsyncIterator[list[Any]]:
     """A store that gives every question the same answer. Gives what it was asked. No command starts another one."""
-    asked: list[ToStore] = []
+    asked: list[Any] = []
     paths = RuntimePaths(home)
     paths.run.mkdir(mode=0o700, exist_ok=True)
 
-    def hear(peer: Peer, envelope: Envelope, message: ToStore) -> None:
+    def hear(peer: Peer, envelope: Envelope, message: Any) -> None:
         asked.append(message)
         router.send(peer, answer, in_reply_to=envelope.message_id)
 
-    router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, hear)
+    router: Router[Any] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, hear)
     with FileLock(paths.start_lock) as lock:
         assert lock.try_acquire()
         async with router:
@@ -157,7 +152,7 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
 @pytest.mark.anyio
 async def test_a_refusal_is_said_with_its_reason(home: Path, project: Path) -> None:
     done("down", home=home)
-    async with played_store(home, Refused("consolidator_unavailable", "there is no consolidator", False)):
+    async with played_store(home, Failure("consolidator_unavailable", "there is no consolidator", False)):
         finished = await maintained(home, "--project", str(project))
     assert finished.returncode == exit_codes.REFUSED
     assert finished.stderr == b"remembrancer admin maintain: there is no consolidator\n"

@@ -23,7 +23,8 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
 from tests.forked import run_command, start_runtime
 from tests.patience import PATIENCE_S
-from tests.processes.bridge_rig import BridgeClient, forked_bridge, until
+from tests.processes.bridge_rig import BridgeClient, forked_bridge
+from tests.processes.runtimes import until
 
 MODE = {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}
 

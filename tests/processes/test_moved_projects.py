@@ -23,7 +23,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.projects import MoveProject, ProjectMoved, ProjectRecognised, RecogniseProject
+from remembrancer.protocol.projects import MoveProject, RecogniseProject
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 from tests.operations import memory_id_of, store_operation
@@ -89,7 +89,7 @@ async def test_git_is_asked_for_the_first_commit_once(
             async with rig.running(), rig.session(directory=str(place), bridge=f"{number}1" * 16) as client:
                 await client.store(f"The lantern number {number} is lit at dusk")
                 with anyio.fail_after(PATIENCE_S):
-                    while (await store.gateway.ask(question, ProjectRecognised)).needs_commit:  # noqa: ASYNC110 - nobody tells
+                    while (await store.gateway.ask(question)).needs_commit:  # noqa: ASYNC110 - nobody tells
                         await asyncio.sleep(0.02)
                 await client.say_end()
     assert calls.read_text() == "called\n"
@@ -214,13 +214,13 @@ async def test_a_store_that_is_killed_in_a_move_has_moved_all_or_nothing(home: P
                 await store.gateway.submit(operation)
                 stored.add(memory_id_of(operation))
             request = MoveProject(old, new, str(there))
-            moves = asyncio.create_task(store.gateway.ask(request, ProjectMoved))
+            moves = asyncio.create_task(store.gateway.ask(request))
             await asyncio.sleep(delays.uniform(0, 0.03))
             await store.restart()
             moves.cancel()
             await asyncio.gather(moves, return_exceptions=True)
             if has_space(RuntimePaths(home), old.id):
-                await store.gateway.ask(request, ProjectMoved)
+                await store.gateway.ask(request)
             recalled = await store.gateway.recall("fact", project=new, limit=50, strategy="keyword")
             assert {memory.id for memory in recalled.memories} == stored
             assert not has_space(RuntimePaths(home), old.id)

@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -43,12 +43,6 @@ def wide(top: Path) -> list[str]:
 def below(top: Path) -> list[Path]:
     """Everything in a directory, which changes meanwhile."""
     return [Path(place) / name for place, folders, files in os.walk(top) for name in (*folders, *files)]
-
-
-def make_open(home: Path) -> None:
-    """A home as `mkdir` leaves it."""
-    home.chmod(0o755)
-    (home / "run").mkdir()
 
 
 @contextmanager
@@ -100,17 +94,21 @@ async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
     assert files <= {path.name for path in below(home)}
 
 
-async def test_a_runtime_that_a_person_starts_makes_a_private_home_too(home: Path, open_umask: None) -> None:
-    shutil.rmtree(home)
+def make_open(home: Path) -> None:
+    """A home as `mkdir` leaves it."""
+    home.chmod(0o755)
+    (home / "run").mkdir()
+
+
+@pytest.mark.parametrize("before", [shutil.rmtree, make_open])
+async def test_a_runtime_that_a_person_starts_makes_a_private_home_too_or_closes_it(
+    home: Path, open_umask: None, before: Callable[[Path], None]
+) -> None:
+    before(home)
     with started_by_hand():
         await until(Runtime(home).is_ready)
         assert wide(home) == []
     assert wide(home) == []
-
-
-async def test_a_home_that_was_made_open_is_closed_by_the_start(home: Path, tmp_path: Path, open_umask: None) -> None:
-    make_open(home)
-    await use_everything(home, tmp_path)
 
 
 async def test_sockets_outside_of_the_home_are_as_private(tmp_path: Path, open_umask: None) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from bench.shared_soak import Host, SharedSoak, World
 from remembrancer.actors.store.shared_lane import FORMAT
-from remembrancer.protocol.errors import SchemaTooNew
-from remembrancer.protocol.reads import Recall, Recalled, Refused
+from remembrancer.protocol.errors import Failure, SchemaTooNew
+from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.sharing import DescribeLanes, LanesDescribed, LaneState
 from remembrancer.protocol.writes import Applied, Operation, Submit
 from tests.lane_dump import dump_of
@@ -74,7 +74,7 @@ async def test_an_older_release_waits_for_its_upgrade_and_has_everything_then(wo
         assert await contents(host) == known, "what was before can be read"
         waiting = Submit(storing(host, f"waits{number}"))
         refused = await host.answer(waiting)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, Failure)
         assert refused.code == SchemaTooNew.code
         await upgrade(host)
         assert isinstance(await host.answer(waiting), Applied), "the write queue sends it again"

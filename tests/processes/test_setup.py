@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -49,26 +50,17 @@ def _is_left(process: psutil.Process, user: Path) -> bool:
 
 
 def setup(*arguments: str, check: bool = False, command: str | None = COMMAND) -> subprocess.CompletedProcess[str]:
-    """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself."""
-    if "--project" in arguments:  # whose file names the command alone
-        command = None
-        arguments = arguments if check else (*arguments, "--no-check")
-        done = run_command("setup", *arguments, environ=os.environ, timeout_s=PATIENCE_S)
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-    if command is not None and not check:
-        done = run_command(
-            "setup", *arguments, "--command", command, "--no-check", environ=os.environ, timeout_s=PATIENCE_S
+    """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself. A
+    project's file names the command alone."""
+    is_of_project = "--project" in arguments
+    named = ["--command", command] if command and not is_of_project else []
+    line = ["setup", *arguments, *named, *([] if check else ["--no-check"])]
+    if command is None and not is_of_project:  # then it depends on how it was started
+        return subprocess.run(
+            [COMMAND, *line], capture_output=True, text=True, timeout=PATIENCE_S, check=False, stdin=subprocess.DEVNULL
         )
-        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-    named = [] if command is None else ["--command", command]
-    return subprocess.run(
-        [COMMAND, "setup", *arguments, *named, *([] if check else ["--no-check"])],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    done = run_command(*line, environ=os.environ, timeout_s=PATIENCE_S)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def mode(path: Path) -> int:
@@ -134,9 +126,9 @@ def test_a_second_run_changes_nothing_and_says_so(machine: Path) -> None:
     assert names(machine / "app/.cursor") == ["mcp.json"]
 
 
-def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(machine: Path) -> None:
+def test_everything_else_in_a_file_is_kept_with_its_mode(machine: Path) -> None:
     file = machine / ".claude.json"
-    text = '{\n\t"numStartups": 1.50,\n\t"mcpServers": {\n\t\t"z": {"command": "z"}\n\t},\n\t"a": "\\u00e9"\n}\n'
+    text = '{\n\t"numStartups": 1.5,\n\t"mcpServers": {\n\t\t"z": {\n\t\t\t"command": "z"\n\t\t}\n\t},\n\t"a": "é"\n}\n'
     file.write_text(text)
     file.chmod(0o640)
     assert setup("claude-code").returncode == exit_codes.OK
@@ -145,21 +137,42 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     assert list(read(file)) == ["numStartups", "mcpServers", "a"]
     assert list(read(file)["mcpServers"]) == ["z", "remembrancer"]
     assert mode(file) == 0o640
-    backup = machine / ".claude.json.bak"
-    assert backup.read_text() == text
-    assert mode(backup) == 0o640
+    file.with_name(".claude.json.bak").write_text('{"theme": "of another program"}')
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert file.read_text() == text, "to the byte"
-    assert names(machine) == [".claude.json", "app"], "and the backup of what is there again is gone"
-
-
-def test_a_backup_of_something_else_outlives_the_removal(machine: Path) -> None:
-    file = machine / ".claude.json"
-    file.write_text('{"theme": "x"}')
-    file.with_name(".claude.json.bak").write_text('{"theme": "of another program"}')
-    assert setup("claude-code").returncode == exit_codes.OK
-    assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert names(machine) == [".claude.json", ".claude.json.bak", "app"]
+
+
+OWN_COMMANDS = {
+    "one that adds the entry": (
+        'printf \'[mcp_servers.remembrancer]\\ncommand = "%s"\\nargs = ["mcp"]\\n\' "$5" >> "$HOME/.codex/config.toml"',
+        True,
+    ),
+    "one that fails": ("exit 1", False),
+    "one that does nothing": ("exit 0", False),
+    "one that writes something else": ('echo \'model = "y"\' > "$HOME/.codex/config.toml"', False),
+}
+"""Programs with the name of Codex's command line; and whether they do what they are asked for."""
+
+
+@pytest.mark.parametrize("case", OWN_COMMANDS)
+def test_a_clients_own_command_writes_its_file_or_else_setup_does(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    script, works = OWN_COMMANDS[case]
+    (machine / "bin").mkdir()
+    (machine / ".codex").mkdir()
+    program = machine / "bin/codex"
+    program.write_text(f'#!/bin/sh\necho "$@" > "$HOME/.codex/asked"\n{script}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{machine / 'bin'}:{os.environ['PATH']}")
+    done = setup("codex")
+    assert done.returncode == exit_codes.OK, done.stdout + done.stderr
+    assert (machine / ".codex/asked").read_text() == f"mcp add remembrancer -- {COMMAND} mcp\n"
+    written = tomllib.loads((machine / ".codex/config.toml").read_text())
+    assert written["mcp_servers"] == {"remembrancer": {"command": COMMAND, "args": ["mcp"]}}
+    assert ("by 'codex mcp'" in done.stdout) is works
+    assert "nothing to do" in setup("codex").stdout
 
 
 def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:
@@ -180,7 +193,7 @@ def test_a_link_to_a_file_elsewhere_stays_a_link(machine: Path) -> None:
     assert "remembrancer" in read(kept)["mcpServers"]
 
 
-@pytest.mark.parametrize("text", ['{ // mine\n  "servers": {}\n}\n', '{"servers": {', '{"servers": []}', "\xff"])
+@pytest.mark.parametrize("text", ['{ // mine\n  "servers": {}\n}\n', "\xff"])
 def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(machine: Path, text: str) -> None:
     file = machine / "app/.vscode/mcp.json"
     file.parent.mkdir()
@@ -216,7 +229,10 @@ def test_printing_writes_nothing(machine: Path) -> None:
     entry = {"type": "stdio", "command": "remembrancer", "args": ["mcp"], "env": {"A": "b=c"}}
     assert json.loads(done.stdout) == {"servers": {"remembrancer": entry}}
     assert str(machine / "app/.vscode/mcp.json") in done.stderr
-    assert names(machine / "app") == []
+    hooks = setup("claude-code", "--hooks", "--print")
+    assert f"{COMMAND} hook Stop" in hooks.stdout
+    assert str(machine / ".claude/settings.json") in hooks.stderr
+    assert (names(machine), names(machine / "app")) == (["app"], [])
 
 
 def test_a_command_that_will_not_last_is_printed_with_a_warning(
@@ -227,7 +243,7 @@ def test_a_command_that_will_not_last_is_printed_with_a_warning(
     assert main(["setup", "cursor", "--print"]) == exit_codes.OK
     printed, complained = capsys.readouterr()
     assert json.loads(printed)["mcpServers"]["remembrancer"]["command"] == passing
-    assert f"{passing}: that will not last" in complained
+    assert f"{passing}: this command is temporary" in complained
     assert names(machine / "app") == []
 
 
@@ -260,23 +276,24 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
     assert names(machine / ".config") == ["Claude"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["claude-desktop", "--project", "."], "no configuration for a project"),
-        (["cursor", "--project", "nowhere"], "not a directory"),
-        (["cursor", "--env", "=x"], "KEY=VALUE"),
-        (["cursor", "--name", "a b"], "letters"),
-        (["all-found"], "no client was found"),
-        (["emacs"], "Invalid value"),
-    ],
-)
-def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, arguments: list[str], word: str) -> None:
-    done = setup(*arguments)
-    assert done.returncode == exit_codes.USAGE
-    assert word in done.stderr
-    assert "Traceback" not in done.stderr
-    assert names(machine / "app") == []
+WRONG = {
+    "claude-desktop --project .": "no configuration for a project",
+    "cursor --project nowhere": "not a directory",
+    "cursor --env =x": "KEY=VALUE",
+    "cursor --name a!b": "letters",
+    "all-found": "no client was found",
+    "emacs": "Invalid value",
+    f"cursor --project --command {COMMAND}": "leave out --command",
+}
+
+
+def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path) -> None:
+    for arguments, word in WRONG.items():
+        done = setup(*arguments.split())
+        assert done.returncode == exit_codes.USAGE
+        assert word in done.stderr
+        assert "Traceback" not in done.stderr
+        assert names(machine / "app") == []
 
 
 @pytest.mark.parametrize(
@@ -298,12 +315,6 @@ def test_the_entry_is_written_also_where_a_client_has_no_hooks_or_rules(
     assert any("remembrancer" in path.read_text(errors="replace") for path in files)
 
 
-def test_a_projects_file_is_given_no_command_of_this_machine(machine: Path) -> None:
-    done = run_command("setup", "cursor", "--project", "--command", COMMAND, environ=os.environ, timeout_s=PATIENCE_S)
-    assert done.returncode == exit_codes.USAGE
-    assert b"leave out --command" in done.stderr
-
-
 def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -> None:
     settings = machine / "app/.claude/settings.json"
     settings.parent.mkdir()
@@ -322,7 +333,7 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
     assert read(settings) == json.loads(before)
     assert names(machine / "app") == [".claude"], "what held nothing but our entry is gone"
-    assert names(settings.parent) == ["settings.json"], "and so is the backup of what is there again"
+    assert names(settings.parent) == ["settings.json"]
 
 
 def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> None:
@@ -333,9 +344,8 @@ def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> No
     file = machine / "app/.mcp.json"
     file.write_text('{"mcpServers": {"other": {"command": "x"}}}')
     assert "approve" in setup("claude-code", "--project").stdout
-    assert names(machine / "app") == [".mcp.json", ".mcp.json.bak"]
     assert setup("claude-code", "--project", "--remove").returncode == exit_codes.OK
-    assert file.read_text() == '{"mcpServers": {"other": {"command": "x"}}}'
+    assert read(file) == {"mcpServers": {"other": {"command": "x"}}}
     assert names(machine / "app") == [".mcp.json"]
 
 
@@ -350,17 +360,15 @@ def test_a_projects_files_name_nothing_of_this_machine(machine: Path, monkeypatc
     assert [path for path in written if str(machine) in path.read_text() or COMMAND in path.read_text()] == []
 
 
-def test_servers_and_hooks_of_one_file_are_written_at_once_and_removed_together(machine: Path) -> None:
+def test_servers_and_hooks_of_one_file_are_written_and_removed_together(machine: Path) -> None:
     file = machine / ".gemini/settings.json"
     file.parent.mkdir()
     file.write_text('{"theme": "x"}')
     assert setup("gemini-cli", "--hooks").returncode == exit_codes.OK
     assert set(read(file)) == {"theme", "mcpServers", "hooks"}
-    assert names(file.parent) == ["settings.json", "settings.json.bak"]
-    assert read(file.with_name("settings.json.bak")) == {"theme": "x"}
     assert setup("gemini-cli", "--hooks").stdout.count("nothing to do") == 2
     assert setup("gemini-cli", "--remove").returncode == exit_codes.OK
-    assert file.read_text() == '{"theme": "x"}'
+    assert read(file) == {"theme": "x"}
     assert names(file.parent) == ["settings.json"]
 
 
@@ -371,20 +379,6 @@ def test_hooks_are_left_to_the_plugin_where_it_is_switched_on(machine: Path) -> 
     done = setup("claude-code", "--hooks")
     assert "the plugin" in done.stdout
     assert read(settings) == {"enabledPlugins": {"remembrancer@remembrancer": True}}
-
-
-def test_without_a_client_a_command_that_will_not_last_is_said_and_is_no_error(machine: Path) -> None:
-    done = setup(command=None)
-    assert done.returncode == exit_codes.OK
-    if is_temporary(Path(COMMAND)):
-        assert "will not last" in done.stdout
-
-
-def test_hooks_are_printed_without_being_written(machine: Path) -> None:
-    done = setup("claude-code", "--hooks", "--print")
-    assert f"{COMMAND} hook Stop" in done.stdout
-    assert str(machine / ".claude/settings.json") in done.stderr
-    assert names(machine) == ["app"]
 
 
 def test_a_machine_on_which_the_service_takes_long_to_start_is_no_reason_to_say_that_it_does_not_work(
@@ -410,8 +404,10 @@ def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
 
 
 def test_the_command_that_was_run_is_written_if_it_lasts(machine: Path) -> None:
-    done = setup("claude-code", command=None)
+    listed, done = setup(command=None), setup("claude-code", command=None)
+    assert listed.returncode == exit_codes.OK
     if is_temporary(Path(COMMAND)):
+        assert "is temporary" in listed.stdout
         assert done.returncode == exit_codes.USAGE
         assert "pipx install" in done.stderr
         assert names(machine / "app") == []

@@ -13,7 +13,7 @@ import pytest
 
 from bench.shared_soak import FAULTS, Answered, Session, SharedSoak, Weather, World, by_way_of, run
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
 from remembrancer.journal.sharing import Membership
@@ -61,7 +61,7 @@ def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Pa
         paths = RuntimePaths(host.home)
         paths.logs.mkdir(parents=True)
         shutil.copy(made.path, host.database)
-        SqliteRecords(SqliteFile(host.database), "user", lambda: 1.0).close()
+        Records(SqliteFile(host.database), "user", lambda: 1.0).close()
         (paths.logs / "store.log").touch()
     session = Session(0, world.hosts[0], SharedSoak(0), (), 0)
     for operation, reply in zip((stored, tagged, refused), replies, strict=True):

@@ -17,7 +17,7 @@ from remembrancer.journal.sharing import Membership, Sharing
 from remembrancer.protocol.errors import FileLocked, JournalAway
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import GetMemory, MemoryShown
+from remembrancer.protocol.reads import GetMemory
 from remembrancer.protocol.sharing import ProjectShared, ShareProject
 from remembrancer.protocol.writes import ProjectRef, PromoteMemory
 from tests.actors.store_process import StoreRig, store_rig
@@ -62,7 +62,7 @@ def said(rig: StoreRig, *spaces: str, scope: str = "user") -> list[str]:
 
 async def killed_while_it_shares(rig: StoreRig, lane: str, its: set[str]) -> None:
     """Kill a store when some of what is its own is in the lane."""
-    asking = asyncio.create_task(rig.gateway.ask(ShareProject(None, lane), ProjectShared))
+    asking = asyncio.create_task(rig.gateway.ask(ShareProject(None, lane)))
     await until(lambda: its.intersection(said(rig, lane)))
     await rig.store.kill()
     asking.cancel()
@@ -134,7 +134,7 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
     async with store_rig(home, constants=constants) as here, store_rig(other, constants=constants) as there:
         await asyncio.to_thread(Sharing(other).join, await desk.invite(lane, "laptop"))
         for rig in (here, there):
-            assert await rig.gateway.ask(ShareProject(None, lane), ProjectShared) == ProjectShared(0)
+            assert await rig.gateway.ask(ShareProject(None, lane)) == ProjectShared(0)
         lanes = [rig.paths.database for rig in (here, there)]
         await here.gateway.submit_batch(*stored, *given)
         await until(lambda: said(there, lane) == sorted(texts))
@@ -164,7 +164,7 @@ async def test_what_a_project_takes_back_is_in_one_place_though_its_machine_was_
         await until(lambda: said(here, lane) == said(there, lane) == [])
         await until(lambda: dump_of(lanes[0]) == dump_of(lanes[1]))
         for operation in stored:
-            shown = await here.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(operation)), MemoryShown)
+            shown = await here.gateway.ask(GetMemory(PROJECT, SESSION, memory_id_of(operation)))
             assert [entry.change for entry in shown.memory.history] == ["stored", "promoted", "taken back"]
 
 

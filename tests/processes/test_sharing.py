@@ -18,7 +18,7 @@ import pytest
 
 from remembrancer.command_line import main
 from remembrancer.commands import exit_codes
-from remembrancer.journal.contract import START, Mark, NewEntry, Seen
+from remembrancer.journal.contract import START, LaneMark, NewEntry, Seen
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring, Sealed
 from remembrancer.journal.server_config import Address
@@ -35,7 +35,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-async def appended(sharing: Sharing, membership: Membership, behind: Mark, *ids: str) -> Mark:
+async def appended(sharing: Sharing, membership: Membership, behind: LaneMark, *ids: str) -> LaneMark:
     journal = sharing.open(membership)
     try:
         entries = [NewEntry(each, each.encode()) for each in ids]
@@ -44,7 +44,7 @@ async def appended(sharing: Sharing, membership: Membership, behind: Mark, *ids:
         await journal.aclose()
 
 
-async def ids_read(sharing: Sharing, membership: Membership, after: Mark = START) -> list[str]:
+async def ids_read(sharing: Sharing, membership: Membership, after: LaneMark = START) -> list[str]:
     journal = sharing.open(membership)
     try:
         page = await journal.read(membership.lane, after=after)

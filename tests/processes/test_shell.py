@@ -293,46 +293,43 @@ def test_a_wait_is_explained_to_a_person_and_to_nobody_else(monkeypatch: pytest.
     assert stream.getvalue().startswith("Starting the memory …") == at_terminal
 
 
-@pytest.mark.parametrize(
-    ("mistyped", "meant"),
-    [
-        ("recal", "search"),
-        ("serach", "search"),
-        ("remov", "forget"),
-        ("erse", "forget --for-good"),
-        ("lst", "list"),
-        ("ad", "add"),
-    ],
-)
-def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell, mistyped: str, meant: str) -> None:
-    assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)
+MISTYPED = {
+    "recal": "search",
+    "serach": "search",
+    "remov": "forget",
+    "erse": "forget --for-good",
+    "lst": "list",
+    "ad": "add",
+}
 
 
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [
-        (("promote", "ID"), "edit --to user"),
-        (("history", "ID"), "show --history"),
-        (("shown", "ID"), "show --shown"),
-        (("graph",), "show --graph"),
-        (("stale",), "list --stale"),
-        (("review",), "list --review"),
-        (("export", "-"), "backup export"),
-        (("projects", "--json"), "admin projects"),
-        (("queue", "--json"), "admin queue"),
-        (("completion", "bash"), "admin completion"),
-        (("claude-plugin-path",), "setup --plugin-path"),
-        (("erase", "ID", "--yes"), "forget --for-good"),
-    ],
-)
-def test_a_command_is_understood_by_its_name_of_release_0_2_0_and_says_the_present_one(
-    shell: Shell, former: tuple[str, ...], present: str
-) -> None:
+def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell) -> None:
+    for mistyped, meant in MISTYPED.items():
+        assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)
+
+
+FORMER_NAMES = {
+    "promote ID": "edit --to user",
+    "history ID": "show --history",
+    "shown ID": "show --shown",
+    "graph": "show --graph",
+    "stale": "list --stale",
+    "review": "list --review",
+    "export -": "backup export",
+    "projects --json": "admin projects",
+    "queue --json": "admin queue",
+    "completion bash": "admin completion",
+    "claude-plugin-path": "setup --plugin-path",
+    "erase ID --yes": "forget --for-good",
+}
+
+
+def test_a_command_is_understood_by_its_name_of_release_0_2_0_and_says_the_present_one(shell: Shell) -> None:
     memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
-    arguments = [memory_id if each == "ID" else each for each in former]
-    done = command(*arguments, home=shell.home, directory=shell.directory)
-    assert done.returncode == exit_codes.OK, done.stderr
-    assert f"'remembrancer {former[0]}' is called 'remembrancer {present}' now" in done.stderr
+    for former, present in FORMER_NAMES.items():
+        done = command(*former.replace("ID", memory_id).split(), home=shell.home, directory=shell.directory)
+        assert done.returncode == exit_codes.OK, done.stderr
+        assert f"'remembrancer {former.split()[0]}' is called 'remembrancer {present}' now" in done.stderr
 
 
 def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) -> None:
@@ -346,31 +343,25 @@ def test_help_knows_every_command_in_its_group_and_breaks_no_word(shell: Shell) 
     assert "--all-projects" in shell("help", "search")
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("sea", ["search"]),
-        ("search --strat", ["--strategy"]),
-        ("search --strategy hy", ["hybrid"]),
-        ("share inv", ["invite"]),
-        ("share invite --read", ["--read-only"]),
-        ("admin mai", ["maintain"]),
-        ("backup res", ["restore"]),
-        ("doctor --f", ["--fix"]),
-    ],
-)
-def test_bash_completes_commands_options_and_choices(shell: Shell, typed: str, meant: list[str]) -> None:
-    for name in ("zsh", "fish"):
+COMPLETED = {
+    "sea": "search",
+    "search --strat": "--strategy",
+    "search --strategy hy": "hybrid",
+    "share inv": "invite",
+    "share invite --read": "--read-only",
+    "admin mai": "maintain",
+    "backup res": "restore",
+    "doctor --f": "--fix",
+}
+
+
+def test_bash_completes_commands_options_and_choices(shell: Shell) -> None:
+    for name in ("zsh", "fish", "bash"):
         assert "_REMEMBRANCER_COMPLETE" in shell("admin", "completion", name)
-    assert "_REMEMBRANCER_COMPLETE" in shell("admin", "completion", "bash")
-    words = f"remembrancer {typed}"
-    variables = {
-        "_REMEMBRANCER_COMPLETE": "bash_complete",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(typed.count(" ") + 1),
-    }
-    done = command(home=shell.home, variables=variables)
-    assert [line.partition(",")[2] for line in done.stdout.split()] == meant
+    for typed, meant in COMPLETED.items():
+        words = {"COMP_WORDS": f"remembrancer {typed}", "COMP_CWORD": str(typed.count(" ") + 1)}
+        done = command(home=shell.home, variables={"_REMEMBRANCER_COMPLETE": "bash_complete", **words})
+        assert [line.partition(",")[2] for line in done.stdout.split()] == [meant]
 
 
 def test_at_80_columns_a_listed_memory_has_lines_of_its_own(shell: Shell) -> None:

@@ -38,7 +38,7 @@ from remembrancer.actors.store.records import catalog
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
-from remembrancer.protocol.code import ListStale, StaleListed
+from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
 from tests.runtime import Runtime, Session, command, patiently, until
 
@@ -184,7 +184,7 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
 
         async def is_stale() -> bool:
             async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home)}) as ask:
-                found = await ask(ListStale(project_of(Path(PROJECT))), StaleListed)
+                found = await ask(ListStale(project_of(Path(PROJECT))))
             return [(each.content, each.verdict) for each in found.memories] == [(ABOUT_CODE, "changed")]
 
         async def knows_notes() -> bool:

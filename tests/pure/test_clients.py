@@ -58,53 +58,28 @@ def planned(text: str | None, client: str = "cursor", *, force: bool = False, **
 # --- where and how ---
 
 
-@pytest.mark.parametrize(
-    ("client", "platform", "places"),
-    [
-        ("claude-code", "linux", {"project": "/src/app/.mcp.json", "user": "/home/ana/.claude.json"}),
-        ("claude-desktop", "linux", {"user": "/home/ana/.config/Claude/claude_desktop_config.json"}),
-        (
-            "claude-desktop",
-            "darwin",
-            {"user": "/home/ana/Library/Application Support/Claude/claude_desktop_config.json"},
-        ),
-        ("cursor", "linux", {"project": "/src/app/.cursor/mcp.json", "user": "/home/ana/.cursor/mcp.json"}),
-        ("vscode", "linux", {"project": "/src/app/.vscode/mcp.json", "user": "/home/ana/.config/Code/User/mcp.json"}),
-        (
-            "vscode",
-            "darwin",
-            {
-                "project": "/src/app/.vscode/mcp.json",
-                "user": "/home/ana/Library/Application Support/Code/User/mcp.json",
-            },
-        ),
-        (
-            "codex",
-            "linux",
-            {"project": "/src/app/.codex/config.toml", "user": "/home/ana/.codex/config.toml"},
-        ),
-        (
-            "opencode",
-            "darwin",
-            {"project": "/src/app/opencode.json", "user": "/home/ana/.config/opencode/opencode.json"},
-        ),
-        ("goose", "linux", {"user": "/home/ana/.config/goose/config.yaml"}),
-        (
-            "copilot-cli",
-            "linux",
-            {"project": "/src/app/.github/mcp.json", "user": "/home/ana/.copilot/mcp-config.json"},
-        ),
-        ("windsurf", "linux", {"user": "/home/ana/.codeium/windsurf/mcp_config.json"}),
-        (
-            "kiro",
-            "linux",
-            {"project": "/src/app/.kiro/settings/mcp.json", "user": "/home/ana/.kiro/settings/mcp.json"},
-        ),
-    ],
-)
-def test_each_client_has_its_files_where_it_looks_for_them(client: str, platform: str, places: dict[str, str]) -> None:
+PLACES = """
+claude-code    linux  /src/app/.mcp.json              /home/ana/.claude.json
+claude-desktop linux  -                               /home/ana/.config/Claude/claude_desktop_config.json
+claude-desktop darwin -                               {support}/Claude/claude_desktop_config.json
+cursor         linux  /src/app/.cursor/mcp.json       /home/ana/.cursor/mcp.json
+vscode         linux  /src/app/.vscode/mcp.json       /home/ana/.config/Code/User/mcp.json
+vscode         darwin /src/app/.vscode/mcp.json       {support}/Code/User/mcp.json
+codex          linux  /src/app/.codex/config.toml     /home/ana/.codex/config.toml
+opencode       darwin /src/app/opencode.json          /home/ana/.config/opencode/opencode.json
+goose          linux  -                               /home/ana/.config/goose/config.yaml
+copilot-cli    linux  /src/app/.github/mcp.json       /home/ana/.copilot/mcp-config.json
+windsurf       linux  -                               /home/ana/.codeium/windsurf/mcp_config.json
+kiro           linux  /src/app/.kiro/settings/mcp.json /home/ana/.kiro/settings/mcp.json
+"""
+
+
+@pytest.mark.parametrize("row", PLACES.strip().splitlines())
+def test_each_client_has_its_files_where_it_looks_for_them(row: str) -> None:
+    client, platform, project, user = row.split()
+    places = {"project": project, "user": user.format(support="/home/ana/Library/Application Support")}
     found = client_named(client).places(around(platform))
-    assert {place.scope: str(place.path) for place in found} == places
+    assert {"project": "-"} | {place.scope: str(place.path) for place in found} == places
 
 
 def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
@@ -147,10 +122,6 @@ def test_each_client_gets_its_own_form_of_the_entry(client: str, file: dict[str,
     assert json.loads(plan.after) == file
 
 
-def test_variables_are_in_the_entry_when_there_are_any() -> None:
-    assert make_entry(client_named("claude-desktop"), COMMAND, {"A": "b"}) == {**ENTRY, "env": {"A": "b"}}
-
-
 # --- the command ---
 
 
@@ -161,23 +132,17 @@ def executable(path: Path) -> Path:
     return path
 
 
-def test_the_command_is_the_one_that_was_run_if_it_is_the_installed_one(tmp_path: Path) -> None:
-    behind = executable(tmp_path / "venv/bin/remembrancer")
+def test_the_command_is_the_installed_one_that_was_run_or_lies_beside_the_interpreter_or_is_the_module(
+    tmp_path: Path,
+) -> None:
+    command = executable(tmp_path / "venv/bin/remembrancer")
     link = tmp_path / "bin/remembrancer"
     link.parent.mkdir()
-    link.symlink_to(behind)
+    link.symlink_to(command)
     assert own_command(str(link), "/usr/bin/python3", {}) == (str(link), "mcp")
-
-
-def test_the_command_beside_the_interpreter_is_taken_when_a_module_was_run(tmp_path: Path) -> None:
-    command = executable(tmp_path / "venv/bin/remembrancer")
-    module = str(tmp_path / "site-packages/remembrancer/__main__.py")
+    module, python = str(tmp_path / "site-packages/remembrancer/__main__.py"), str(tmp_path / "python")
     assert own_command(module, str(tmp_path / "venv/bin/python"), {}) == (str(command), "mcp")
-
-
-def test_without_any_command_the_interpreter_starts_the_module(tmp_path: Path) -> None:
-    python = str(tmp_path / "bin/python")
-    assert own_command("/x/__main__.py", python, {"PATH": str(tmp_path)}) == (python, "-P", "-m", "remembrancer", "mcp")
+    assert own_command(module, python, {"PATH": str(tmp_path)}) == (python, "-P", "-m", "remembrancer", "mcp")
 
 
 @pytest.mark.parametrize(
@@ -282,13 +247,10 @@ def test_a_byte_order_mark_stays_where_it_is() -> None:
 # --- what is there already ---
 
 
-def test_a_second_time_there_is_nothing_to_do() -> None:
+def test_a_second_time_there_is_nothing_to_do_whatever_variables_somebody_added() -> None:
     once = planned(None).after
-    assert planned(once).action == "nothing"
-    assert planned(once).after is None
-
-
-def test_variables_that_somebody_added_are_kept_and_no_reason_to_change_anything() -> None:
+    assert (planned(once).action, planned(once).after) == ("nothing", None)
+    assert make_entry(client_named("claude-desktop"), COMMAND, {"A": "b"}) == {**ENTRY, "env": {"A": "b"}}
     present = {**ENTRY, "env": {"MINE": "1"}, "disabled": True}
     assert compare(CURSOR, present, ENTRY) == "same"
     wanted = {**ENTRY, "env": {"OURS": "2"}}
@@ -344,12 +306,18 @@ def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
     assert plan_removal(client, place, None, "remembrancer", force=False).action == "nothing"
 
 
-def test_an_entry_of_ours_is_known_by_what_it_starts() -> None:
-    assert is_ours(CURSOR, {"command": "remembrancer", "args": ["mcp"]})
-    assert is_ours(CURSOR, {"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]})
-    assert not is_ours(CURSOR, {"command": "npx", "args": ["-y", "server-memory"]})
-    assert not is_ours(CURSOR, {"url": "https://example.org"})
-    assert not is_ours(CURSOR, None)
+@pytest.mark.parametrize(
+    ("entry", "ours"),
+    [
+        ({"command": "remembrancer", "args": ["mcp"]}, True),
+        ({"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]}, True),
+        ({"command": "npx", "args": ["-y", "server-memory"]}, False),
+        ({"url": "https://example.org"}, False),
+        (None, False),
+    ],
+)
+def test_an_entry_of_ours_is_known_by_what_it_starts(entry: object, ours: bool) -> None:
+    assert is_ours(CURSOR, entry) is ours
 
 
 # --- every client ---

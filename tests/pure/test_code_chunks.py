@@ -87,10 +87,7 @@ MORE_NAMES = {
         "module.exports = function createApp() {};\nclass Box {\n  #hide() {}\n}",
         {"createApp": "function", "Box": "class", "Box.hide": "method"},
     ),
-    "lua": (
-        "function M:close()\nend\nM.run = function(a)\n  return a\nend",
-        {"M.close": "method", "M.run": "method"},
-    ),
+    "lua": ("function M:close()\nend\nM.run = function(a)\n  return a\nend", {"M.close": "method", "M.run": "method"}),
     "elixir": (
         "defmodule A do\n  defmodule B do\n    def go, do: 1\n  end\nend",
         {"A": "module", "A.B": "module", "A.B.go": "method"},
@@ -107,11 +104,7 @@ COMMENTS = {
         "A.go",
         "def go(2)",
     ),
-    "haskell": (
-        "module A where\n\nx = 1\n\n-- | Keeps them.\ngo :: Int -> Int\ngo 1 = 2\ngo n = 3",
-        "go",
-        "go n = 3",
-    ),
+    "haskell": ("module A where\n\nx = 1\n\n-- | Keeps them.\ngo :: Int -> Int\ngo 1 = 2\ngo n = 3", "go", "go n = 3"),
 }
 
 

@@ -44,7 +44,7 @@ def test_names_in_other_scripts_are_found_whole_and_by_pairs() -> None:
 
 def test_a_question_names_code_by_capitals_underscores_dots_and_calls() -> None:
     assert names_in("how ClientSession releases snake_case to Pool.acquire") == [
-        *("ClientSession", "snake_case", "Pool.acquire"),
+        *("ClientSession", "snake_case", "Pool.acquire")
     ]
     assert names_in("how .refine and use() work") == ["refine", "use"]
     assert names_in("how does dependency injection work") == []

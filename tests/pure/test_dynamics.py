@@ -20,7 +20,7 @@ from remembrancer.memory.decay import (
     should_delete,
 )
 from remembrancer.protocol.consolidation import Material
-from remembrancer.protocol.kinds import SCOPES, STANDING, STATUSES, Kind, Scope, Status
+from remembrancer.protocol.kinds import SCOPES, STANDING, STATUSES, Scope, Status
 from tests.pure.reflection_world import memory as made
 
 NOW = 1_800_000_000.0
@@ -96,6 +96,7 @@ def test_the_user_forgets_more_slowly_than_a_project(importance: float, count: i
 @pytest.mark.parametrize(
     ("scope", "days", "access_count", "expected"),
     [
+        ("project", 3.5, 0, 0.707),
         ("project", 7, 0, 0.5),
         ("project", 14, 0, 0.25),
         ("project", 28, 20, 0.5),  # 7 days * (1 + 20 * 0.15)
@@ -110,14 +111,7 @@ def test_strength_halves_with_each_half_life_of_the_seed(
     scope: Scope, days: float, access_count: int, expected: float
 ) -> None:
     assert strength(scope, days=days, access_count=access_count) == expected
-
-
-def test_a_fraction_of_a_day_counts() -> None:
-    assert strength("project", days=3.5) == 0.707
-
-
-def test_half_a_thousandth_is_rounded_up() -> None:
-    assert strength("session", importance=0.5, confidence=0.125) == 0.063
+    assert strength("session", importance=0.5, confidence=0.125) == 0.063, "half a thousandth is rounded up"
     assert strength("session", importance=0.499, confidence=0.125) == 0.062
 
 
@@ -165,7 +159,7 @@ facts = st.builds(
 )
 
 
-def weak(scope: Scope = "project", **changes: Any) -> Material:
+def weak(scope: Scope = "project", /, **changes: Any) -> Material:
     """A memory that is just weak, old and unused enough to be archived, with what is to be different."""
     strength, days = {"project": (0.049, 14.01), "user": (0.019, 90.01), "session": (0.0, 400.0)}[scope]
     created = NOW - days * DAY_S
@@ -178,43 +172,36 @@ def archived(scope: Scope, days: float) -> Material:
     return weak(scope, status="archived", created_at=NOW - 500 * DAY_S, updated_at=NOW - days * DAY_S)
 
 
-def test_a_project_archives_what_is_weak_old_and_unused() -> None:
-    assert should_archive(weak(), NOW)
-    assert not should_archive(weak(importance=0.05), NOW)
-    assert not should_archive(weak(created_at=NOW - 14 * DAY_S), NOW)
-    assert not should_archive(weak(access_count=2), NOW)
-
-
-@pytest.mark.parametrize("kind", STANDING)
-@pytest.mark.parametrize("scope", ["project", "user"])
-def test_what_stands_does_not_fade(kind: Kind, scope: Scope) -> None:
-    assert not should_archive(weak(scope, kind=kind), NOW)
-
-
-def test_the_user_archives_more_slowly() -> None:
-    assert should_archive(weak("user"), NOW)
-    assert not should_archive(weak("user", importance=0.02), NOW)
-    assert not should_archive(weak("user", created_at=NOW - 90 * DAY_S), NOW)
-    assert not should_archive(weak("user", access_count=2), NOW)
-    assert should_archive(replace(weak("user"), scope="project"), NOW)
-    assert not should_archive(replace(weak("project"), scope="user"), NOW)
-
-
-def test_a_sessions_memories_are_left_alone() -> None:
-    assert not should_archive(weak("session"), NOW)
-    assert not should_delete(archived("session", 400), NOW)
-
-
-@pytest.mark.parametrize("status", [each for each in STATUSES if each != "active"])
-def test_only_what_is_active_is_archived(status: Status) -> None:
-    assert not should_archive(weak(status=status), NOW)
+@pytest.mark.parametrize(
+    ("scope", "changes", "is_archived"),
+    [
+        ("project", {}, True),
+        ("project", {"importance": 0.05}, False),
+        ("project", {"created_at": NOW - 14 * DAY_S}, False),
+        ("project", {"access_count": 2}, False),
+        ("project", {"scope": "user"}, False),
+        ("user", {}, True),
+        ("user", {"importance": 0.02}, False),
+        ("user", {"created_at": NOW - 90 * DAY_S}, False),
+        ("user", {"access_count": 2}, False),
+        ("user", {"scope": "project"}, True),
+        ("session", {}, False),
+        *((scope, {"kind": kind}, False) for kind in STANDING for scope in ("project", "user")),
+        *(("project", {"status": status}, False) for status in STATUSES if status != "active"),
+    ],
+)
+def test_what_is_active_weak_old_and_unused_is_archived_unless_it_stands_and_the_user_s_more_slowly(
+    scope: Scope, changes: dict[str, Any], is_archived: bool
+) -> None:
+    assert should_archive(weak(scope, **changes), NOW) is is_archived
 
 
 def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> None:
     assert should_delete(archived("project", 90.01), NOW)
     assert not should_delete(archived("project", 90), NOW)
-    assert not should_delete(replace(archived("project", 200), status="active"), NOW)
-    assert not should_delete(replace(archived("project", 200), status="consolidated"), NOW)
+    assert not should_delete(archived("session", 400), NOW)
+    for status in ("active", "consolidated"):
+        assert not should_delete(replace(archived("project", 200), status=status), NOW)
 
 
 @given(facts)

@@ -17,7 +17,7 @@ from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
 from remembrancer.protocol.reads import Promotion, Proposal
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 
 STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
 NOW = STORED + DAY_S
@@ -37,6 +37,8 @@ def test_a_session_s_memory_below_the_threshold_is_not_promoted_and_its_score_sa
     text = said(memory())
     assert text.startswith("Stored by session session:s on 2026-02-01.")
     assert "Not promoted to the project: its score 0.46 is below 0.6." in text
+    rules = Rules(promotion=PromotionRules(session_end_score=0.4))
+    assert "its score 0.46 reaches 0.4" in said(memory(), rules), "as it is configured"
 
 
 OVER = SessionEntry("session:s", 0.0, 1.0, status="completed")
@@ -70,11 +72,6 @@ def test_the_way_of_a_memory_is_told_with_what_it_depends_on(
     shown: PortableMemory, session: SessionEntry | None, why: str
 ) -> None:
     assert why in said(shown, session=session)
-
-
-def test_the_configured_thresholds_are_those_that_are_explained() -> None:
-    rules = Rules(promotion=PromotionRules(session_end_score=0.4))
-    assert "its score 0.46 reaches 0.4" in said(memory(), rules)
 
 
 def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
@@ -126,55 +123,40 @@ def test_each_status_says_how_the_memory_is_found() -> None:
     assert "forgotten around" not in said(memory("user", status="archived"))
 
 
-def test_what_contradicts_a_memory_and_when_it_ends_is_said() -> None:
-    incoming = (MemoryLink(OTHER, "contradicts", 1.0, STORED),)
-    text = said(memory("project", valid_until=STORED), incoming=incoming)
-    assert f"Possibly superseded by {OTHER}. No longer valid since 2026-02-01." in text
-    assert "Valid until 2026-02-01." in said(memory("project", valid_until=STORED), now=STORED - 1)
-
-
-def test_a_copy_says_which_memory_stays() -> None:
-    shown = memory("project", status="consolidated")
-    snapshot = Snapshot(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
-    reason = f"{OTHER} says the same in the same words"
-    entry = HistoryEntry(2, "deduplicated", STORED, "", "op", snapshot, {"reason": reason})
-    assert f"Consolidated: {reason}. It is still found" in said(msgspec.structs.replace(shown, history=(entry,)))
-
-
-def test_what_supersedes_a_memory_is_named_once_and_is_no_guess() -> None:
+def test_what_contradicts_or_supersedes_a_memory_and_when_it_ends_is_said_once() -> None:
     third = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAX"
     links = ((OTHER, "contradicts"), (OTHER, "supersedes"), (third, "contradicts"))
-    text = said(memory("project"), incoming=[MemoryLink(target, relation, 1.0, STORED) for target, relation in links])
+    incoming = [MemoryLink(target, relation, 1.0, STORED) for target, relation in links]
+    text = said(memory("project", valid_until=STORED), incoming=incoming[:1])
+    assert f"Possibly superseded by {OTHER}. No longer valid since 2026-02-01." in text
+    assert "Valid until 2026-02-01." in said(memory("project", valid_until=STORED), now=STORED - 1)
+    text = said(memory("project"), incoming=incoming)
     assert f" Superseded by {OTHER}. Possibly superseded by {third}." in text
 
 
-@pytest.mark.parametrize("undid", [None, "promoted"])
-def test_a_promotion_that_was_undone_is_not_promised_again(undid: str | None) -> None:
-    shown = memory(importance=1.0, confidence=1.0)
-    snapshot = Snapshot(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
-    steps = [("stored", None), ("promoted", None), ("undone", undid)]
-    history = tuple(
-        HistoryEntry(n, change, STORED, "session:s", f"op {n}", snapshot, {"undid": told} if told else {})
-        for n, (change, told) in enumerate(steps, 1)
-    )
-    text = said(msgspec.structs.replace(shown, history=history))
+def changed(number: int, change: str, session_id: str = "", **details: str) -> HistoryEntry:
+    snapshot = MemoryVersion(content="x", type="semantic", scope="project", session_id="session:s")
+    return HistoryEntry(number, change, STORED, session_id, f"op {number}", snapshot, dict(details))
+
+
+def test_a_copy_says_which_memory_stays() -> None:
+    reason = f"{OTHER} says the same in the same words"
+    copy = memory("project", status="consolidated", history=(changed(2, "deduplicated", reason=reason),))
+    assert f"Consolidated: {reason}. It is still found" in said(copy)
+
+
+@pytest.mark.parametrize("undid", [{}, {"undid": "promoted"}])
+def test_a_promotion_that_was_undone_is_not_promised_again(undid: dict[str, str]) -> None:
+    history = changed(1, "stored", "session:s"), changed(2, "promoted", "session:s"), changed(3, "undone", **undid)
+    text = said(memory(importance=1.0, confidence=1.0, history=history))
     assert text.endswith("its promotion was undone, and it is left alone until something else changes it.")
-    assert "Promoted to the project at" in said(msgspec.structs.replace(shown, history=history[:2]))
+    assert "Promoted to the project at" in said(memory(importance=1.0, confidence=1.0, history=history[:2]))
 
 
 def test_an_archiving_that_was_undone_is_not_announced_again() -> None:
-    shown = memory("project", importance=0.1)
-    undone = HistoryEntry(
-        3,
-        "undone",
-        STORED,
-        "",
-        "op",
-        Snapshot(content="x", type="semantic", scope="project", session_id=""),
-        {"undid": "archived"},
-    )
-    assert "Not archived: that was undone" in said(msgspec.structs.replace(shown, history=(undone,)))
-    assert "Archived when" in said(shown)
+    undone = memory("project", importance=0.1, history=(changed(3, "undone", undid="archived"),))
+    assert "Not archived: that was undone" in said(undone)
+    assert "Archived when" in said(memory("project", importance=0.1))
 
 
 def test_a_forgotten_memory_is_said_to_be_restorable_and_nothing_is_foretold() -> None:

@@ -31,9 +31,9 @@ from remembrancer.protocol.writes import (
     EntityRef,
     HistoryEntry,
     MemoryLink,
+    MemoryVersion,
     PortableMemory,
     ProjectRef,
-    Snapshot,
     SourceRef,
 )
 
@@ -55,7 +55,7 @@ entities = st.tuples() | st.tuples(st.builds(EntityRef, names, names, names))
 tags = st.lists(names, max_size=3, unique=True).map(tuple)
 objects = st.dictionaries(texts, json_values, max_size=3)
 snapshots = st.builds(
-    Snapshot,
+    MemoryVersion,
     content=names,
     type=st.sampled_from(("episodic", "semantic", "procedural")),
     scope=st.sampled_from(("session", "project", "user")),

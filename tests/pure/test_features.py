@@ -60,75 +60,54 @@ def test_every_feature_has_a_name_of_its_own_and_says_what_it_is_for() -> None:
     assert all(each.why for each in FEATURES)
 
 
-def test_no_candidates_are_a_table_without_rows() -> None:
-    assert table(candidates(0), Asked(NOW)).shape == (0, len(NAMES))
-
-
 def test_where_nothing_is_known_nothing_speaks_for_a_candidate_but_its_age() -> None:
+    assert table(candidates(0), Asked(NOW)).shape == (0, len(NAMES))
     assert dict(zip(NAMES, table(candidates(1), Asked(NOW))[0].tolist(), strict=True)) == {
         name: float(name == "recency") for name in NAMES
     }
 
 
-def test_meaning_is_between_chance_and_the_best_candidate() -> None:
-    of = candidates(4, cosine=[0.8, (0.8 + COSINE_FLOOR) / 2, COSINE_FLOOR, None])
-    assert column(of, "meaning") == pytest.approx([1.0, 0.5, 0.0, 0.0])
+FAR = (ANSWERING_COSINE + COSINE_FLOOR) / 2
+ALIKE = [[1.0, 0.9], [0.9, 1.0]]
+ONE_AFTER_THE_OTHER = {"happened_at": [NOW - 9, NOW]}
 
 
-def test_the_best_of_what_is_all_far_is_no_perfect_match() -> None:
-    far = (ANSWERING_COSINE + COSINE_FLOOR) / 2
-    assert column(candidates(1, cosine=[far]), "meaning") == pytest.approx([0.5])
-
-
-def test_a_long_text_that_begins_with_something_else_is_less_about_it() -> None:
-    of = candidates(3, cosine=[0.6, 0.6, 0.6], opening=[0.2, 0.6, None])
-    assert column(of, "opening") == pytest.approx([-0.4, 0.0, 0.0])
-
-
-def test_words_are_the_share_of_the_question() -> None:
-    assert column(candidates(2, coverage=[0.75, 0.0]), "words") == [0.75, 0.0]
-
-
-def test_bm25_counts_by_how_much_of_the_question_the_best_one_has() -> None:
-    of = candidates(3, bm25=[8.0, 4.0, 0.0], coverage=[0.5, 0.25, 0.0])
-    assert column(of, "bm25") == pytest.approx([0.5, 0.25, 0.0])
-
-
-def test_in_another_language_the_best_by_words_hardly_counts() -> None:
-    of = candidates(2, bm25=[1.0, 0.0], coverage=[0.05, 0.0])
-    assert column(of, "bm25")[0] == pytest.approx(0.05)
+@pytest.mark.parametrize(
+    ("name", "columns", "numbers"),
+    [
+        ("meaning", {"cosine": [0.8, (0.8 + COSINE_FLOOR) / 2, COSINE_FLOOR, None]}, [1.0, 0.5, 0.0, 0.0]),
+        ("meaning", {"cosine": [FAR]}, [0.5]),  # the best of what is all far is no perfect match
+        ("opening", {"cosine": [0.6, 0.6, 0.6], "opening": [0.2, 0.6, None]}, [-0.4, 0.0, 0.0]),
+        ("words", {"coverage": [0.75, 0.0]}, [0.75, 0.0]),
+        ("bm25", {"bm25": [8.0, 4.0, 0.0], "coverage": [0.5, 0.25, 0.0]}, [0.5, 0.25, 0.0]),
+        ("bm25", {"bm25": [1.0, 0.0], "coverage": [0.05, 0.0]}, [0.05, 0.0]),  # in another language
+        ("context_words", {"coverage": [0.25, 0.25], "context_coverage": [1.0, None]}, [0.75, 0.0]),
+        ("time", {"nearness": [1.0, 1.0]}, [0.0, 0.0]),  # a time that tells no candidates apart
+        ("continues", {"happened_at": [NOW, NOW - 100 * DAY_S]}, [0.0, 0.0]),  # for a message alone
+        ("assistant", {"by_assistant": [1.0, 0.0]}, [0.0, 0.0]),  # where users ask about themselves alone
+        ("outdated", ONE_AFTER_THE_OTHER | {"is_fact": [1, 0], "likeness": ALIKE}, [0.0, 0.0]),
+        ("outdated", ONE_AFTER_THE_OTHER | {"is_fact": [0, 1], "likeness": ALIKE}, [0.0, 0.0]),
+        ("outdated", ONE_AFTER_THE_OTHER | {"is_fact": [0, 0], "likeness": ALIKE}, [0.0, 0.0]),
+        ("outdated", ONE_AFTER_THE_OTHER | {"is_fact": [1, 1], "likeness": [[1.0, 0.3], [0.3, 1.0]]}, [0.0, 0.0]),
+        *((name, {name: [0.25, 1.0]}, [0.25, 1.0]) for name in ("graph", "importance", "standing")),
+    ],
+)
+def test_each_feature_of_some_candidates(name: str, columns: dict[str, Any], numbers: list[float]) -> None:
+    assert column(candidates(len(numbers), **columns), name) == pytest.approx(numbers)
 
 
 def test_a_turn_has_what_was_said_around_it_and_no_fact_has() -> None:
     of = candidates(3, cosine=[0.2, 0.5, 0.5], context_cosine=[0.5, 0.5, None])
     turn, same, fact = column(of, "context_meaning")
     assert turn > same == fact == 0.0
-    words = candidates(2, coverage=[0.25, 0.25], context_coverage=[1.0, None])
-    assert column(words, "context_words") == [0.75, 0.0]
 
 
-def test_a_time_counts_where_it_tells_candidates_apart() -> None:
+def test_a_time_the_latest_turn_and_the_speaker_count_where_they_are_asked_for() -> None:
     some, other = column(candidates(2, nearness=[1.0, 0.0]), "time")
     assert some > other == 0.0
-    assert column(candidates(2, nearness=[1.0, 1.0]), "time") == [0.0, 0.0]
-
-
-def test_what_was_last_counts_for_a_message_alone() -> None:
-    of = candidates(2, happened_at=[NOW, NOW - 100 * DAY_S])
-    new, old = column(of, "continues", Asked(NOW, is_message=True))
+    new, old = column(candidates(2, happened_at=[NOW, NOW - 100 * DAY_S]), "continues", Asked(NOW, is_message=True))
     assert new == 1.0 > old
-    assert column(of, "continues") == [0.0, 0.0]
-
-
-def test_what_the_assistant_said_counts_less_where_users_ask_about_themselves() -> None:
-    of = candidates(2, by_assistant=[1.0, 0.0])
-    assert column(of, "assistant", Asked(NOW, of_the_user=True)) == [1.0, 0.0]
-    assert column(of, "assistant") == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("name", ["graph", "importance", "standing"])
-def test_what_is_known_already_is_taken_as_it_is(name: str) -> None:
-    assert column(replace(candidates(2), **{name: np.array([0.25, 1.0])}), name) == [0.25, 1.0]
+    assert column(candidates(2, by_assistant=[1.0, 0.0]), "assistant", Asked(NOW, of_the_user=True)) == [1.0, 0.0]
 
 
 def test_what_shares_an_entity_counts_by_what_the_question_does_not_say_of_it() -> None:
@@ -144,18 +123,6 @@ def test_an_earlier_fact_is_outdated_the_more_the_nearer_a_later_one_is() -> Non
     oldest, latest, third = column(of, "outdated")
     assert oldest > third > 0.0
     assert latest == 0.0
-
-
-def test_what_happened_outdates_nothing_and_is_not_outdated() -> None:
-    alike = [[1.0, 0.9], [0.9, 1.0]]
-    for facts in ([1, 0], [0, 1], [0, 0]):
-        of = candidates(2, happened_at=[NOW - 9, NOW], is_fact=facts, likeness=alike)
-        assert column(of, "outdated") == [0.0, 0.0]
-
-
-def test_what_two_unlike_facts_say_outdates_neither() -> None:
-    of = candidates(2, happened_at=[NOW - 9, NOW], is_fact=[1, 1], likeness=[[1.0, 0.3], [0.3, 1.0]])
-    assert column(of, "outdated") == [0.0, 0.0]
 
 
 def test_recency_falls_with_age() -> None:

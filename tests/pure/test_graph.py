@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.sqlite_graph import fair_share
 from remembrancer.actors.store.retrieval.entity_names import alike, is_paraphrased, longest, read
-from remembrancer.actors.store.retrieval.joined_graph import (
-    Edge,
-    Expansion,
-    Node,
-    Reached,
-    Sighting,
-    connection,
-    walk,
-)
+from remembrancer.actors.store.retrieval.joined_graph import Edge, Expansion, Node, Reached, Sighting, connection, walk
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 

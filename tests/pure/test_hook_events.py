@@ -116,10 +116,13 @@ def test_what_is_no_event_is_refused(broken: bytes) -> None:
         to_operation("1-a.json", broken)
 
 
-def test_a_credential_is_blotted_out_wherever_it_is() -> None:
+def test_a_credential_is_blotted_out_wherever_it_is_and_a_block_to_its_end() -> None:
     text = f"use {TOKEN} and postgres://me:hunter2hunter2@db/x please"
     assert masked(text) == "use [GitHub token hidden] and postgres://me:[password in a URL hidden]@db/x please"
     assert masked("nothing to hide") == "nothing to hide"
+    block = "-----BEGIN PRIVATE KEY-----\nMIIE\nvQIB\n-----END PRIVATE KEY-----"
+    assert masked(f"a\n{block}\nb") == "a\n[private key hidden]\n\n\n\nb", "the lines stay"
+    assert masked(f"a\n{block[:40]}") == "a\n[private key hidden]\n\n\n"
     assert masked_value({"env": [{"api_key": "Zx9Yw8Vu7Ts6Rq5Po4Nm3"}], "n": 3}) == {
         "env": [{"api_key": "[key, token or password hidden]"}],
         "n": 3,
@@ -127,12 +130,6 @@ def test_a_credential_is_blotted_out_wherever_it_is() -> None:
     recorded = change("PostToolUse", tool="Bash", arguments={"command": f"export T={TOKEN}"}, result=TOKEN)
     assert TOKEN not in repr(recorded)
     assert TOKEN not in repr(change("UserPromptSubmit", text=TOKEN))
-
-
-def test_a_key_block_is_blotted_out_to_its_end_and_the_lines_stay() -> None:
-    block = "-----BEGIN PRIVATE KEY-----\nMIIE\nvQIB\n-----END PRIVATE KEY-----"
-    assert masked(f"a\n{block}\nb") == "a\n[private key hidden]\n\n\n\nb"
-    assert masked(f"a\n{block[:40]}") == "a\n[private key hidden]\n\n\n"
 
 
 def test_a_session_that_was_heard_of_is_there_until_its_end_or_for_a_while() -> None:
@@ -273,25 +270,19 @@ async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
     assert not (tmp_path / ".dropped").exists()
 
 
-def test_a_tools_duration_is_known_once_from_its_beginning(tmp_path: Path) -> None:
+def test_a_tools_duration_is_known_once_from_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool = str(tmp_path / "hooks")
     assert take_duration_ms(spool, "k", 5) is None
     note(spool, "k", b"1000000")
     note(spool, "k", b"2000000")
     assert take_duration_ms(spool, "k", 44_000_000) == 42
     assert take_duration_ms(spool, "k", 44_000_000) is None
-
-
-def test_a_clock_that_was_set_back_makes_no_negative_duration(tmp_path: Path) -> None:
-    note(str(tmp_path / "hooks"), "k", b"2000000")
-    assert take_duration_ms(str(tmp_path / "hooks"), "k", 1) == 0
-
-
-def test_notes_on_tools_that_are_never_done_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    note(spool, "k", b"2000000")
+    assert take_duration_ms(spool, "k", 1) == 0, "the clock was set back"
     monkeypatch.setattr(hook_command, "MAX_RUNNING", 10)
     for number in range(50):
-        note(str(tmp_path / "hooks"), f"{number}", b"%d" % number)
-    assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10
+        note(spool, f"{number}", b"%d" % number)
+    assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10, "tools that are never done do not pile up"
 
 
 def test_nothing_is_left_where_others_may_write(tmp_path: Path) -> None:

@@ -53,24 +53,51 @@ def line(text: str, kind: str = "assistant", **more: Any) -> bytes:
     return json.dumps(entry).encode() + b"\n"
 
 
-def test_a_prompt_is_what_the_user_said() -> None:
-    assert event("UserPromptSubmit", prompt="Run the tests") == {"text": "Run the tests"}
+@pytest.mark.parametrize(
+    ("name", "given", "kept"),
+    [
+        ("UserPromptSubmit", {"prompt": "Run the tests"}, {"text": "Run the tests"}),
+        ("SessionStart", {"source": "resume"}, {"metadata": {"source": "resume"}}),
+        ("SessionEnd", {"reason": "logout"}, {"metadata": {"reason": "logout"}}),
+        ("SessionEnd", {}, {}),
+        (
+            "Stop",
+            {"last_assistant_message": "Done.", "transcript_path": "/t", "tail": line("Older")},
+            {"text": "Done."},
+        ),
+        ("PostCompact", {"trigger": "auto", "compact_summary": "x"}, {"text": "x", "metadata": {"trigger": "auto"}}),
+        (
+            "PostToolUseFailure",
+            {"tool_name": "Bash", "error": "exit status 2"},
+            {"tool": "Bash", "result": "exit status 2", "success": False},
+        ),
+        (
+            "PostToolUse",
+            {
+                "tool_name": "Bash",
+                "tool_input": {"command": "make test"},
+                "tool_response": {"stdout": "3 passed", "stderr": "", "interrupted": False},
+                "duration_ms": 41,
+            },
+            {
+                "tool": "Bash",
+                "arguments": {"command": "make test"},
+                "result": "3 passed",
+                "success": True,
+                "duration_ms": 41,
+            },
+        ),
+    ],
+)
+def test_of_an_event_what_it_is_about_is_kept(name: str, given: dict[str, Any], kept: dict[str, Any]) -> None:
+    assert event(name, **given) == kept
 
 
-def test_a_session_says_how_it_began_and_why_it_ended() -> None:
-    assert event("SessionStart", source="resume") == {"metadata": {"source": "resume"}}
-    assert event("SessionEnd", reason="logout") == {"metadata": {"reason": "logout"}}
-    assert event("SessionEnd") == {}
-
-
-def test_the_assistants_last_words_come_from_the_client_when_it_gives_them() -> None:
-    said = event("Stop", last_assistant_message="Done.", transcript_path="/t", tail=line("Something older"))
-    assert said == {"text": "Done."}
-
-
-def test_the_assistants_last_words_come_from_the_transcript_otherwise() -> None:
+def test_the_assistants_last_words_come_from_the_transcript_where_the_client_does_not_give_them() -> None:
+    silent = json.dumps({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Bash"}]}}).encode()
     tail = b'f of a line"}\n' + line("First") + line("Second") + line("A tool's answer", kind="user") + b"\n"
     assert event("Stop", transcript_path="/t", tail=tail) == {"text": "Second"}
+    assert last_said(line("Words") + silent + b"\n", sidechain=False) == "Words"
 
 
 def test_a_subagent_is_told_from_the_assistant_in_the_transcript() -> None:
@@ -88,11 +115,6 @@ def test_a_transcript_that_says_nothing_is_no_event(tail: bytes) -> None:
         event("Stop", transcript_path="/t", tail=tail)
 
 
-def test_a_transcript_goes_on_after_lines_without_words() -> None:
-    silent = json.dumps({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Bash"}]}}).encode()
-    assert last_said(line("Words") + silent + b"\n", sidechain=False) == "Words"
-
-
 @pytest.mark.parametrize(
     ("name", "given"),
     [
@@ -107,28 +129,6 @@ def test_a_transcript_goes_on_after_lines_without_words() -> None:
 def test_an_input_without_what_the_event_is_about_is_no_event(name: str, given: dict[str, Any]) -> None:
     with pytest.raises(NoEvent):
         event(name, **given)
-
-
-def test_a_tool_call_is_kept_with_how_it_went() -> None:
-    found = event(
-        "PostToolUse",
-        tool_name="Bash",
-        tool_input={"command": "make test"},
-        tool_response={"stdout": "3 passed", "stderr": "", "interrupted": False},
-        duration_ms=41,
-    )
-    assert found == {
-        "tool": "Bash",
-        "arguments": {"command": "make test"},
-        "result": "3 passed",
-        "success": True,
-        "duration_ms": 41,
-    }
-
-
-def test_the_failure_of_a_tool_is_one() -> None:
-    found = event("PostToolUseFailure", tool_name="Bash", error="exit status 2")
-    assert found == {"tool": "Bash", "result": "exit status 2", "success": False}
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,10 @@ def test_arguments_are_kept_within_their_limit_in_a_form_that_can_be_sent(argume
     msgspec.msgpack.encode(short)
 
 
-def test_of_arguments_the_short_ones_are_kept_whole() -> None:
+def test_short_arguments_are_kept_whole_and_what_no_message_can_carry_becomes_text() -> None:
     short = shortened({"file_path": "/app/x.py", "content": "y" * 100_000})
     assert short["file_path"] == "/app/x.py"
     assert short["content"].endswith("(100000 characters)")
-
-
-def test_a_number_that_no_message_can_carry_becomes_text() -> None:
     assert shortened({"halves": "a\ud800", "nul": "a\0"}) == {"halves": "a?", "nul": "a?"}
     assert shortened({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
 
@@ -190,18 +187,19 @@ def test_a_call_has_one_key_before_and_after_it_and_another_in_another_session()
     assert tool_key({"tool_use_id": "a"}, "s") != tool_key({"tool_use_id": "b"}, "s")
 
 
-def test_the_session_is_the_clients_unless_a_variable_names_another() -> None:
-    assert session_of({"session_id": "c"}, {}) == "c"
+def test_the_session_and_the_directory_are_the_clients_unless_a_variable_names_others() -> None:
+    for name in ("session_id", "sessionId", "conversation_id"):
+        assert session_of(in_our_words({name: "c"}), {}) == "c"
+    assert session_of(in_our_words({"session_id": "c", "conversation_id": "d"}), {}) == "c"
     assert session_of({"session_id": "c"}, {"REMEMBRANCER_SESSION_ID": "mine"}) == "mine"
     assert session_of({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
     with pytest.raises(NoEvent):
         session_of({"session_id": 3}, {})
-
-
-def test_the_directory_is_the_clients_project_rather_than_where_the_assistant_is() -> None:
     assert directory_of({"cwd": "/app/deep"}, {"CLAUDE_PROJECT_DIR": "/app"}, "/here") == "/app"
     assert directory_of({"cwd": "/app/deep"}, {}, "/here") == "/app/deep"
     assert directory_of({"cwd": "a\0b"}, {}, "/here") == "/here"
+    assert directory_of({"workspace_roots": ["/app", "/other"]}, {}, "/here") == "/app"
+    assert directory_of({"workspace_roots": []}, {}, "/here") == "/here"
 
 
 def test_the_first_prompt_asks_for_all_that_a_session_should_know_and_a_later_one_for_what_is_about_it() -> None:
@@ -259,24 +257,11 @@ def test_the_events_of_other_clients_are_the_same_events(
     assert kept.items() <= found.items()
 
 
-def test_a_session_and_its_project_are_found_in_the_words_of_every_client() -> None:
-    for name in ("session_id", "sessionId", "conversation_id"):
-        assert session_of(in_our_words({name: "c"}), {}) == "c"
-    assert session_of(in_our_words({"session_id": "c", "conversation_id": "d"}), {}) == "c"
-    assert directory_of({"workspace_roots": ["/app", "/other"]}, {}, "/here") == "/app"
-    assert directory_of({"workspace_roots": []}, {}, "/here") == "/here"
-
-
 def test_the_client_is_the_one_that_the_command_names_or_the_one_of_such_an_input() -> None:
     assert client_of("codex", {}) == "codex"
     assert client_of(None, {"cursor_version": "3"}) == "cursor"
     assert client_of(None, {"hookEventName": "Stop"}) == "vscode"
     assert client_of(None, {"hook_event_name": "Stop"}) == "claude-code"
-
-
-def test_the_summary_of_a_compacted_conversation_is_kept() -> None:
-    found = event("PostCompact", trigger="auto", compact_summary="We fixed the build.")
-    assert found == {"text": "We fixed the build.", "metadata": {"trigger": "auto"}}
 
 
 def test_hooks_leave_their_events_where_the_gateway_looks(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remembrancer.commands.clients import (
-    Place,
+    ClientFile,
     Plan,
     Surroundings,
     client_named,
@@ -24,7 +24,7 @@ from remembrancer.protocol.gateway_link import HOOK_EVENTS
 
 CLIENT = client_named("claude-code")
 AROUND = Surroundings(Path("/u"), {}, "linux", Path("/u/app"))
-PLACE = Place("project", Path("/u/app/.claude/settings.json"), "hooks")
+PLACE = ClientFile("project", Path("/u/app/.claude/settings.json"), "hooks")
 COMMAND = ("/opt/my tools/remembrancer",)
 OTHERS = {"matcher": "Bash", "hooks": [{"type": "command", "command": "lint --all"}]}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.job_finder import (
     FORGOTTEN_S,
-    MAINTENANCE_S,
     PROMOTED_TOGETHER,
     Findings,
     OpenSession,
@@ -38,15 +37,9 @@ def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: fl
     return Findings(maintenance=MaintenanceState(done_at, sessions), oldest_at=oldest_at)
 
 
-def test_an_empty_file_wants_nothing() -> None:
+def test_a_session_that_has_ended_is_a_job_each_time_and_one_that_runs_is_none() -> None:
     assert jobs(Findings()) == []
-
-
-def test_a_session_that_has_ended_is_a_job_and_one_that_runs_is_none() -> None:
     assert jobs(Findings(sessions=(RUNNING, ENDED))) == [SessionEndJob(0, PROJECT, ENDED)]
-
-
-def test_a_session_that_ended_twice_is_two_jobs() -> None:
     again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
     (first,) = jobs_of(PROJECT.id, PROJECT, Findings(sessions=(ENDED,)), (), NOW)
     (second,) = jobs_of(PROJECT.id, PROJECT, Findings(sessions=(again,)), (), NOW)
@@ -54,19 +47,11 @@ def test_a_session_that_ended_twice_is_two_jobs() -> None:
 
 
 def test_candidates_for_promotion_are_one_job_without_those_that_were_declined_as_they_are() -> None:
-    changed, used, same, new = (
-        Promotable("a", 2, 0),
-        Promotable("b", 1, 1),
-        Promotable("c", 1, 1),
-        Promotable("d", 1, 0),
-    )
+    changed, used, same, new = (Promotable(*row) for row in (("a", 2, 0), ("b", 1, 1), ("c", 1, 1), ("d", 1, 0)))
     findings = Findings(promotable=(changed, used, same, new))
     before = {Promotable("a", 1, 0), Promotable("b", 1, 0), same}
     assert jobs(findings, before) == [PromoteJob(0, PROJECT, ("a", "b", "d"))]
     assert jobs(findings, set(findings.promotable)) == []
-
-
-def test_only_so_many_candidates_are_in_one_job() -> None:
     (job,) = jobs(Findings(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
     assert isinstance(job, PromoteJob)
     assert len(job.memory_ids) == PROMOTED_TOGETHER
@@ -99,14 +84,10 @@ def test_maintenance_is_due_after_ten_sessions_or_a_week(findings: Findings, due
     assert any(isinstance(job, MaintainJob) for job in jobs(findings)) == due
 
 
-def test_maintenance_goes_last() -> None:
-    findings = Findings(sessions=(ENDED,), maintenance=MaintenanceState(NOW - 2 * MAINTENANCE_S, 0), oldest_at=0.0)
-    ranks = [each.rank for each in jobs_of(PROJECT.id, PROJECT, findings, (), NOW)]
-    assert ranks == [Rank.SESSION_END, Rank.MAINTENANCE]
-
-
-def test_the_users_file_has_no_sessions_to_end_and_none_to_promote_from() -> None:
+def test_maintenance_goes_last_and_is_all_that_the_user_s_file_has() -> None:
     findings = Findings((ENDED,), (), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
+    of_project = [each.rank for each in jobs_of(PROJECT.id, PROJECT, findings, (), NOW)]
+    assert (of_project[0], of_project[-1]) == (Rank.SESSION_END, Rank.MAINTENANCE)
     (only,) = jobs_of("user", None, findings, (), NOW)
     assert isinstance(only.job, MaintainJob)
     assert only.job.request.project is None
@@ -124,33 +105,31 @@ def session(last_active_at: float = WALL, *, key: tuple[str, str] = KEY) -> Open
     return OpenSession(key, last_active_at)
 
 
-def test_a_session_that_is_connected_is_not_lost_however_long_it_lasts() -> None:
-    watch = SessionWatch(GRACE_S)
-    for hour in range(100):
-        now = hour * 3600.0
+AGES_S = FORGOTTEN_S * 2
+
+
+@pytest.mark.parametrize(
+    ("heard_at", "looked_at", "silent_s", "is_lost"),
+    [
+        pytest.param([1000.0], 1000.0 + GRACE_S, 0.0, False, id="its connection is gone"),
+        pytest.param([1000.0], 1000.1 + GRACE_S, 0.0, True, id="for longer than the grace time"),
+        pytest.param([0.0, 100.0], 150.0, 0.0, False, id="it came back in time"),
+        pytest.param([0.0, 200.0], 201.0, AGES_S, False, id="it begins again after a silence"),
+        pytest.param([0.0], 1.0, 100 * FORGOTTEN_S, False, id="the clock of the wall jumps ahead"),
+        pytest.param([], 0.0, FORGOTTEN_S, False, id="never connected"),
+        pytest.param([], 0.0, FORGOTTEN_S + 1.0, True, id="never connected for more than a day"),
+        pytest.param([], 0.0, -10 * FORGOTTEN_S, False, id="the clock was set back"),
+        pytest.param(range(0, 360_000, 3600), 356_405.0, AGES_S, False, id="connected, however long"),
+    ],
+)
+def test_a_session_is_lost_after_the_grace_time_without_connection_or_a_day_without_activity(
+    heard_at: Sequence[float], looked_at: float, silent_s: float, is_lost: bool
+) -> None:
+    watch, at_hand = SessionWatch(GRACE_S), session(WALL - silent_s)
+    for now in heard_at:
         watch.note([KEY], now)
-        assert watch.lost([session()], now + 5.0, WALL + now) == []
-
-
-def test_a_session_whose_connection_is_gone_is_lost_after_the_grace_time() -> None:
-    watch = SessionWatch(GRACE_S)
-    watch.note([KEY], 1000.0)
-    assert watch.lost([session()], 1000.0 + GRACE_S, WALL) == []
-    assert watch.lost([session()], 1000.1 + GRACE_S, WALL) == [session()]
-
-
-def test_a_session_that_comes_back_in_time_is_not_lost() -> None:
-    watch = SessionWatch(GRACE_S)
-    watch.note([KEY], 0.0)
-    watch.note([KEY], 100.0)
-    assert watch.lost([session()], 150.0, WALL) == []
-
-
-def test_a_session_that_begins_again_is_not_lost_for_its_earlier_silence() -> None:
-    watch = SessionWatch(GRACE_S)
-    watch.note([KEY], 0.0)
-    watch.note([KEY], 200.0)
-    assert watch.lost([session(WALL - 2 * FORGOTTEN_S)], 201.0, WALL) == []
+        assert watch.lost([at_hand], now + 1.0, WALL) == []
+    assert watch.lost([at_hand], looked_at, WALL) == ([at_hand] if is_lost else [])
 
 
 def test_a_session_that_was_heard_of_once_and_never_again_is_lost_after_the_grace_time() -> None:
@@ -158,23 +137,6 @@ def test_a_session_that_was_heard_of_once_and_never_again_is_lost_after_the_grac
     watch.note([KEY], 200.0)
     assert watch.lost([], 201.0, WALL) == [], "the registry may not have been read since"
     assert watch.lost([session()], 200.1 + GRACE_S, WALL) == [session()]
-
-
-def test_a_session_that_was_never_connected_is_lost_after_a_day_without_activity() -> None:
-    watch = SessionWatch(GRACE_S)
-    assert watch.lost([session(WALL - FORGOTTEN_S)], 0.0, WALL) == []
-    old = session(WALL - FORGOTTEN_S - 1.0)
-    assert watch.lost([old], 0.0, WALL) == [old]
-
-
-def test_a_clock_that_was_set_back_makes_no_session_old() -> None:
-    assert SessionWatch(GRACE_S).lost([session(WALL + 10 * FORGOTTEN_S)], 0.0, WALL) == []
-
-
-def test_a_wall_clock_that_jumps_ahead_does_not_end_a_session_that_is_connected() -> None:
-    watch = SessionWatch(GRACE_S)
-    watch.note([KEY], 0.0)
-    assert watch.lost([session()], 1.0, WALL + 100 * FORGOTTEN_S) == []
 
 
 def test_sessions_of_one_name_in_two_projects_are_two() -> None:

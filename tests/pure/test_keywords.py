@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.search import expression_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.actors.store.retrieval.keywords import (
-    MAX_TERMS,
-    QUOTED_WEIGHT,
-    phrases_of,
-    units_of,
-)
+from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, QUOTED_WEIGHT, phrases_of, units_of
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
 
 DOCUMENTS = (
@@ -228,10 +223,7 @@ def terms_of(expression: str | None) -> list[str]:
     ("query", "expressions"),
     [
         ("What's the pool size?", ['"pool"', '"size"']),
-        (
-            "connectionPoolSize",
-            ['"connectionpoolsize" OR "connection pool size"'],
-        ),
+        ("connectionPoolSize", ['"connectionpoolsize" OR "connection pool size"']),
         ("ECONNRESET-104 again", ['"econnreset 104" OR "econnreset104"']),
         ('the "pool size" of it', ['"pool size"', '"pool"', '"size"']),
         ("Lantern, lantern: LANTERN!", ['"lantern"']),

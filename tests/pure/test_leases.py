@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, TextToEmbed
-from remembrancer.actors.store.vectors.leases import (
-    HAND_BYTES,
-    SILENCE_S,
-    SLOWEST_BYTES_PER_S,
-    SUSPECTS,
-    Lease,
-    Leases,
-)
+from remembrancer.actors.store.vectors.leases import HAND_BYTES, SILENCE_S, SLOWEST_BYTES_PER_S, SUSPECTS, Lease, Leases
 
 FILE = "p_0123456789ab"
 WORKERS = st.sampled_from(["ann", "bob", "cid"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,18 +26,17 @@ from remembrancer.protocol.control import EmbedderHealth, PeerFailed, Stop
 from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 
 
-def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -> None:
+def test_a_process_that_dies_is_started_again_as_another_incarnation_at_once_and_then_with_a_pause() -> None:
     world = begun()
     before = world.running["store"]
     world.exit("store")
     assert world.running["store"] != before
     assert world.state("store") == "starting"
     assert world.process("store").restarts == 1
-
-
-def test_after_the_free_restarts_the_next_one_waits() -> None:
-    world = begun()
-    for _ in range(FREE_RESTARTS + 1):
+    world.apply(world.core.on_ready("store", before, world.now))
+    world.apply(world.core.on_exit("store", before, -9, world.now))
+    assert world.state("store") == "starting", "words of an earlier incarnation are ignored"
+    for _ in range(FREE_RESTARTS):
         world.exit("store")
     assert world.state("store") == "restarting"
     world.run_for(DELAYS_S[FREE_RESTARTS] - 0.01)
@@ -45,33 +45,22 @@ def test_after_the_free_restarts_the_next_one_waits() -> None:
     assert "store" in world.running
 
 
-def test_a_crash_loop_fails_visibly_and_is_tried_rarely() -> None:
+def test_a_crash_loop_fails_visibly_is_told_once_and_tried_rarely_until_it_recovers() -> None:
     world = begun()
     world.crash_loop("store", 70)
     assert world.process("store").restarts == BUDGET
     assert world.state("store") == "failed"
     assert "status 70" in (world.process("store").error or "")
-    tries = len(world.started)
-    world.run_for(SLOW_S)
-    assert len(world.started) == tries + 1
-    assert world.state("store") == "failed"  # until it has proved itself
-
-
-def test_a_process_that_recovers_from_a_crash_loop_is_ready_without_an_error() -> None:
-    world = begun()
-    world.crash_loop("store")
+    for _ in range(2):
+        tries = len(world.started)
+        world.run_for(SLOW_S)
+        assert len(world.started) == tries + 1
+        assert world.state("store") == "failed"  # until it has proved itself
+        world.exit("store", 70)
+    assert [failed.code for failed in world.heard("gateway", PeerFailed)] == ["crash_loop"]
     world.run_for(SLOW_S)
     world.ready("store")
-    assert world.state("store") == "ready"
-    assert world.process("store").error is None
-
-
-def test_a_crash_loop_is_told_to_the_others_once() -> None:
-    world = begun()
-    world.crash_loop("store")
-    world.run_for(SLOW_S)
-    world.exit("store")
-    assert [failed.code for failed in world.heard("gateway", PeerFailed)] == ["crash_loop"]
+    assert (world.state("store"), world.process("store").error) == ("ready", None)
 
 
 def test_a_good_life_makes_the_next_restart_immediate() -> None:
@@ -85,25 +74,19 @@ def test_a_good_life_makes_the_next_restart_immediate() -> None:
     assert "store" in world.running
 
 
-def test_a_failure_that_the_process_reports_is_not_retried() -> None:
-    world = begun()
-    world.exit("store")
-    world.refuse("store", "a newer release wrote this database")
-    world.run_for(3600.0)
-    assert "store" not in world.running
-    assert world.state("store") == "failed"
-    assert world.process("store").error == "a newer release wrote this database"
-
-
-def test_a_failure_whose_report_comes_after_the_exit_keeps_its_reason() -> None:
+@pytest.mark.parametrize("reports_first", [True, False])
+def test_a_failure_that_the_process_reports_is_not_retried_and_keeps_its_reason(reports_first: bool) -> None:
     world = begun()
     world.exit("store")
     incarnation = world.running["store"]
-    world.exit("store", 2)
-    world.apply(world.core.on_start_failed("store", incarnation, "schema_too_new", "a newer release", world.now))
-    assert world.process("store").error == "a newer release"
-    world.run_for(100.0)
+    if reports_first:
+        world.refuse("store", "a newer release")
+    else:
+        world.exit("store", 2)
+        world.apply(world.core.on_start_failed("store", incarnation, "schema_too_new", "a newer release", world.now))
+    world.run_for(3600.0)
     assert "store" not in world.running
+    assert (world.state("store"), world.process("store").error) == ("failed", "a newer release")
 
 
 def test_a_process_that_reports_its_failure_and_stays_is_killed() -> None:
@@ -127,22 +110,17 @@ def test_a_process_that_is_never_ready_is_reported_and_tried_rarely() -> None:
     assert len(world.started) == tries + 1
 
 
-def test_a_process_that_hangs_is_killed_and_replaced() -> None:
-    world = begun()
-    world.run_for(10.0)
-    before = world.running["store"]
-    world.run_for(4.0, answering=False)
-    assert ("store", "KILL") in world.signals
-    assert world.running["store"] != before
-    assert any(change.state == "unresponsive" for change in world.changes)
-
-
-def test_a_launcher_that_was_suspended_kills_nobody() -> None:
+def test_a_process_that_hangs_is_killed_and_replaced_and_a_launcher_that_was_suspended_kills_nobody() -> None:
     world = begun()
     world.run_for(10.0)
     world.now += 3600.0
     world.apply(world.core.tick(world.now))
     assert world.signals == []
+    before = world.running["store"]
+    world.run_for(4.0, answering=False)
+    assert ("store", "KILL") in world.signals
+    assert world.running["store"] != before
+    assert any(change.state == "unresponsive" for change in world.changes)
 
 
 def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
@@ -154,33 +132,20 @@ def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
     assert world.state("embedder-1") == "ready"
 
 
-def test_words_of_an_earlier_incarnation_are_ignored() -> None:
-    world = begun()
-    before = world.running["store"]
-    world.exit("store")
-    world.apply(world.core.on_ready("store", before, world.now))
-    world.apply(world.core.on_exit("store", before, -9, world.now))
-    assert world.state("store") == "starting"
-    assert "store" in world.running
-
-
-def test_a_stop_climbs_from_asking_to_killing() -> None:
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_stop_climbs_from_asking_to_killing_and_a_suspended_launcher_gives_a_process_its_time(
+    suspended: bool,
+) -> None:
     world = begun(Settings(embedders=0))
     world.stop()
     assert isinstance(world.told[-1][1], Stop)
-    world.run_for(ASK_S - 0.01)
-    assert world.signals == []
-    world.run_for(0.02)
-    assert world.signals == [("gateway", "TERM")]
-    world.run_for(TERM_S)
-    assert world.signals[1] == ("gateway", "KILL")
-
-
-def test_a_launcher_that_was_suspended_gives_a_process_its_time_to_stop_all_the_same() -> None:
-    world = begun(Settings(embedders=0))
-    world.stop()
-    world.now += 3600.0
-    world.apply(world.core.tick(world.now))
+    if suspended:
+        world.now += 3600.0
+        world.apply(world.core.tick(world.now))
+    else:
+        world.run_for(ASK_S - 0.01)
+        assert world.signals == []
+        world.run_for(0.01)
     assert world.signals == [("gateway", "TERM")]
     world.run_for(TERM_S - 0.01)
     assert world.signals == [("gateway", "TERM")]
@@ -234,8 +199,13 @@ def deaths_at_once(policy: Restarts, number: int, *, now: float = 0.0) -> list[R
     return said
 
 
-def test_the_pauses_grow_to_their_limit() -> None:
-    assert [retry.delay_s for retry in deaths_at_once(Restarts(), BUDGET)] == list(DELAYS_S)
+def test_a_crash_loop_has_growing_pauses_within_its_budget_and_is_then_tried_rarely_until_it_lives_well() -> None:
+    policy = Restarts()
+    said = deaths_at_once(policy, BUDGET + 3)
+    assert [retry.delay_s for retry in said] == [*DELAYS_S, SLOW_S, SLOW_S, SLOW_S]
+    assert [retry.exhausted for retry in said] == [False] * BUDGET + [True] * 3
+    assert policy.after_death(500.0, STABLE_S - 0.01).exhausted
+    assert policy.after_death(500.0, STABLE_S) == Retry(0.0, exhausted=False)
 
 
 def test_the_pause_stays_at_its_limit_while_the_budget_lasts() -> None:
@@ -249,24 +219,6 @@ def test_the_pause_stays_at_its_limit_while_the_budget_lasts() -> None:
         delays.append(retry.delay_s)
         assert not retry.exhausted
     assert delays[-3:] == [DELAYS_S[-1]] * 3
-
-
-def test_a_crash_loop_spends_the_budget_and_is_then_tried_rarely() -> None:
-    said = deaths_at_once(Restarts(), BUDGET + 3)
-    assert [retry.exhausted for retry in said] == [False] * BUDGET + [True] * 3
-    assert {retry.delay_s for retry in said[BUDGET:]} == {SLOW_S}
-
-
-def test_a_good_life_is_forgiven_everything() -> None:
-    policy = Restarts()
-    deaths_at_once(policy, BUDGET + 1)
-    assert policy.after_death(500.0, STABLE_S) == Retry(0.0, exhausted=False)
-
-
-def test_a_life_just_short_of_good_is_not_forgiven() -> None:
-    policy = Restarts()
-    deaths_at_once(policy, BUDGET + 1)
-    assert policy.after_death(500.0, STABLE_S - 0.01).exhausted
 
 
 @given(st.lists(st.floats(min_value=0.0, max_value=STABLE_S * 1.5), min_size=1, max_size=60))
@@ -302,46 +254,22 @@ TIMEOUT_S = 2.5
 INTERVAL_S = 0.5
 
 
-def test_a_process_that_was_never_asked_does_not_hang() -> None:
-    assert not Heartbeat(TIMEOUT_S).hangs(1e9)
-
-
-def test_silence_counts_from_the_first_unanswered_ping() -> None:
+def test_silence_counts_from_the_first_unanswered_ping_until_an_answer() -> None:
     beat = Heartbeat(TIMEOUT_S)
+    assert not beat.hangs(1e9), "it was never asked"
     beat.pinged(10.0)
     beat.pinged(11.0)
     assert beat.silent_s(12.0) == 2.0
-
-
-def test_silence_of_exactly_the_timeout_is_still_life() -> None:
-    beat = Heartbeat(TIMEOUT_S)
-    beat.pinged(10.0)
     assert not beat.hangs(10.0 + TIMEOUT_S)
     assert beat.hangs(10.0 + TIMEOUT_S + 0.001)
-
-
-def test_an_answer_ends_the_silence() -> None:
-    beat = Heartbeat(TIMEOUT_S)
-    beat.pinged(10.0)
     beat.answered()
     assert not beat.hangs(100.0)
     beat.pinged(100.0)
     assert beat.silent_s(101.0) == 1.0
-
-
-def test_time_in_which_the_launcher_was_suspended_is_excused() -> None:
-    beat = Heartbeat(TIMEOUT_S)
-    beat.pinged(10.0)
-    beat.excuse(3600.0)  # the timer that was due at 10.5 fired an hour later
-    assert not beat.hangs(3610.5)
-    assert beat.hangs(3613.0)
-
-
-def test_a_timer_that_fired_early_takes_nothing_back() -> None:
-    beat = Heartbeat(TIMEOUT_S)
-    beat.pinged(10.0)
+    beat.excuse(3600.0)  # the launcher was suspended: the timer that was due at 100.5 fired an hour later
+    assert beat.silent_s(3701.0) == 1.0
     beat.excuse(-1.0)
-    assert beat.silent_s(11.0) == 1.0
+    assert beat.silent_s(3701.0) == 1.0, "a timer that fired early takes nothing back"
 
 
 @given(st.lists(st.floats(min_value=0.0, max_value=30.0), min_size=1, max_size=20))

@@ -34,7 +34,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Rememb
     described = ProjectsDescribed(tuple(known), has_user=True)
     refusals: dict[str, RemembrancerError] = {}
 
-    async def answer(request: Maintain, _kind: type[Maintained], *, answer_s: float) -> Maintained:
+    async def answer(request: Maintain, *, answer_s: float) -> Maintained:
         place = "user" if request.project is None else request.project.id
         if place in refusals:
             raise refusals[place]

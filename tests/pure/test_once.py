@@ -92,11 +92,21 @@ def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it
     assert [each.stands_for for each in found] == [(), ()]
 
 
-def test_a_summary_is_left_out_where_one_of_its_sources_says_it_better() -> None:
-    found = each_once(
-        [entry("one", 0.9), entry("summary", 0.8, derived_from=("one", "two")), entry("two", 0.7), entry("else", 0.6)]
-    )
-    assert ids(found) == ["one", "two", "else"]
+def test_a_summary_is_left_out_where_one_of_its_sources_says_it_better_and_else_comes_before_them() -> None:
+    behind = [entry("one", 0.8), entry("two", 0.6), entry("else", 0.7)]
+    summary = entry("summary", 0.75, derived_from=("one", "two"))
+    assert ids(each_once([*behind, summary])) == ["one", "else", "two"]
+    best = entry("summary", 0.9, derived_from=("one", "two"))
+    assert ids(each_once([*behind, best])) == ["summary", "one", "else", "two"]
+
+
+def test_a_summary_goes_with_a_source_that_another_scope_says_and_stays_for_what_it_says_of_another() -> None:
+    users = entry("users", 0.9, scope="user", content=TOLD, vector=EAST)
+    mine = entry("one", 0.8, content=TOLD, vector=EAST)
+    assert ids(each_once([users, mine, entry("summary", 0.7, vector=NORTH, derived_from=("one",))])) == ["users"]
+    summary = entry("summary", 0.85, scope="user", content=TOLD, vector=EAST, derived_from=("other",))
+    other, shown = each_once([entry("other", 0.9, vector=NORTH), summary, mine])
+    assert (other.record.id, shown.record.id, shown.stands_for) == ("other", "summary", ("one",))
 
 
 def test_a_summary_is_shown_in_the_place_of_several_memories_that_stand_behind_it() -> None:
@@ -111,44 +121,10 @@ def test_a_summary_is_shown_in_the_place_of_several_memories_that_stand_behind_i
     assert ids(each_once([*behind, procedure])) == ["one", "two", "three"], "a procedure stands for nothing"
 
 
-def test_a_summary_that_says_it_best_comes_first_and_its_active_sources_keep_their_places() -> None:
-    found = each_once(
-        [entry("summary", 0.9, derived_from=("one", "two")), entry("one", 0.8), entry("else", 0.7), entry("two", 0.6)]
-    )
-    assert ids(found) == ["summary", "one", "else", "two"]
-
-
-def test_a_source_that_another_scope_says_as_well_keeps_its_summary_out() -> None:
-    found = each_once(
-        [
-            entry("users", 0.9, scope="user", content=TOLD, vector=EAST),
-            entry("one", 0.8, content=TOLD, vector=EAST),
-            entry("summary", 0.7, vector=NORTH, derived_from=("one",)),
-        ]
-    )
-    assert ids(found) == ["users"]
-
-
-def test_a_summary_stays_where_it_stands_for_something_of_another_scope() -> None:
-    found = each_once(
-        [
-            entry("one", 0.9, vector=NORTH),
-            entry("summary", 0.8, scope="user", content=TOLD, vector=EAST, derived_from=("one",)),
-            entry("mine", 0.7, content=TOLD, vector=EAST),
-        ]
-    )
-    assert ids(found) == ["one", "summary"]
-    assert found[1].stands_for == ("mine",)
-
-
 entries = st.lists(
     st.builds(
         lambda number, final, scope, degrees, sources: entry(
-            f"m{number}",
-            final,
-            scope=scope,
-            vector=apart(degrees),
-            derived_from=sources,
+            f"m{number}", final, scope=scope, vector=apart(degrees), derived_from=sources
         ),
         st.integers(0, 1000),
         st.floats(0.0, 1.0),
@@ -282,14 +258,32 @@ def left(*entries: Entry) -> list[str]:
     return ids(in_order(*entries))
 
 
-def test_near_texts_that_say_the_same_in_their_words_are_one() -> None:
-    others = said("b", degrees=90, content="x"), said("c", degrees=18, content=PUSHED)
-    assert left(said("a", content=PUSH), *others) == ["a", "b"]
+LONG = f"{PUSH} " * (COMPARED_CHARACTERS // len(PUSH) + 1)
 
 
-def test_the_words_alone_or_the_vectors_alone_are_not_enough() -> None:
-    assert left(said("a", content=PUSH), said("b", degrees=19, content=PUSHED)) == ["a", "b"]
-    assert left(said("a", degrees=None, content=PUSH), said("b", content=PUSHED)) == ["a", "b"]
+def event(name: str, after_s: float, type_: str = "episodic") -> Entry:
+    return said(name, type=type_, occurred_at=NOW + after_s)
+
+
+@pytest.mark.parametrize(
+    ("entries", "kept"),
+    [
+        ((said("a", content=PUSH), said("b", degrees=90, content="x"), said("c", degrees=18, content=PUSHED)), "ab"),
+        ((said("a", content=PUSH), said("b", degrees=19, content=PUSHED)), "ab"),  # the words alone are not enough
+        ((said("a", degrees=None, content=PUSH), said("b", content=PUSHED)), "ab"),
+        ((said("a", degrees=None, content="Use  tabs."), said("b", degrees=None, content="use tabs")), "a"),
+        ((said("a", content=LONG), said("b", content=LONG)), "a"),
+        ((said("a", content=LONG), said("b", content=LONG + PUSHED)), "ab"),
+        ((said("a"), Entry(2, said("b").record, said("b").scores, 0.5, is_current=False)), "ab"),
+        ((event("a", 0.0), event("b", DAY_S)), "ab"),
+        ((event("a", 0.0), event("b", DAY_S - 1)), "a"),
+        ((event("a", 0.0, "semantic"), event("b", DAY_S, "semantic")), "a"),
+    ],
+)
+def test_texts_of_one_scope_are_one_where_words_vectors_and_the_day_of_an_event_agree(
+    entries: Sequence[Entry], kept: str
+) -> None:
+    assert left(*entries) == list(kept)
 
 
 @pytest.mark.parametrize(
@@ -304,31 +298,6 @@ def test_the_words_alone_or_the_vectors_alone_are_not_enough() -> None:
 )
 def test_another_number_name_or_denial_is_another_fact_however_near(one: str, other: str) -> None:
     assert left(said("a", content=one), said("b", content=other)) == ["a", "b"]
-
-
-def test_one_text_is_one_thing_without_vectors_and_whatever_its_case_and_blanks() -> None:
-    assert left(said("a", degrees=None, content="Use  tabs."), said("b", degrees=None, content="use tabs")) == ["a"]
-
-
-def test_a_long_text_is_the_same_only_when_it_is_equal() -> None:
-    text = f"{PUSH} " * (COMPARED_CHARACTERS // len(PUSH) + 1)
-    assert left(said("a", content=text), said("b", content=text)) == ["a"]
-    assert left(said("a", content=text), said("b", content=text + PUSHED)) == ["a", "b"]
-
-
-def test_what_is_not_current_is_left_alone() -> None:
-    over = Entry(2, said("b").record, said("b").scores, 0.5, is_current=False)
-    assert left(said("a"), over) == ["a", "b"]
-
-
-def test_an_event_is_the_same_only_on_the_same_day() -> None:
-    for type_, apart_s, expected in (
-        ("episodic", DAY_S, ["a", "b"]),
-        ("semantic", DAY_S, ["a"]),
-        ("episodic", DAY_S - 1, ["a"]),
-    ):
-        first, second = said("a", type=type_, occurred_at=NOW), said("b", type=type_, occurred_at=NOW + apart_s)
-        assert left(first, second) == expected
 
 
 # --- Whatever is given.

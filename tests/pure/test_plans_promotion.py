@@ -53,30 +53,41 @@ def test_a_merge_raises_the_target_and_keeps_what_the_other_said() -> None:
     assert made.moved == ()
 
 
-def test_a_cosine_at_the_threshold_is_not_enough() -> None:
-    arriving = strong(1, "tests run before each push")
-    target = material(2, "tests run before each push, always", scope="project")
-    made = plan([arriving], {arriving.id: [(target, 0.85)]})
-    assert made.moved == (arriving.id,)
+@pytest.mark.parametrize(
+    ("content", "cosine", "fields"),
+    [
+        ("tests run before each push, always", 0.85, {}),  # the threshold itself is not enough
+        ("tests run before each push", 1.0, {"valid_until": NOW - 1}),  # what was superseded takes nothing in
+    ],
+)
+def test_what_is_not_near_enough_or_holds_no_more_takes_nothing_in(
+    content: str, cosine: float, fields: dict[str, Any]
+) -> None:
+    arriving, target = strong(1, "tests run before each push"), material(2, content, scope="project", **fields)
+    assert plan([arriving], {arriving.id: [(target, cosine)]}).moved == (arriving.id,)
 
 
-def test_what_was_superseded_takes_nothing_in() -> None:
-    arriving = strong(1, "tests run before each push")
-    target = material(2, "tests run before each push", scope="project", valid_until=NOW - 1)
-    made = plan([arriving], {arriving.id: [(target, 1.0)]})
-    assert made.moved == (arriving.id,)
-
-
-def test_what_says_the_contrary_is_promoted_and_linked_however_near_it_is() -> None:
-    entities = (EntityRef("api", "service", "about"),)
-    arriving = strong(1, "the api listens on port 8443", kind="fact", entities=entities)
-    target = material(
-        2, "the api listens on port 8080", kind="fact", scope="project", entities=entities, created_at=NOW - 90_000
-    )
-    made = plan([arriving], {arriving.id: [(target, 0.97)]})
+@pytest.mark.parametrize(
+    ("told", "other", "cosine", "fields"),
+    [
+        ("the cache is cleared when the service starts", "the cache is cleared when the service stops", 0.9, {}),
+        (
+            "the api listens on port 8443",
+            "the api listens on port 8080",
+            0.97,
+            {"entities": (EntityRef("api", "service", "about"),)},
+        ),
+    ],
+)
+def test_what_is_near_and_not_the_same_or_says_the_contrary_is_promoted_and_linked(
+    told: str, other: str, cosine: float, fields: dict[str, Any]
+) -> None:
+    arriving = strong(1, told, kind="fact", **fields)
+    target = material(2, other, kind="fact", scope="project", created_at=NOW - 90_000, **fields)
+    made = plan([arriving], {arriving.id: [(target, cosine)]})
     assert made.moved == (arriving.id,)
     links = [edit for edit in made.groups[0] if isinstance(edit, AddLink)]
-    assert [(link.source, link.target, link.relation) for link in links] == [(arriving.id, target.id, "similar_to")]
+    assert links == [AddLink(arriving.id, target.id, "similar_to", cosine)]
 
 
 def test_several_merges_into_one_memory_follow_each_other_in_versions_and_confidence() -> None:
@@ -127,16 +138,6 @@ def test_summaries_take_no_place_from_what_they_are_made_of() -> None:
     summary = strong(9, "all notes", kind="fact", importance=1.0, is_derived=True)
     chosen = [memory.id for memory, _ in promoted_of([summary, *notes], limited, NOW)]
     assert chosen == [notes[0].id, notes[1].id, summary.id]
-
-
-def test_what_is_near_and_not_the_same_is_promoted_and_linked_to_that() -> None:
-    arriving = strong(1, "the cache is cleared when the service starts", kind="fact")
-    target = material(2, "the cache is cleared when the service stops", kind="fact", scope="project")
-    made = plan([arriving], {arriving.id: [(target, 0.9)]})
-    assert made.moved == (arriving.id,)
-    assert [edit for edit in made.groups[0] if isinstance(edit, AddLink)] == [
-        AddLink(arriving.id, target.id, "similar_to", 0.9)
-    ]
 
 
 def test_a_promotion_that_was_undone_is_not_done_again() -> None:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given
 
-from remembrancer.actors.consolidator.maintenance import (
-    CopyFinder,
-    plan_archiving,
-    plan_copies,
-)
+from remembrancer.actors.consolidator.maintenance import CopyFinder, plan_archiving, plan_copies
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, ReviseMemory

@@ -32,13 +32,10 @@ def test_memories_of_one_topic_come_together_and_single_ones_stay_alone() -> Non
     assert clusters([memory(place) for place in range(8)], rows(topics)) == [(0, 2, 5), (1, 4, 6)]
 
 
-@pytest.mark.parametrize(("min_size", "expected"), [(2, 2), (3, 1), (4, 0)])
-def test_a_cluster_has_a_least_size(min_size: int, expected: int) -> None:
-    found = clusters([memory(place) for place in range(5)], rows([0, 0, 1, 1, 1]), least=min_size)
-    assert len(found) == expected
-
-
-def test_a_topic_with_more_memories_than_a_cluster_holds_makes_several() -> None:
+@pytest.mark.parametrize(("least", "sizes"), [(2, [2, 3]), (3, [3]), (4, [])])
+def test_a_cluster_has_a_least_and_a_greatest_size(least: int, sizes: list[int]) -> None:
+    found = clusters([memory(place) for place in range(5)], rows([0, 0, 1, 1, 1]), least=least)
+    assert [len(each) for each in found] == sizes
     found = clusters([memory(place) for place in range(30)], rows([0] * 30), most=12)
     assert sorted(map(len, found)) == [6, 12, 12]
 
@@ -48,22 +45,19 @@ def test_members_stand_in_the_order_of_what_they_tell() -> None:
     assert clusters(memories, rows([0, 0, 0])) == [(2, 0, 1)]
 
 
-def test_a_shared_entity_brings_together_what_is_nearly_related() -> None:
+def test_a_shared_entity_that_not_all_memories_name_brings_together_what_is_nearly_related() -> None:
     vectors = rows([0, 0, 0, 1, 2, 3], cosine=0.4)
-    named = [memory(place, entities=("Redis",) if place < 3 else ()) for place in range(6)]
-    assert clusters(named, vectors, threshold=0.42) == [(0, 1, 2)]
-    assert clusters([memory(place) for place in range(6)], vectors, threshold=0.42) == []
+    for named, expected in ((range(3), [(0, 1, 2)]), ((), []), (range(6), [])):
+        memories = [memory(place, entities=("Redis",) if place in named else ()) for place in range(6)]
+        assert clusters(memories, vectors, threshold=0.42) == expected
 
 
-def test_an_entity_that_all_memories_name_says_nothing() -> None:
-    named = [memory(place, entities=("the project",)) for place in range(6)]
-    assert clusters(named, rows([0, 0, 0, 1, 2, 3], cosine=0.4), threshold=0.42) == []
-
-
-def test_a_memory_without_a_vector_is_in_no_cluster() -> None:
+def test_a_memory_without_a_vector_is_in_no_cluster_and_one_memory_makes_none() -> None:
     found = clusters([memory(place) for place in range(4)], rows([0, 0, 0, -1]))
     assert found == [(0, 1, 2)]
     assert clusters([memory(place) for place in range(4)], rows([-1, -1, -1, -1])) == []
+    assert clusters([], np.zeros((0, 4), dtype=np.float32)) == []
+    assert clusters([memory(0)], rows([0])) == []
 
 
 def test_what_everything_has_in_common_is_no_topic() -> None:
@@ -73,11 +67,6 @@ def test_what_everything_has_in_common_is_no_topic() -> None:
     common = np.concatenate([np.sqrt(0.6) * alike, np.full((count, 1), np.sqrt(0.4))], axis=1).astype(np.float32)
     assert clusters([memory(place) for place in range(count)], common) == []
     assert len(clusters([memory(place) for place in range(3)], common[:3])) == 1
-
-
-def test_nothing_and_one_memory_make_no_clusters() -> None:
-    assert clusters([], np.zeros((0, 4), dtype=np.float32)) == []
-    assert clusters([memory(0)], rows([0])) == []
 
 
 def test_very_many_memories_are_taken_in_spans_of_time() -> None:
@@ -90,10 +79,7 @@ def test_very_many_memories_are_taken_in_spans_of_time() -> None:
     assert found == [(0, 1, 2), (SPAN, SPAN + 1, SPAN + 2)]
 
 
-worlds = st.lists(
-    st.tuples(st.integers(-1, 4), st.sampled_from([(), ("A",), ("A", "B")])),
-    max_size=40,
-)
+worlds = st.lists(st.tuples(st.integers(-1, 4), st.sampled_from([(), ("A",), ("A", "B")])), max_size=40)
 
 
 @given(worlds, st.randoms(use_true_random=False), st.integers(2, 4), st.integers(4, 8))
@@ -166,11 +152,8 @@ def test_a_label_names_the_best_connected_members_first() -> None:
     assert only == Topic("API, Postgres, Redis", ("API", "Postgres", "Redis", "JWT"))
 
 
-def test_parts_without_a_connection_are_communities_of_their_own() -> None:
+def test_parts_without_a_connection_are_communities_and_edges_that_do_not_count_make_none() -> None:
     assert [each.entities for each in find_communities([("c", "d", 1.0), ("a", "b", 1.0)])] == [("a", "b"), ("c", "d")]
-
-
-def test_a_graph_without_edges_that_count_has_no_communities() -> None:
     assert find_communities([]) == ()
     assert find_communities([("a", "a", 1.0), ("a", "b", 0.0), ("a", "b", -1.0), ("a", "b", math.nan)]) == ()
     assert find_communities([("a", "b", math.inf)]) == ()

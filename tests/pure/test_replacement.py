@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.memory.replacement import POSSIBLE, PROBABLE, Pair, probability, read
+from remembrancer.memory.replacement import POSSIBLE, PROBABLE, TextPair, probability, read
 
 LATER_S = 3 * 86_400.0
 
 
 def chance(earlier: str, later: str, cosine: float = 0.9, apart_s: float = LATER_S, **having: int) -> float:
-    return probability(Pair(read(earlier), read(later), cosine, apart_s, having, 100))
+    return probability(TextPair(read(earlier), read(later), cosine, apart_s, having, 100))
 
 
 @pytest.mark.parametrize(

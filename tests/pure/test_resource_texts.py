@@ -23,7 +23,7 @@ from remembrancer.toolsets.memory.resources import (
     is_known,
     knowledge_graph,
     list_item,
-    memory_id_of,
+    memory_id_in,
     noted,
     one_line,
     preferences,
@@ -172,7 +172,7 @@ def test_the_state_of_a_text_stands_above_it() -> None:
 
 @pytest.mark.parametrize("form", [MEMORY, MEMORY.removeprefix("memory:"), MEMORY.lower(), MEMORY.replace(":", "%3A")])
 def test_a_memory_is_named_with_or_without_its_prefix(form: str) -> None:
-    assert memory_id_of(f"memory://memory/{form}") == MEMORY
+    assert memory_id_in(f"memory://memory/{form}") == MEMORY
     assert is_known(f"memory://memory/{form}")
 
 
@@ -180,7 +180,7 @@ def test_a_memory_is_named_with_or_without_its_prefix(form: str) -> None:
     "uri", ["", "memory://", "memory://memory/", "memory://memory/x", "memory://Status", "file:///"]
 )
 def test_other_uris_are_unknown(uri: str) -> None:
-    assert memory_id_of(uri) is None
+    assert memory_id_in(uri) is None
     assert not is_known(uri)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.journal.contract import START, Mark, NewEntry
+from remembrancer.journal.contract import START, LaneMark, NewEntry
 from remembrancer.journal.sealing import (
     SEAL_BYTES,
     SEGMENT_BYTES,
@@ -122,7 +122,7 @@ async def test_members_are_brought_new_keys_and_who_was_removed_is_not() -> None
     owner = Sealed(InProcessJournal(server), KEYS)
     stays = Sealed(InProcessJournal(server), KEYS, member="desk", secret=b"d" * 32, on_keys=kept.append)
     removed = Sealed(InProcessJournal(server), KEYS, member="laptop", secret=b"l" * 32)
-    mark: Mark = await owner.append("shop", [NewEntry("op-1", b"before")], behind=await owner.create("shop"))
+    mark: LaneMark = await owner.append("shop", [NewEntry("op-1", b"before")], behind=await owner.create("shop"))
     newer = Keyring.new(KEYS)
     await owner.hand_keys("shop", newer, {"desk": b"d" * 32})
     await owner.append("shop", [NewEntry("op-2", b"after")], behind=mark)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.gateway.last_answers import HOLDS_S, PreparedAnswers, may_change
+from remembrancer.actors.gateway.last_answers import HOLDS_S, PreparedContexts, may_change
 from remembrancer.protocol.reads import ContextGathered, GatherContext
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import Change, ForgetMemory, StoreMemory, UpdateMemory
@@ -13,8 +13,8 @@ from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, cha
 QUESTION = GatherContext(PROJECT, SESSION)
 
 
-def ready_since(now: float) -> PreparedAnswers:
-    ready = PreparedAnswers()
+def ready_since(now: float) -> PreparedContexts:
+    ready = PreparedContexts()
     ready.finish(QUESTION, ready.begin(QUESTION, now), ContextGathered(()), now)
     return ready
 
@@ -42,7 +42,7 @@ def test_another_question_or_an_answer_in_part_is_not_ready() -> None:
 
 
 def test_what_is_written_while_the_question_is_under_way_spoils_the_answer() -> None:
-    ready = PreparedAnswers()
+    ready = PreparedContexts()
     prepared = ready.begin(QUESTION, 100.0)
     assert not ready.take(QUESTION, 100.0)
     ready.note_write(store_operation("a", "new"))

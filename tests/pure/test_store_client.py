@@ -12,13 +12,14 @@ import pytest
 
 from remembrancer.protocol.errors import DeadlineExceeded, RemembrancerError
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
-from remembrancer.protocol.store_client import StoreClient, StoreHealth, StoreState
-from remembrancer.protocol.wire import Envelope, ToStore, encoder, to_gateway, to_store
+from remembrancer.protocol.store_client import StoreAvailability, StoreClient, StoreState
+from remembrancer.protocol.wire import Envelope, encoder
 from remembrancer.protocol.writes import BatchApplied, SubmitBatch
+from tests.operations import to_store
 from tests.patience import PATIENCE_S
 
 
-def try_in_vain(health: StoreHealth, times: int) -> tuple[list[float], list[StoreState]]:
+def try_in_vain(health: StoreAvailability, times: int) -> tuple[list[float], list[StoreState]]:
     """The pauses before so many attempts without an answer, and the state after each."""
     pauses, states = [], []
     for _ in range(times):
@@ -30,7 +31,7 @@ def try_in_vain(health: StoreHealth, times: int) -> tuple[list[float], list[Stor
 
 
 def test_a_new_connection_is_trusted_once_it_has_answered() -> None:
-    health = StoreHealth()
+    health = StoreAvailability()
     states: list[StoreState] = [health.state]
     for event in (health.note_connection, health.note_answer, health.note_connection):
         event()
@@ -39,7 +40,7 @@ def test_a_new_connection_is_trusted_once_it_has_answered() -> None:
 
 
 def test_a_silent_store_is_tried_at_once_then_after_1_2_4_and_8_seconds_and_then_every_30() -> None:
-    health = StoreHealth()
+    health = StoreAvailability()
     health.note_answer()
     health.note_silence()
     assert health.state == "away"
@@ -49,14 +50,14 @@ def test_a_silent_store_is_tried_at_once_then_after_1_2_4_and_8_seconds_and_then
 
 
 def test_a_connection_begins_the_schedule_anew() -> None:
-    health = StoreHealth()
+    health = StoreAvailability()
     try_in_vain(health, 6)
     health.note_connection()
     assert (health.state, health.plan_attempt(), health.attempts) == ("reconnecting", 0.0, 0)
 
 
 def test_an_answer_ends_it_and_the_next_silence_begins_at_the_beginning() -> None:
-    health = StoreHealth()
+    health = StoreAvailability()
     try_in_vain(health, 6)
     health.note_answer()
     assert (health.state, health.attempts, health.has_answered) == ("connected", 0, True)
@@ -65,7 +66,7 @@ def test_an_answer_ends_it_and_the_next_silence_begins_at_the_beginning() -> Non
 
 
 def test_a_store_that_goes_away_prints_nothing_in_a_command_that_asks_it(caplog: pytest.LogCaptureFixture) -> None:
-    health = StoreHealth()
+    health = StoreAvailability()
     for event in (health.note_answer, health.note_connection, health.note_answer, health.note_silence):
         event()
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
@@ -85,11 +86,11 @@ async def test_a_request_knows_its_sizes_and_builds_no_error_in_case_it_is_late(
     monkeypatch.setattr(RemembrancerError, "__init__", noting)
     endpoint = f"ipc://{tmp_path}/store"
 
-    def answer(peer: Peer, envelope: Envelope, _: ToStore) -> None:
+    def answer(peer: Peer, envelope: Envelope, _: Any) -> None:
         store.send(peer, BatchApplied(()), in_reply_to=envelope.message_id)
 
     store = Router(endpoint, Speaker("store", "one"), to_store, answer)
-    async with store, StoreClient(endpoint, Speaker("gateway", "one"), to_gateway) as client:
+    async with store, StoreClient(endpoint, Speaker("gateway", "one")) as client:
         assert await client.wait_connected(PATIENCE_S)
         assert await client.request(SubmitBatch(()), PATIENCE_S) == BatchApplied(())
         assert client.answer_bytes == len(encoder.encode(BatchApplied(())))
@@ -102,7 +103,7 @@ class Played:
     def __init__(self) -> None:
         self.slow = False
 
-    async def request(self, _: object, *, timeout_s: float) -> BatchApplied:
+    async def exchange(self, _: object, *, timeout_s: float) -> BatchApplied:
         if self.slow:
             await anyio.sleep(timeout_s)
             raise DeadlineExceeded("not in time")
@@ -113,8 +114,8 @@ class Played:
 async def test_a_store_that_answers_others_meanwhile_is_not_away_for_one_slow_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client, played = StoreClient("ipc:///nowhere", Speaker("gateway", "one"), to_gateway), Played()
-    monkeypatch.setattr(Dealer, "request", played.request)
+    client, played = StoreClient("ipc:///nowhere", Speaker("gateway", "one")), Played()
+    monkeypatch.setattr(Dealer, "exchange", played.exchange)
     await client.request(SubmitBatch(()), 1.0)
 
     async def ask_in_vain() -> None:

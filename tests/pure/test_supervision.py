@@ -34,19 +34,18 @@ def sessions(count: int, http: str | None = None) -> GatewayHealth:
     return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected", http=http)
 
 
-def test_gateway_and_store_start_first_and_side_by_side() -> None:
-    world = World()
-    world.apply(world.core.begin(world.now))
-    assert [start.name for start in world.started] == ["gateway", "store"]
-
-
-def test_embedders_start_when_the_gateway_is_ready() -> None:
+def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_last() -> None:
     world = World(Settings(embedders=2))
     world.apply(world.core.begin(world.now))
+    assert [start.name for start in world.started] == ["gateway", "store"]
     world.ready("store")
     assert "embedder-1" not in world.running
     world.ready("gateway")
     assert {"embedder-1", "embedder-2"} <= set(world.running)
+    world.ready("embedder-1")
+    assert "consolidator" not in world.running
+    world.ready("embedder-2")
+    assert "consolidator" in world.running
 
 
 @pytest.mark.parametrize(("name", "wait_s"), [("embedder-1", EMBEDDERS_WAIT_S), ("consolidator", CONSOLIDATOR_WAIT_S)])
@@ -67,58 +66,43 @@ def test_nobody_waits_for_what_has_failed() -> None:
     assert "consolidator" in world.running
 
 
-def test_the_others_learn_of_each_death() -> None:
+@pytest.mark.parametrize("name", ["store", "consolidator"])
+def test_the_others_learn_of_each_death(name: str) -> None:
     world = begun()
-    incarnation = world.running["store"]
-    world.exit("store")
-    assert world.heard("gateway", PeerGone) == [PeerGone("store", incarnation)]
-    assert world.heard("embedder-1", PeerGone) == [PeerGone("store", incarnation)]
-    assert world.heard("store", PeerGone) == []
+    gone = PeerGone(name, world.running[name])  # type: ignore[arg-type]
+    world.exit(name)
+    assert world.state(name) == "starting"
+    for other in ("gateway", "store", "embedder-1"):
+        assert world.heard(other, PeerGone) == ([] if other == name else [gone])
 
 
-def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready() -> None:
-    world = begun()
-    world.exit("store")
-    world.refuse("store", "a newer release wrote this database")
-    failure = PeerFailed("store", "model_unusable", "a newer release wrote this database")
-    assert world.heard("gateway", PeerFailed) == [failure]
-    world.told.clear()
-    world.exit("gateway")
-    world.ready("gateway")
-    assert world.heard("gateway", PeerFailed) == [failure]
-
-
-def test_a_failure_that_was_mended_is_told_to_nobody() -> None:
+def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready_until_it_was_mended() -> None:
     world = begun()
     world.exit("embedder-1")
-    world.refuse("embedder-1")
-    world.scale(1)
-    world.ready("embedder-1")
-    world.told.clear()
-    world.exit("gateway")
-    world.ready("gateway")
-    assert world.heard("gateway", PeerFailed) == []
+    world.refuse("embedder-1", "the weights are missing")
+    failure = PeerFailed("embedder", "model_unusable", "the weights are missing")
+    assert world.heard("gateway", PeerFailed) == [failure]
+    for mended in (False, True):
+        if mended:
+            world.scale(1)
+            world.ready("embedder-1")
+        world.told.clear()
+        world.exit("gateway")
+        world.ready("gateway")
+        assert world.heard("gateway", PeerFailed) == ([] if mended else [failure])
 
 
-def test_scaling_up_starts_the_missing_numbers() -> None:
+def test_scaling_starts_the_missing_numbers_and_stops_the_highest_which_leave_the_listing() -> None:
     world = begun()
     world.scale(3)
     assert {"embedder-1", "embedder-2", "embedder-3"} <= set(world.running)
-
-
-def test_scaling_down_asks_the_highest_first_and_drops_them_from_the_listing() -> None:
-    world = begun(Settings(embedders=3))
+    world.settle()
     world.told.clear()
     world.scale(1)
     assert [name for name, message in world.told if isinstance(message, Stop)] == ["embedder-3", "embedder-2"]
     world.exit("embedder-3", 0)
     world.exit("embedder-2", 0)
-    assert [process.name for process in world.core.processes] == [
-        "gateway",
-        "store",
-        "embedder-1",
-        "consolidator",
-    ]
+    assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1", "consolidator"]
 
 
 def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left() -> None:
@@ -134,30 +118,6 @@ def test_workers_share_the_threads_of_the_machine(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     world = begun(Settings(embedders=2))
     assert [start.threads for start in world.started if start.role == "embedder"] == [4, 4]
-
-
-def test_the_consolidator_starts_when_all_others_are_ready() -> None:
-    world = World(Settings(embedders=2))
-    world.apply(world.core.begin(world.now))
-    for name in ("store", "gateway", "embedder-1"):
-        world.ready(name)
-        assert "consolidator" not in world.running
-    world.ready("embedder-2")
-    assert "consolidator" in world.running
-
-
-def test_a_runtime_may_have_no_consolidator() -> None:
-    world = begun(Settings(consolidator=False))
-    world.run_for(60.0)
-    assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
-
-
-def test_a_consolidator_that_dies_is_started_again_and_the_store_learns_of_it() -> None:
-    world = begun()
-    incarnation = world.running["consolidator"]
-    world.exit("consolidator")
-    assert PeerGone("consolidator", incarnation) in world.heard("store", PeerGone)
-    assert world.state("consolidator") == "starting"
 
 
 def test_a_consolidator_that_cannot_start_leaves_the_others_alone() -> None:
@@ -183,22 +143,17 @@ def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_s
     assert world.core.stopping == "enough"
 
 
-def test_nothing_is_restarted_while_everything_stops() -> None:
+@pytest.mark.parametrize("deaths", [0, FREE_RESTARTS + 1])
+def test_nothing_is_restarted_while_everything_stops_though_it_was_due(deaths: int) -> None:
     world = begun()
-    world.stop()
-    world.exit("store")
-    world.run_for(0.5)
-    assert "store" not in world.running
-    assert world.state("store") == "stopped"
-
-
-def test_a_restart_that_was_due_is_not_made_once_everything_stops() -> None:
-    world = begun()
-    for _ in range(FREE_RESTARTS + 1):
+    for _ in range(deaths):
         world.exit("store")
     world.stop()
+    if not deaths:
+        world.exit("store")
     world.run_for(1.0)
     assert "store" not in world.running
+    assert world.state("store") == "stopped"
 
 
 def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
@@ -279,10 +234,11 @@ def test_what_a_process_said_before_it_died_keeps_nothing_awake() -> None:
     assert world.core.is_resting
 
 
-def test_a_runtime_in_the_foreground_stays_without_sessions() -> None:
-    world = begun(Settings(idle_timeout_s=60.0))
+def test_a_runtime_in_the_foreground_stays_without_sessions_and_may_have_no_consolidator() -> None:
+    world = begun(Settings(idle_timeout_s=60.0, consolidator=False))
     world.run_for(500.0)
     assert world.core.stopping is None
+    assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
 
 
 def test_a_runtime_that_is_told_to_stop_before_its_embedders_started_does_not_start_them() -> None:
@@ -354,11 +310,8 @@ def test_the_indexer_starts_when_the_store_says_that_there_are_files_and_stays()
 ONE, OTHER, THIRD = (ModelChoice("onnx", name) for name in ("one", "other", "third"))
 
 
-def test_the_highest_numbers_leave_first() -> None:
+def test_the_highest_numbers_leave_first_and_gaps_are_filled_from_the_lowest() -> None:
     assert plan_scale(1, [ONE], dict.fromkeys((1, 2, 3, 4), ONE)).stop == (4, 3, 2)
-
-
-def test_gaps_are_filled_from_the_lowest_number() -> None:
     assert plan_scale(4, [ONE], {2: ONE}).start == ((1, ONE), (3, ONE), (4, ONE))
 
 
@@ -402,13 +355,6 @@ def test_a_number_out_of_bounds_is_refused(number: int) -> None:
 # --- The time at which a runtime that a session started goes down by itself.
 
 
-def idle_watch(timeout_s: float = 300.0) -> IdleWatch:
-    """Of a gateway that is ready at the time 0."""
-    idle = IdleWatch(timeout_s)
-    idle.ready(0.0)
-    return idle
-
-
 def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
     idle = IdleWatch(5.0)
     idle.excuse(2.0)
@@ -420,26 +366,15 @@ def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
     assert idle.ends_at == 106.0
 
 
-def test_a_runtime_that_no_session_joins_ends_after_the_timeout() -> None:
-    assert idle_watch().ends_at == 300.0
-
-
-def test_the_time_counts_from_the_last_moment_with_a_session() -> None:
-    idle = idle_watch()
-    idle.observe(2, now=200.0)
-    idle.observe(0, now=250.0)
-    idle.observe(0, now=450.0)
-    assert idle.ends_at == 500.0
-
-
-def test_a_session_that_stays_keeps_the_runtime_up() -> None:
-    idle = idle_watch()
+def test_the_time_counts_from_the_last_moment_with_a_session_without_suspensions() -> None:
+    idle = IdleWatch(300.0)
+    idle.ready(0.0)
+    assert idle.ends_at == 300.0, "where no session comes"
     for now in range(0, 3000, 100):
         idle.observe(1, now=float(now))
         assert idle.ends_at > now
-
-
-def test_time_in_which_the_launcher_was_suspended_does_not_count() -> None:
-    idle = idle_watch()
+    idle.observe(0, now=3000.0)
+    idle.observe(0, now=3100.0)
+    assert idle.ends_at == 3200.0
     idle.excuse(1000.0)
-    assert idle.ends_at == 1300.0
+    assert idle.ends_at == 4200.0

@@ -1,9 +1,8 @@
-"""The time machine of the demonstration: everything in a home becomes older, and nothing else changes."""
+"""The time machine of the demonstration knows every time in a home: that it moves them all, the week itself shows."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +16,6 @@ from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
-
-DAY_S = 86_400.0
 
 
 @contextlib.contextmanager
@@ -55,33 +52,6 @@ def json_columns(path: Path) -> set[tuple[str, str]]:
         }
 
 
-@pytest.fixture
-def a_home(tmp_path: Path) -> Path:
-    """A home with a memory in it, and nothing that runs."""
-    paths = RuntimePaths(tmp_path)
-    with opened(paths.database) as connection:
-        schema.MEMORY.migrate(connection, None)
-        schema.make_space(connection, "p_1")
-        connection.execute(
-            """INSERT INTO memories (space, id, content, characters, content_digest, type, scope, session_id,
-               importance, tags,
-               source, created_at, updated_at, promotion_chain)
-               VALUES (1, 'm', 'a word', 6, x'00', 'semantic', 'project', 's', 0.5, '[]', '{}', 1000000, 1000001, ?)""",
-            (json.dumps([{"scope": "session", "promoted_at": 1000001.5, "content": "é"}]),),
-        )
-        connection.execute(
-            """INSERT INTO history
-                   (space, memory_id, version, change, operation_id, session_id, record, changed_at, details)
-               VALUES (1, 'm', 1, 'stored', 'o', 's', ?, 1000000, ?)""",
-            (json.dumps({"valid_until": 2000000, "metadata": {"valid_until": 7}}), "{}"),
-        )
-        connection.execute("INSERT INTO maintenance VALUES (1, 'maintenance', 1000002, 3)")
-    Catalog(paths.catalog, lambda: 1_000_000.0).close()
-    with opened(paths.catalog) as connection:
-        connection.execute("INSERT INTO projects VALUES ('p_1', '/p', 1000000, 1000003, NULL, NULL)")
-    return tmp_path
-
-
 def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Path) -> None:
     with opened(tmp_path / "records.db") as connection:
         schema.MEMORY.migrate(connection, None)
@@ -96,35 +66,12 @@ def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Pa
 def test_every_column_of_json_is_known_to_have_times_in_it_or_none(tmp_path: Path) -> None:
     with opened(tmp_path / "records.db") as connection:
         schema.MEMORY.migrate(connection, None)
-    without = {
-        ("memories", "metadata"),
-        ("memories", "structured"),
-        ("turns", "metadata"),
-        ("tool_calls", "arguments"),
-    }
+    without = {("memories", "metadata"), ("memories", "structured"), ("turns", "metadata"), ("tool_calls", "arguments")}
     assert json_columns(tmp_path / "records.db") == pairs(IN_JSON) | without
 
 
-def test_a_day_passes_for_everything(a_home: Path) -> None:
-    let_pass(a_home, DAY_S)
-    paths = RuntimePaths(a_home)
-    with opened(paths.database) as connection:
-        times = "created_at, updated_at, occurred_at, importance, promotion_chain"
-        *reals, chain = connection.execute(f"SELECT {times} FROM memories").fetchone()
-        assert reals == [1000000 - DAY_S, 1000001 - DAY_S, None, 0.5]
-        assert json.loads(chain) == [{"scope": "session", "promoted_at": 1000001.5 - DAY_S, "content": "é"}]
-        changed_at, record = connection.execute("SELECT changed_at, record FROM history").fetchone()
-        assert changed_at == 1000000 - DAY_S
-        assert json.loads(record) == {"valid_until": 2000000 - DAY_S, "metadata": {"valid_until": 7}}
-        assert connection.execute("SELECT done_at, sessions FROM maintenance").fetchone() == (1000002 - DAY_S, 3)
-    with opened(paths.catalog) as connection:
-        row = connection.execute("SELECT created_at, last_used_at FROM projects").fetchone()
-        assert row == (1000000 - DAY_S, 1000003 - DAY_S)
-
-
-def test_no_time_passes_while_a_runtime_is_up(a_home: Path) -> None:
-    with FileLock(RuntimePaths(a_home).runtime_lock) as lock:
+def test_no_time_passes_while_a_runtime_is_up(tmp_path: Path) -> None:
+    with FileLock(RuntimePaths(tmp_path).runtime_lock) as lock:
         assert lock.try_acquire()
         with pytest.raises(AlreadyRunning):
-            let_pass(a_home, DAY_S)
-    let_pass(a_home, DAY_S)
+            let_pass(tmp_path, 86_400.0)

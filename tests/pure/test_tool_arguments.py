@@ -16,7 +16,7 @@ from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.kinds import KINDS, type_of_kind
 from remembrancer.protocol.reads import Recall
-from remembrancer.protocol.wire import GatewayRequest
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
@@ -323,7 +323,7 @@ class NoStore:
         self.written.append(operation)
         return Written(operation, None)
 
-    async def ask(self, _: GatewayRequest, __: type[object], ___: float) -> NoReturn:
+    async def ask(self, _: Request[Any], __: float) -> NoReturn:
         raise MemoryUnavailable("there is no store")
 
 

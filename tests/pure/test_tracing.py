@@ -3,64 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import io
+import json
+import logging
 import time
-from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
 from remembrancer.actors.launcher.process_control import Answers
-from remembrancer.commands.status import CallTrace, choose, join, lines_of_call, table_of_calls
-from remembrancer.commands.terminal import print_lines
-from remembrancer.protocol.control import CommandRefused, Pong, ProcessTraces, QueueChanged, TracesGathered, TracesTold
+from remembrancer.commands.status import slow_calls
+from remembrancer.protocol.control import CommandRefused, QueueChanged
+from remembrancer.protocol.errors import StorageFull
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
-    KEPT,
     MOST_MARKS,
     NO_TRACE,
-    Mark,
+    SLOW_CALL,
+    SLOW_S,
     Trace,
-    TraceReport,
-    Traces,
+    begin,
     current,
+    follow,
+    last_durations_s,
     working_on,
 )
 from remembrancer.protocol.wire import Envelope, decode_envelope, encoder
 
 
-def told(process: str, *marks: Mark, trace: str = "0000002a", is_over: bool = True) -> ProcessTraces:
-    return ProcessTraces(process, (TraceReport(trace, f"asked of {process}", marks, is_over),))
-
-
-GATEWAY = told("gateway", Mark("call read", 10.0), Mark("store asked", 10.001), Mark("answer written", 10.010))
-STORE = told("store", Mark("received", 10.002), Mark("words", 10.003, 0.002), Mark("answered", 10.008))
-
-
 def test_outside_of_a_call_nothing_is_noted() -> None:
     assert current() is NO_TRACE
     current().mark("something")
-    assert NO_TRACE.report().marks == ()
-
-
-def test_what_is_noted_inside_of_a_call_is_kept_under_its_id() -> None:
-    traces = Traces()
-    with working_on(traces.begin("recall_memories")) as trace:
-        current().mark("checked", 1.0)
-        current().part("searched", time.monotonic() - 1)
-        current().end("answered")
-    assert current() is NO_TRACE
-    (report,) = traces.reports(trace.id)
-    assert (report.title, report.is_over) == ("recall_memories", True)
-    assert [mark.name for mark in report.marks] == ["checked", "searched", "answered"]
-    assert report.marks[0] == Mark("checked", 1.0)
-    assert report.marks[1].took_s is not None
-    assert report.marks[1].took_s >= 1
-    assert traces.reports("another") == ()
+    assert not NO_TRACE._marks
 
 
 @pytest.mark.anyio
 async def test_a_task_that_outlives_its_call_adds_nothing_to_it() -> None:
-    traces = Traces()
     may_go_on = asyncio.Event()
 
     async def live_on() -> Trace:
@@ -69,39 +46,49 @@ async def test_a_task_that_outlives_its_call_adds_nothing_to_it() -> None:
         current().mark("long after")
         return current()
 
-    with working_on(traces.begin("store_memory")) as trace:
+    with working_on(begin("store_memory")) as trace:
         task = asyncio.create_task(live_on())
         await asyncio.sleep(0)
         trace.end("answered")
     may_go_on.set()
     assert await task is NO_TRACE
-    assert [mark.name for mark in traces.reports()[0].marks] == ["answered"]
 
 
-def test_the_last_calls_are_kept_and_each_has_an_id_of_its_own() -> None:
-    traces = Traces()
-    ids = [traces.begin("any").id for _ in range(KEPT + 10)]
-    assert len(set(ids)) == len(ids)
-    assert [report.trace for report in traces.reports()] == ids[10:]
+@pytest.mark.parametrize(("lasted_s", "is_logged"), [(SLOW_S - 0.1, False), (SLOW_S + 0.1, True)])
+def test_a_slow_call_is_logged_in_one_line_and_no_other(
+    caplog: pytest.LogCaptureFixture, lasted_s: float, is_logged: bool
+) -> None:
+    now = time.monotonic()
+    with caplog.at_level(logging.INFO), working_on(begin("recall_memories")) as trace:
+        current().mark("call read", now - lasted_s)
+        current().part("searched", now - 0.01)
+        trace.end("answered")
+        trace.end("answered twice")
+    assert current() is NO_TRACE
+    assert last_durations_s()[-1] == pytest.approx(lasted_s, abs=0.09)
+    lines = [vars(each) for each in caplog.records if each.message == SLOW_CALL]
+    assert len(lines) == is_logged
+    for line in lines:
+        assert (line["trace"], line["title"]) == (trace.id, "recall_memories")
+        assert [name for name, _, _ in line["marks"]] == ["call read", "searched", "answered"]
 
 
 def test_a_call_that_does_something_without_end_notes_its_beginning() -> None:
-    trace = Traces().begin("any")
+    trace = begin("any")
     for number in range(2 * MOST_MARKS):
         trace.mark(str(number))
-    assert len(trace.report().marks) == MOST_MARKS
+    assert len(trace._marks) == MOST_MARKS
 
 
-def test_a_message_without_a_trace_leaves_none() -> None:
-    traces = Traces()
-    assert traces.follow("", "Ping") is NO_TRACE
-    assert traces.reports() == ()
+def test_each_call_has_an_id_of_its_own_and_a_message_without_one_leaves_no_trace() -> None:
+    assert len({begin("any").id for _ in range(10)}) == 10
+    assert follow("", "Ping") is NO_TRACE
 
 
 def test_an_envelope_names_the_call_that_it_is_part_of() -> None:
     speaker = Speaker("gateway", "01G")
     assert speaker.envelope().trace == ""
-    with working_on(Traces().begin("any")) as trace:
+    with working_on(begin("any")) as trace:
         envelope = speaker.envelope(timeout_s=1)
     assert envelope.trace == trace.id
     assert decode_envelope(encoder.encode(envelope)) == envelope
@@ -113,83 +100,27 @@ def test_an_envelope_of_a_process_that_knows_no_traces_is_understood() -> None:
     assert decode_envelope(without) == Envelope(1, 7, "store", "01S")
 
 
-def test_the_steps_of_all_processes_become_one_way_in_the_order_of_time() -> None:
-    (call,) = join([STORE, GATEWAY])
-    assert (call.tool, round(call.total_ms, 3)) == ("asked of gateway", 10)
-    way = [(hop.came_from, hop.process, hop.step, round(hop.took_ms, 3)) for hop in call.hops if not hop.beside]
-    assert way == [
-        (None, "gateway", "store asked", 1),
-        ("gateway", "store", "received", 1),
-        (None, "store", "answered", 6),
-        ("store", "gateway", "answer written", 2),
+def logged(actor: str, trace: str, *marks: tuple[str, float, float | None]) -> str:
+    line = {"time": "2026-01-01T10:00:00+0000", "event": SLOW_CALL, "actor": actor, "trace": trace, "title": "asked"}
+    return json.dumps({**line, "marks": marks}) + "\n"
+
+
+def test_the_lines_of_all_processes_become_one_way_in_the_order_of_time(tmp_path: Path) -> None:
+    gateway = logged("gateway", "aa", ("call read", 10.0, None), ("store asked", 10.1, None), ("written", 11.0, None))
+    quicker = logged("gateway", "bb", ("call read", 20.0, None), ("written", 20.5, None))
+    (tmp_path / "gateway.log").write_text(gateway + "not JSON\n" + quicker)
+    marks = (("received", 10.2, None), ("words", 10.3, 0.2), ("answered", 10.8, None), ("tidied", 12.0, None))
+    (tmp_path / "store.log").write_text(logged("store", "aa", *marks) + logged("store", "cc", *marks))
+    first, last = slow_calls(tmp_path)
+    assert (first.trace, round(first.total_ms), last.trace, round(last.total_ms)) == ("aa", 1000, "bb", 500)
+    assert [(each.process, each.step, round(each.took_ms), each.beside) for each in first.steps] == [
+        ("gateway", "store asked", 100, False),
+        ("store", "received", 100, False),
+        ("store", "words", 200, True),
+        ("store", "answered", 600, False),
+        ("gateway", "written", 200, False),
     ]
-    assert sum(hop.share for hop in call.hops if not hop.beside) == pytest.approx(1)
-    (part,) = (hop for hop in call.hops if hop.beside)
-    assert (part.step, round(part.at_ms, 3), round(part.took_ms, 3)) == ("words", 3, 2)
-
-
-def test_what_goes_on_elsewhere_after_the_answer_is_no_part_of_the_time() -> None:
-    late = told("store", Mark("received", 10.002), Mark("tidied", 11.0))
-    (call,) = join([GATEWAY, late])
-    assert call.total_ms == pytest.approx(10)
-    assert [hop.step for hop in call.hops] == ["store asked", "received", "answer written"]
-
-
-def test_what_no_gateway_noted_is_no_call() -> None:
-    assert join([STORE]) == []
-    assert join([told("gateway")]) == []
-
-
-def test_a_call_is_chosen_by_its_id_its_age_or_its_length() -> None:
-    short = told("gateway", Mark("a", 20.0), Mark("b", 20.001), trace="short")
-    open_one = told("gateway", Mark("a", 30.0), Mark("b", 39.0), trace="open", is_over=False)
-    calls = join([short, open_one, GATEWAY])
-
-    def chosen(wanted: str) -> str | None:
-        call = choose(calls, wanted)
-        return None if call is None else call.trace
-
-    assert [call.trace for call in calls] == ["0000002a", "short", "open"]
-    assert (chosen("last"), chosen("slowest"), chosen("open"), chosen("none")) == ("short", "0000002a", "open", None)
-    assert choose([], "last") is None
-    assert choose([], "slowest") is None
-
-
-def printed(calls: list[CallTrace], *, one: bool) -> str:
-    out = io.StringIO()
-    with redirect_stdout(out):
-        print_lines(lines_of_call(calls[0]) if one else [table_of_calls(calls)])
-    return out.getvalue()
-
-
-def test_a_person_reads_where_the_time_went() -> None:
-    calls = join([GATEWAY, STORE])
-    table = printed(calls, one=True)
-    assert "asked of gateway 0000002a" in table
-    assert "gateway → store: received" in table
-    assert "60%" in table
-    assert "0000002a" in printed(calls, one=False)
-    assert "store: answered" in printed(calls, one=False)
-
-
-@pytest.mark.anyio
-async def test_an_answer_waits_for_all_that_were_asked_and_no_longer() -> None:
-    answers = Answers((TracesTold,), ["gateway", "store"])
-    answers.note("gateway", TracesTold(GATEWAY.traces))
-    answers.note("a stranger", TracesTold(STORE.traces))
-    answers.note("store", Pong())
-    answers.note("store", TracesTold(STORE.traces))
-    await answers.wait(30)
-    assert answers.traces() == TracesGathered((GATEWAY, STORE))
-
-
-@pytest.mark.anyio
-async def test_a_process_that_does_not_answer_in_time_is_named() -> None:
-    answers = Answers((TracesTold,), ["gateway", "store"])
-    answers.note("store", TracesTold(STORE.traces))
-    await answers.wait(0.01)
-    assert answers.traces() == TracesGathered((STORE,), ("gateway",))
-    await Answers((TracesTold,), []).wait(30)
+    assert sum(each.share for each in first.steps if not each.beside) == pytest.approx(1)
 
 
 @pytest.mark.anyio
@@ -199,4 +130,5 @@ async def test_two_commands_that_ask_at_once_get_their_own_answers() -> None:
         for answers in (first, second):
             answers.note("gateway", said)
     assert first.queue_changed() == QueueChanged(7, 1)
-    assert second.queue_changed() == CommandRefused("storage_full", "no room", 2)
+    with pytest.raises(StorageFull, match="no room"):
+        second.queue_changed()

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns, read_turns
+from remembrancer.memory.transcripts import START, Position, TranscriptTurn, chunks_of_turns, read_turns
 from remembrancer.toolsets.files.workspace_files import is_of_workspace
 
 AT = 1_771_243_200.0  # 2026-02-16T12:00:00Z
@@ -42,7 +42,7 @@ def lines(*records: dict[str, Any]) -> bytes:
     return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
-def turns_in(data: bytes, position: Position = START, **options: Any) -> list[Turn]:
+def turns_in(data: bytes, position: Position = START, **options: Any) -> list[TranscriptTurn]:
     read = read_turns(data, position, **options)
     assert read is not None
     return read[0]
@@ -81,11 +81,11 @@ def test_what_was_said_is_read_and_what_only_a_program_needs_is_not() -> None:
     assert read is not None
     turns, position = read
     assert turns == [
-        Turn(1, "user", "Which database do we use?", AT + 1, "uuid-1"),
-        Turn(2, "assistant", "I look it up.\n[Bash: cat README.md]", AT + 2, "uuid-2"),
-        Turn(3, "assistant", "[result: PostgreSQL 16]", AT + 3, "uuid-3"),
-        Turn(4, "assistant", "PostgreSQL 16.", AT + 4, "uuid-4"),
-        Turn(5, "user", "Thanks!", AT + 9, "uuid-9"),
+        TranscriptTurn(1, "user", "Which database do we use?", AT + 1, "uuid-1"),
+        TranscriptTurn(2, "assistant", "I look it up.\n[Bash: cat README.md]", AT + 2, "uuid-2"),
+        TranscriptTurn(3, "assistant", "[result: PostgreSQL 16]", AT + 3, "uuid-3"),
+        TranscriptTurn(4, "assistant", "PostgreSQL 16.", AT + 4, "uuid-4"),
+        TranscriptTurn(5, "user", "Thanks!", AT + 9, "uuid-9"),
     ]
     assert (position.offset, position.turns) == (len(SESSION), 5)
     assert (position.session_id, position.directory) == ("5e55", "/code/app")
@@ -205,8 +205,8 @@ def test_no_line_is_so_strange_that_the_others_are_not_read(strange: list[bytes]
     assert turns_in(data)[-1].text == "Here."
 
 
-def turn(number: int, text: str, role: Any = "user") -> Turn:
-    return Turn(number, role, text, AT, str(number))
+def turn(number: int, text: str, role: Any = "user") -> TranscriptTurn:
+    return TranscriptTurn(number, role, text, AT, str(number))
 
 
 def test_turns_are_packed_and_the_next_chunk_begins_with_the_last_of_them() -> None:
@@ -273,9 +273,9 @@ def test_lines_of_gemini_are_read_and_a_message_that_is_written_again_is_there_o
     assert read is not None
     turns, position = read
     assert turns == [
-        Turn(1, "user", "Which database?", AT + 1, "m1"),
-        Turn(2, "assistant", "PostgreSQL 16.", AT + 1, "m2"),
-        Turn(3, "assistant", "[read_file: README.md]", AT + 1, "m3"),
+        TranscriptTurn(1, "user", "Which database?", AT + 1, "m1"),
+        TranscriptTurn(2, "assistant", "PostgreSQL 16.", AT + 1, "m2"),
+        TranscriptTurn(3, "assistant", "[read_file: README.md]", AT + 1, "m3"),
     ]
     assert position.session_id == "5e55"
     transcript = tmp_path / "session-2026-02-16T12-00-5e55.jsonl"

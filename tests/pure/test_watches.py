@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import anyio
 import pytest
 
@@ -11,13 +14,7 @@ from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory
 from remembrancer.toolsets.memory import resources
-from remembrancer.toolsets.memory.resources import (
-    FIXED,
-    MEMORY_START,
-    STATUS,
-    SUMMARY,
-    RecallCounts,
-)
+from remembrancer.toolsets.memory.resources import FIXED, MEMORY_START, STATUS, SUMMARY, RecallCounts
 from remembrancer.toolsets.service import Caller
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 from tests.patience import until
@@ -25,58 +22,57 @@ from tests.patience import until
 pytestmark = pytest.mark.anyio
 
 
-async def told(watcher: SessionWatcher, writes: list[Operation]) -> list[str]:
-    """The resources that a session is told of after writes."""
+@asynccontextmanager
+async def watching(session_id: str = SESSION, project: ProjectRef = PROJECT) -> AsyncIterator[SessionWatcher]:
+    async with anyio.create_task_group() as tasks:
+        yield SessionWatcher(caller(session_id, project), tasks)
+        tasks.cancel_scope.cancel()
+
+
+async def test_many_writes_are_told_of_once() -> None:
     heard: list[str] = []
 
     async def tell(uri: str) -> None:
         heard.append(uri)
 
-    for uri in FIXED:
-        watcher.subscribe(uri, tell, is_replay=False)
-    async with anyio.create_task_group() as tasks:
-        for each in writes:
-            watcher.heard_write(each)
-        tasks.start_soon(watcher.run)
-        await until(lambda: not watcher._marked)
-        await anyio.wait_all_tasks_blocked()
-        watcher.close()
-    return heard
-
-
-async def test_many_writes_are_told_of_once() -> None:
-    watcher = SessionWatcher(caller())
-    writes = [store_operation(str(number), "text", scope="user") for number in range(5)]
-    assert sorted(await told(watcher, writes)) == sorted(FIXED)
+    async with watching() as watcher:
+        for uri in FIXED:
+            watcher.subscribe(uri, tell, is_replay=False)
+        for number in range(5):
+            watcher.heard_write(store_operation(str(number), "text", scope="user"))
+        await until(lambda: not watcher._is_telling)
+    assert sorted(heard) == sorted(FIXED)
 
 
 async def test_a_resource_is_watched_until_the_last_holder_has_gone() -> None:
-    watcher = SessionWatcher(caller())
-    for _ in range(2):
-        watcher.hold(STATUS, is_replay=False)
-    watcher.release((STATUS,))
-    watcher.mark_all()
-    assert watcher._marked == {STATUS}
-    watcher.release((STATUS, STATUS))
-    assert not watcher._held
+    async with watching() as watcher:
+        for _ in range(2):
+            watcher.hold(STATUS, is_replay=False)
+        watcher.release((STATUS,))
+        watcher.mark()
+        assert watcher._marked == {STATUS}
+        watcher.release((STATUS, STATUS))
+        assert not watcher._held
 
 
 async def test_there_is_a_limit_that_a_known_resource_does_not_count_against() -> None:
-    watcher = SessionWatcher(caller())
-    for number in range(MAX_WATCHES):
-        watcher.hold(f"{MEMORY_START}{number}", is_replay=False)
-    watcher.hold(f"{MEMORY_START}0", is_replay=False)
-    with pytest.raises(InvalidInput, match="200 resources at most"):
-        watcher.hold(STATUS, is_replay=False)
+    async with watching() as watcher:
+        for number in range(MAX_WATCHES):
+            watcher.hold(f"{MEMORY_START}{number}", is_replay=False)
+        watcher.hold(f"{MEMORY_START}0", is_replay=False)
+        with pytest.raises(InvalidInput, match="200 resources at most"):
+            watcher.hold(STATUS, is_replay=False)
 
 
-def seen(operation: Operation, project: ProjectRef = PROJECT, session_id: str = SESSION, *, also: str = "") -> set[str]:
+async def seen(
+    operation: Operation, project: ProjectRef = PROJECT, session_id: str = SESSION, *, also: str = ""
+) -> set[str]:
     """The resources that a session hears of after a write."""
-    watcher = SessionWatcher(caller(session_id, project))
-    for uri in (*FIXED, also) if also else FIXED:
-        watcher.hold(uri, is_replay=False)
-    watcher.heard_write(operation)
-    return watcher._marked
+    async with watching(session_id, project) as watcher:
+        for uri in (*FIXED, also) if also else FIXED:
+            watcher.hold(uri, is_replay=False)
+        watcher.heard_write(operation)
+        return set(watcher._marked)
 
 
 def change(operation: Change) -> Operation:
@@ -85,42 +81,42 @@ def change(operation: Change) -> Operation:
 
 async def test_a_project_memory_concerns_the_sessions_of_its_project() -> None:
     stored = store_operation("a", "text")
-    assert seen(stored) == seen(stored, session_id=OTHER_SESSION) == set(FIXED)
-    assert seen(stored, OTHER_PROJECT) == set()
+    assert await seen(stored) == await seen(stored, session_id=OTHER_SESSION) == set(FIXED)
+    assert await seen(stored, OTHER_PROJECT) == set()
 
 
 async def test_a_user_memory_concerns_everybody() -> None:
-    assert seen(store_operation("a", "text", scope="user"), OTHER_PROJECT, OTHER_SESSION) == set(FIXED)
+    assert await seen(store_operation("a", "text", scope="user"), OTHER_PROJECT, OTHER_SESSION) == set(FIXED)
 
 
 async def test_a_session_memory_concerns_its_session_alone() -> None:
     stored = store_operation("a", "text", scope="session")
-    assert seen(stored) == set(FIXED)
-    assert seen(stored, session_id=OTHER_SESSION) == set()
+    assert await seen(stored) == set(FIXED)
+    assert await seen(stored, session_id=OTHER_SESSION) == set()
 
 
 @pytest.mark.parametrize("changed", [ForgetMemory("memory:x"), PromoteMemory("memory:x", "user")])
 async def test_a_change_may_concern_everybody_for_the_memory_may_be_the_user_s(changed: Change) -> None:
-    assert seen(change(changed), OTHER_PROJECT, OTHER_SESSION) == set(FIXED)
+    assert await seen(change(changed), OTHER_PROJECT, OTHER_SESSION) == set(FIXED)
 
 
 async def test_one_memory_is_concerned_by_its_own_writes_alone() -> None:
     stored = store_operation("a", "text")
     memory_id = memory_id_of(stored)
     whole, bare = MEMORY_START + memory_id, MEMORY_START + memory_id[7:]
-    assert whole in seen(stored, also=whole)
-    assert bare in seen(change(ForgetMemory(memory_id)), also=bare)
-    assert whole not in seen(store_operation("b", "text"), also=whole)
+    assert whole in await seen(stored, also=whole)
+    assert bare in await seen(change(ForgetMemory(memory_id)), also=bare)
+    assert whole not in await seen(store_operation("b", "text"), also=whole)
 
 
 async def test_a_run_may_concern_any_memory_and_a_session_s_life_its_summary_and_status_alone() -> None:
     uri = MEMORY_START + memory_id_of(store_operation("a", "text"))
     for run in (ApplyRun("run", "project", "consolidation", "promote", ()), UndoRun("run", "project")):
-        assert seen(change(run), also=uri) == {*FIXED, uri}
+        assert await seen(change(run), also=uri) == {*FIXED, uri}
     for life in (StartSession(SESSION), EndSession(SESSION), RecordEvents(SESSION)):
-        assert seen(change(life), also=uri) == {SUMMARY, STATUS}
-        assert seen(change(life), session_id=OTHER_SESSION) == set()
-        assert seen(change(life), OTHER_PROJECT) == set()
+        assert await seen(change(life), also=uri) == {SUMMARY, STATUS}
+        assert await seen(change(life), session_id=OTHER_SESSION) == set()
+        assert await seen(change(life), OTHER_PROJECT) == set()
 
 
 def caller(session: str = SESSION, project: ProjectRef = PROJECT) -> Caller:

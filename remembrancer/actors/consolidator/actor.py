@@ -112,7 +112,7 @@ class JobLoop:
     async def _work(self, sort: JobSort) -> None:
         done: tuple[int, ...] = ()
         while True:
-            job: Job = await self._store.await_news(lambda: AwaitJob(done, sort), POLL_S, *Job.__args__)  # noqa: B023 - awaited
+            job: Job = await self._store.await_news(lambda: AwaitJob(done, sort), POLL_S)  # noqa: B023 - awaited
             done = () if isinstance(job, NoJob) else await self._carry_out(job)
 
     async def _carry_out(self, job: Work) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import graspologic_native
 from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.store_connection import StoreConnection
-from remembrancer.protocol.consolidation import EntityEdges, ReadEntityEdges
+from remembrancer.protocol.consolidation import ReadEntityEdges
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import ProjectRef
 
@@ -36,7 +36,7 @@ RANDOMNESS: Final = 0.001
 
 async def topics_of(store: StoreConnection, project: ProjectRef | None, now: float) -> tuple[Topic, ...] | None:
     """The topics as the entity graph shows them now, the largest first; None: those that are known are to stay."""
-    page = await store.ask(ReadEntityEdges(project), EntityEdges)
+    page = await store.ask(ReadEntityEdges(project))
     is_large = page.next_after is not None
     if is_large and page.topics_at is not None and 0 <= now - page.topics_at < AGAIN_S:
         return None
@@ -46,7 +46,7 @@ async def topics_of(store: StoreConnection, project: ProjectRef | None, now: flo
             weights[one, other] = weights.get((one, other), 0.0) + weight
         if page.next_after is None:
             break
-        page = await store.ask(ReadEntityEdges(project, page.next_after), EntityEdges)
+        page = await store.ask(ReadEntityEdges(project, page.next_after))
     return await run_sync(lambda: find_communities((*pair, weight) for pair, weight in weights.items()))
 
 

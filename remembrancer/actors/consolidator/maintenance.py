@@ -40,7 +40,6 @@ from remembrancer.protocol.consolidation import (
     Material,
     ReadMemories,
     ReadUpkeep,
-    Upkeep,
     Upkept,
 )
 from remembrancer.protocol.kinds import SESSION_KINDS
@@ -79,13 +78,13 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, request.dry_run)
     orphans_before = 0.0 if is_shared else now - rules.orphan_after_s
     prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
-    upkeep = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune), Upkeep)
+    upkeep = await store.ask(ReadUpkeep(project, orphans_before, None if is_shared else prune))
     examined, archived, deleted = await run.archive(rules)
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.
     left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
     if upkeep.orphans:
-        await run.write("decay_archive", [Change("", (DropOrphans(orphans_before),))])
+        await run.write("decay_archive", [PlannedChange("", (DropOrphans(orphans_before),))])
     forgotten = await notes.forget_notes(rules)
     pruned = await run.prune(prune, upkeep.prunable)
     to_user = ToUser()
@@ -228,7 +227,7 @@ class _Pass:
             if result.pruned < edit.limit:
                 return removed
 
-    async def write(self, method: Method, changes: Sequence[Change]) -> list[str]:
+    async def write(self, method: Method, changes: Sequence[PlannedChange]) -> list[str]:
         """Have the changes carried out; ids of the memories that were changed (or would be)."""
         passed_over: set[str] = set()
         head = Head(self.run_id, self.place, self.kind, method)
@@ -256,7 +255,7 @@ def _portions(groups: Iterable[Sequence[str]], size: int) -> Iterator[list[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """A change of one memory."""
 
     memory_id: str
@@ -265,7 +264,7 @@ class Change:
 
 def plan_archiving(
     memories: Iterable[Material], now: float, rules: MaintenanceRules
-) -> tuple[list[Change], list[Change]]:
+) -> tuple[list[PlannedChange], list[PlannedChange]]:
     """The memories to archive, and those to forget because they were archived long ago; none that somebody wanted
     back."""
     archived, deleted = [], []
@@ -277,13 +276,13 @@ def plan_archiving(
             revision = ReviseMemory(
                 memory.id, "archived", expected_version=memory.version, status="archived", reason=reason
             )
-            archived.append(Change(memory.id, (revision,)))
+            archived.append(PlannedChange(memory.id, (revision,)))
         elif should_delete(memory, now, rules):
             deleted.append(_forgetting(memory, f"maintenance: archived for {rules.delete_after_s / DAY_S:g} days"))
     return archived, deleted
 
 
-def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[Change]:
+def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[PlannedChange]:
     """The notes of closed sessions for themselves alone that are forgotten: those that are old themselves."""
     kept_s = rules.session_details_kept_s
     reason = f"maintenance: its session has been closed for {kept_s / DAY_S:g} days"
@@ -292,9 +291,9 @@ def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules
     ]
 
 
-def _forgetting(memory: Material, reason: str) -> Change:
+def _forgetting(memory: Material, reason: str) -> PlannedChange:
     revision = ReviseMemory(memory.id, "forgotten", expected_version=memory.version, forget=reason, reason=reason)
-    return Change(memory.id, (revision,))
+    return PlannedChange(memory.id, (revision,))
 
 
 @dataclass(slots=True)
@@ -322,7 +321,7 @@ class CopyFinder:
         return list(self._groups.values())
 
 
-def plan_copies(memories: Iterable[Material], now: float) -> list[Change]:
+def plan_copies(memories: Iterable[Material], now: float) -> list[PlannedChange]:
     """Of memories of one scope that say the same in the same words one stays as it is; each of the others points at it,
     and stands behind it.
 
@@ -345,5 +344,5 @@ def plan_copies(memories: Iterable[Material], now: float) -> list[Change]:
                     status="consolidated",
                     reason=f"{kept.id} says the same in the same words",
                 )
-                changes.append((kept.id, Change(copy.id, (revision, AddLink(copy.id, kept.id, "similar_to")))))
+                changes.append((kept.id, PlannedChange(copy.id, (revision, AddLink(copy.id, kept.id, "similar_to")))))
     return [change for _, change in sorted(changes, key=lambda pair: pair[0])]

@@ -51,7 +51,7 @@ from remembrancer.memory.promotion import (
 )
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.consolidation import Material, ProjectsRead, PromoteJob, ReadMemories, ReadProjects
+from remembrancer.protocol.consolidation import Material, PromoteJob, ReadMemories, ReadProjects
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
@@ -312,7 +312,7 @@ async def _said_twice(
     proposed = msgspec.structs.replace(proposed, with_vectors=True)
     mine = await all_memories(store, proposed)
     promoted: list[str] = []
-    others = (await store.ask(ReadProjects(project), ProjectsRead)).projects if mine else ()
+    others = (await store.ask(ReadProjects(project))).projects if mine else ()
     for other in others:
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
         for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):

@@ -30,7 +30,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     ConsolidatedMemory,
     Material,
-    MemoriesRead,
     Pattern,
     ReadMemories,
     Reflected,
@@ -100,7 +99,7 @@ async def find_patterns(
     request = ReadMemories(project, scopes=("project",), statuses=STANDING, limit=PAGE, with_vectors=True, before=LAST)
     latest: list[Material] = []
     while len(latest) < THEMES_AMONG:
-        page = await store.ask(request, MemoriesRead)
+        page = await store.ask(request)
         latest.extend(page.memories)
         if not page.more or not page.memories:
             break

@@ -27,7 +27,7 @@ from remembrancer.actors.consolidator.store_connection import (
 )
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
-from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob, SessionRead
+from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob
 from remembrancer.protocol.runs import CloseSession, Method, SaveTopics
 
 
@@ -86,7 +86,7 @@ def promoted_of(own: Sequence[Material], rules: PromotionRules, now: float) -> l
 async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, now: float) -> Group:
     """The last edits of the run. The promotions are counted from the log: some may be of an earlier attempt."""
     project, session = job.project, job.session
-    read = await store.ask(ReadSession(project, session.session_id), SessionRead)
+    read = await store.ask(ReadSession(project, session.session_id))
     counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted
     assert session.ended_at is not None, "a job is about a session that has ended"
     promoted = max(0, read.promoted - counted)

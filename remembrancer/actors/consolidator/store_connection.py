@@ -19,8 +19,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     FindNear,
     Material,
-    MemoriesRead,
-    NearFound,
     ReadMemories,
 )
 from remembrancer.protocol.errors import InternalError
@@ -36,9 +34,7 @@ from remembrancer.protocol.runs import (
     RunKind,
     RunResult,
 )
-from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 VECTORS_WAIT_S: Final = 10.0
@@ -66,7 +62,7 @@ Found = Sequence[tuple[Material, float]]
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 
 
-class StoreConnection(StoreClient[FromStoreToConsolidator]):
+class StoreConnection(StoreClient):
     """The store, for the consolidator.
 
     Every question waits for a store that is away for a while, and ends with a `RemembrancerError` when it stays away or
@@ -75,9 +71,6 @@ class StoreConnection(StoreClient[FromStoreToConsolidator]):
 
     away_s = 120.0
     """The time that the store may be away in the middle of a job, until the job is given up."""
-
-    def __init__(self, endpoint: str, speaker: Speaker) -> None:
-        super().__init__(endpoint, speaker, to_consolidator)
 
     async def find_near(
         self,
@@ -94,14 +87,14 @@ class StoreConnection(StoreClient[FromStoreToConsolidator]):
             portion = embedded[begin : begin + ROWS]
             vectors = b"".join(memory.vector for memory in portion)
             request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1, scopes=(scope,))
-            found = await self.ask(request, NearFound)
+            found = await self.ask(request)
             for memory, row in zip(portion, found.rows, strict=True):
                 near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
         return near
 
     async def submit(self, operation: Operation) -> Applied:
         """Have an operation applied, once: it is sent again with the same id after trouble on the way."""
-        return await self.ask(Submit(operation), Applied)
+        return await self.ask(Submit(operation))
 
     async def submit_run(
         self, project: ProjectRef | None, run: ApplyRun, now: float, *, operation_id: str | None = None
@@ -121,7 +114,7 @@ class StoreConnection(StoreClient[FromStoreToConsolidator]):
 async def pages(store: StoreConnection, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
     """All memories of a request, page by page: no more than a page is held in memory."""
     while True:
-        page = await store.ask(request, MemoriesRead)
+        page = await store.ask(request)
         yield page.memories
         if not page.more or not page.memories:
             return
@@ -144,7 +137,7 @@ async def settled(store: StoreConnection, request: ReadMemories, patience_s: flo
     give_up_at = anyio.current_time() + patience_s
     pause_s = FIRST_PAUSE_S
     while (left_s := give_up_at - anyio.current_time()) > 0:
-        if not (await store.ask(request, MemoriesRead)).memories:
+        if not (await store.ask(request)).memories:
             return
         await anyio.sleep(min(pause_s, left_s))
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

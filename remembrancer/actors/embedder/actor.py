@@ -27,20 +27,22 @@ from remembrancer.actors.embedder.workers import (
 from remembrancer.actors.shell import Actor, LaunchSpec
 from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
-from remembrancer.protocol.errors import InternalError, PeerUnavailable
-from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable
 from remembrancer.protocol.sockets import Dealer
-from remembrancer.protocol.wire import ToWorker, WorkerMessage, to_worker
+from remembrancer.protocol.tracing import follow
 from remembrancer.protocol.work import (
     CALIBRATED,
     EmbedPassages,
     EmbedQuery,
     PassagesEmbedded,
     QueryEmbedded,
+    ToWorker,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
+    WorkerMessage,
     WorkerReady,
+    to_worker,
 )
 
 CREDIT: Final = 128
@@ -131,7 +133,7 @@ class EmbedderActor(Actor):
             case WhoAreYou():
                 self._forget()
                 self._announce()
-            case Refused(code=code):
+            case Failure(code=code):
                 logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
 
     def _take_question(self, question: EmbedQuery) -> None:
@@ -139,7 +141,7 @@ class EmbedderActor(Actor):
             reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
             self._say(QueryEmbedded(question.query_id, b"", reason))
         else:
-            trace = self.traces.follow(self._store.heard_trace, type(question).__name__)
+            trace = follow(self._store.heard_trace, type(question).__name__)
             trace.mark("question received")
             self._questions.put((self._generation, question, trace))
 

@@ -14,11 +14,9 @@ from remembrancer.actors.embedder.actor import EmbedderActor
 from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.workers import Crashed, Loaded, Unusable, WorkEvent
 from remembrancer.actors.shell import LaunchSpec
-from remembrancer.protocol.errors import InternalError, PeerUnavailable, WorkerRefused
-from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.errors import Failure, InternalError, PeerUnavailable, WorkerRefused
 from remembrancer.protocol.sockets import CurveKeys, Dealer
-from remembrancer.protocol.wire import ToWorker, to_worker
-from remembrancer.protocol.work import ModelChoice, UseModel, WorkerPing, WorkerPong
+from remembrancer.protocol.work import ModelChoice, ToWorker, UseModel, WorkerPing, WorkerPong, to_worker
 
 NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked there, or never invited to this memory"
 
@@ -71,7 +69,7 @@ class RemoteEmbedder(EmbedderActor):
             case UseModel(choice=choice):
                 if choice != self._choice and not self.ended.done():
                     self.ended.set_result(choice)
-            case Refused(message=reason):
+            case Failure(message=reason):
                 self._refused(reason)
             case _:
                 super()._hear(message)

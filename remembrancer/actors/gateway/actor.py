@@ -32,7 +32,6 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.wire import ToGateway, to_gateway
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from remembrancer.toolsets.memory.prompts import Prompts
 from remembrancer.toolsets.memory.resources import RecallCounts, Resources
@@ -56,10 +55,9 @@ class GatewayActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._lock = FileLock(spec.paths.gateway_lock)
-        self._store: StoreClient[ToGateway] = StoreClient(
+        self._store: StoreClient = StoreClient(
             spec.paths.store_endpoint,
             self.speaker,
-            to_gateway,
             on_message=self._hear_store,
             on_connection=self._hear_connection,
         )
@@ -94,6 +92,8 @@ class GatewayActor(Actor):
                     await index.attend(caller)
 
                 self._registry = SessionRegistry(access, self._store, prepare_context)
+                self._registry.on_known.append(subscriptions.move)
+                self._registry.on_left.append(subscriptions.close)
                 server = build_server(handlers)
                 self._listener = Listener(
                     paths.gateway_socket,
@@ -105,7 +105,6 @@ class GatewayActor(Actor):
                     self._registry,
                     Recognition(self._store),
                     tasks,
-                    self.traces,
                     self._queue_notices,
                 )
                 tasks.start_soon(self._store.run)
@@ -147,7 +146,6 @@ class GatewayActor(Actor):
                 handlers.call,
                 tools,
                 self._registry,
-                self.traces,
                 self._queue_notices,
                 no_token=self.spec.no_token,
                 open_browser=partial(self._make_browser, tools),
@@ -203,8 +201,8 @@ class GatewayActor(Actor):
         """The notices that every session gets with its first answer."""
         return [Notice("queue_damaged", each) for each in (self._queue.problem, self._queue.damage) if each is not None]
 
-    def _hear_store(self, message: ToGateway) -> None:
-        if isinstance(message, OthersWrote) and hasattr(self, "access"):  # else there is no answer kept yet
+    def _hear_store(self, message: OthersWrote) -> None:
+        if hasattr(self, "access"):  # else there is no answer kept yet
             self.access.others_wrote(message.operations)
 
     def _hear_connection(self, _: bool) -> None:

@@ -23,7 +23,6 @@ from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.wire import ToGateway
 from remembrancer.protocol.writes import Operation, ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool
@@ -38,7 +37,7 @@ queued; and any for a store that is restarted, before nothing is made ready for 
 logger = logging.getLogger(__name__)
 
 
-class Conversation(Protocol):
+class ClientConversation(Protocol):
     """Whose the requests are, whatever brings them."""
 
     key: str
@@ -59,24 +58,22 @@ class Conversation(Protocol):
         """The notices that the session has not been told yet; each is taken once."""
         ...
 
-    def at_end(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the conversation is over."""
-        ...
-
-    def when_known(self, callback: Callable[[Caller], None]) -> None:
-        """Have a function called when the session's project is known, and again whenever it is another."""
-        ...
-
 
 class SessionRegistry:
-    """Tells the store of starts, ends and presence, in their order. `prepare` is called for each session that comes."""
+    """Tells the store of starts, ends and presence, in their order. `prepare` is called for each session that comes.
+
+    `on_known` is called when a session's project is known, and again whenever it is another; `on_left`, when a
+    connection is gone.
+    """
 
     def __init__(
         self,
         access: StoreAccess,
-        store: StoreClient[ToGateway],
+        store: StoreClient,
         prepare: Callable[[Caller], Awaitable[None]],
     ) -> None:
+        self.on_known: list[Callable[[ClientConversation, Caller], None]] = []
+        self.on_left: list[Callable[[ClientConversation], None]] = []
         self._access = access
         self._store = store
         self._prepare = prepare
@@ -90,15 +87,15 @@ class SessionRegistry:
         """For the first answer of the store; none is left once the runtime stops."""
         self._stopping = False
 
-    def attend(self, session: Conversation) -> None:
-        """A connection has come about: its session begins when its project is known."""
-        session.when_known(lambda caller: self._connected(session, caller))
-
-    def left(self, session: Conversation) -> None:
+    def left(self, session: ClientConversation) -> None:
         """A connection is gone."""
+        for callback in self.on_left:
+            callback(session)
         caller = self._callers.pop(session.key, None)
+        if caller is None:
+            return
         self._tell_presence()
-        if caller is not None and session.has_said_end and _session_of(caller) not in self._present():
+        if session.has_said_end and _session_of(caller) not in self._present():
             self._put(self._operation(session, caller, EndSession(caller.session_id)), None)
 
     async def run(self) -> None:
@@ -125,7 +122,10 @@ class SessionRegistry:
         while self._waiting or not self._idle:
             await self._changed.wait()
 
-    def _connected(self, session: Conversation, caller: Caller) -> None:
+    def known(self, session: ClientConversation, caller: Caller) -> None:
+        """The project of a connection is known, or it is another one: its session begins."""
+        for callback in self.on_known:
+            callback(session, caller)
         before = self._callers.get(session.key)
         if before is not None and before.project == caller.project:  # another worktree: its memory is the same
             self._callers[session.key] = caller
@@ -144,7 +144,7 @@ class SessionRegistry:
         """The sessions that have a connection."""
         return {_session_of(caller) for caller in self._callers.values()}
 
-    def _operation(self, session: Conversation, caller: Caller, change: StartSession | EndSession) -> Operation:
+    def _operation(self, session: ClientConversation, caller: Caller, change: StartSession | EndSession) -> Operation:
         """A connection's key is its own, whatever gateway it is to: a bridge that comes again begins its session again,
         which changes nothing for one that has not ended."""
         which = "start" if isinstance(change, StartSession) else "end"

@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,7 +28,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.attendance import Conversation, SessionRegistry
+from remembrancer.actors.gateway.attendance import ClientConversation, SessionRegistry
 from remembrancer.actors.gateway.elicitation import Asking, Questions
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, directory_of, read_hello, setting_warnings
 from remembrancer.actors.gateway.recognition import Recognition
@@ -48,12 +47,10 @@ from remembrancer.protocol.gateway_link import (
     PARSE_ERROR,
     REFUSED,
     WELCOME,
-    id_of_cut,
-    id_of_unread,
     split_stamp,
 )
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
+from remembrancer.protocol.tracing import NO_TRACE, Trace, begin
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Result, Tool, choose_tools, instructions_of
@@ -76,8 +73,6 @@ HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
 MAX_CLIENT_NAME: Final = 100
-CUT_BYTES: Final = 4096
-"""So much of the beginning and of the end of a message is looked at for its id when it is not read."""
 
 _json = msgspec.json.Encoder()
 logger = logging.getLogger(__name__)
@@ -87,7 +82,7 @@ logger = logging.getLogger(__name__)
 class RequestContext:
     """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
 
-    session: Conversation
+    session: ClientConversation
     received_at: float
     trace: Trace = NO_TRACE
 
@@ -115,8 +110,9 @@ class Session:
         notices: list[Notice],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        traces: Traces,
         questions: Questions,
+        registry: SessionRegistry,
+        recognition: Recognition,
     ) -> None:
         self.hello = hello
         self.key = key
@@ -127,7 +123,8 @@ class Session:
         self._reader = reader
         self._writer = writer
         self._notices = notices
-        self._traces = traces
+        self._registry = registry
+        self._recognition = recognition
         self._traced: dict[int | str, Trace] = {}
         """The calls of tools that have no answer yet."""
         self.started_at = time.time()
@@ -137,8 +134,6 @@ class Session:
         self.directory = hello.directory
         """The root of the working tree that the session works in, once its project is known."""
         self._tasks: anyio.abc.TaskGroup
-        self._at_end: list[Callable[[], None]] = []
-        self._when_known: list[Callable[[Caller], None]] = []
         self._asking = Asking(key, questions, writer.write)
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
@@ -164,22 +159,14 @@ class Session:
         self._is_full = False
         """True if no more is read until something has its answer."""
 
-    def at_end(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the conversation is over."""
-        self._at_end.append(callback)
-
-    def when_known(self, callback: Callable[[Caller], None]) -> None:
-        """Have a function called when the session's project is known, and again whenever it is another."""
-        self._when_known.append(callback)
-
-    def find_out(self, work: Callable[[], Awaitable[Notice | None]]) -> None:
-        """Have found out what the session is to be told: by its next answer, if that is known in a moment."""
+    def _find_out(self, caller: Caller) -> None:
+        """Find out where its project was before: the next answer says so, if that is known in a moment."""
         found_out = self._found_out = anyio.Event()
         self._found_out_by = anyio.current_time() + FOUND_OUT_S
 
         async def run() -> None:
             try:
-                notice = await work()
+                notice = await self._recognition.former_place(caller)
                 if notice is not None:
                     self._notices.append(notice)
             finally:
@@ -192,20 +179,16 @@ class Session:
         self._call_tool = call_tool
         inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
-        try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                tasks.start_soon(self._send_messages, outbox_receive)
-                tasks.start_soon(self._receive_messages, inbox_send)
-                options = server.create_initialization_options()
-                options.instructions = instructions_of(self.tools)
-                await server.run(inbox, outbox, options)
-                self._reader.feed_eof()  # nobody listens any more
-                for scope in self._calls.values():
-                    scope.cancel()
-        finally:
-            for callback in self._at_end:
-                callback()
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._send_messages, outbox_receive)
+            tasks.start_soon(self._receive_messages, inbox_send)
+            options = server.create_initialization_options()
+            options.instructions = instructions_of(self.tools)
+            await server.run(inbox, outbox, options)
+            self._reader.feed_eof()  # nobody listens any more
+            for scope in self._calls.values():
+                scope.cancel()
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the bridge that the runtime stops in good order."""
@@ -253,8 +236,9 @@ class Session:
                 f"{known.path}. What it did until now belongs to {before.project.path}."
             )
             self._notices.append(Notice("project_changed", text))
-        for callback in self._when_known:
-            callback(self._caller)
+        if not self.hello.passing:
+            self._registry.known(self, caller)
+            self._find_out(caller)
 
     # --- messages in ---
 
@@ -292,13 +276,12 @@ class Session:
             logger.warning("a line without a stamp was dropped")
             return None
         if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
-            head, tail = text[:CUT_BYTES], text[-CUT_BYTES:]
-            self._refuse(id_of_cut(head, tail), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
+            self._refuse(_id_in(text), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
             return None
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
-            request_id = id_of_unread(text)
+            request_id = _id_in(text)
             known = None if request_id in self._in_flight else request_id
             self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
             return None
@@ -311,8 +294,8 @@ class Session:
                 self._note_request(message)
                 trace = NO_TRACE
                 if message.method == CALL:
-                    trace = self._traced[request_id] = self._traces.begin(CALL)
-                    trace.under_way_s = max(0.0, time.time() - sent_ms / 1000 - (time.monotonic() - read_at))
+                    trace = self._traced[request_id] = begin(CALL)
+                    trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
                     trace.mark("call read", read_at)
                 context = RequestContext(self, sent_ms / 1000, trace)
                 if message.method == CALL and self._has_plain_calls and is_plain(message.params):
@@ -453,6 +436,22 @@ def _decode(text: bytes) -> mcp.JSONRPCMessage:
         return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
 
 
+class _Head(msgspec.Struct):
+    method: str
+    id: int | str | None = None
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+
+
+def _id_in(text: bytes) -> int | str | None:
+    """The id of a request that is not read any further; None where it has none that can be written."""
+    try:
+        return _decode_head(text).id
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+
+
 def is_plain(params: dict[str, Any] | None) -> bool:
     """True if a call is of the usual form. What is not is left to the SDK, which says what is wrong with it."""
     if params is None or not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
@@ -490,7 +489,6 @@ class Listener:
         registry: SessionRegistry,
         recognition: Recognition,
         tasks: anyio.abc.TaskGroup,
-        traces: Traces,
         notices: Callable[[], list[Notice]] = list,
     ) -> None:
         self._path = path
@@ -502,7 +500,6 @@ class Listener:
         self._registry = registry
         self._recognition = recognition
         self._tasks = tasks
-        self._traces = traces
         self._notices = notices
         self._questions = Questions()
         self._numbers = itertools.count(1)
@@ -590,11 +587,9 @@ class Listener:
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._incarnation}-{next(self._numbers)}"
-        session = Session(hello, key, tools, notices, reader, writer, self._traces, self._questions)
+        shared = (self._questions, self._registry, self._recognition)
+        session = Session(hello, key, tools, notices, reader, writer, *shared)
         self._sessions.add(session)
-        if not hello.passing:
-            self._registry.attend(session)
-            session.when_known(lambda caller: session.find_out(partial(self._recognition.former_place, caller)))
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
             await session.serve(self._server, self._call_tool)

@@ -55,7 +55,7 @@ from remembrancer.config.tokens import LOOPBACK, Grant, Tokens, as_granted
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.tracing import Traces
+from remembrancer.protocol.tracing import begin
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool, choose_tools
@@ -111,7 +111,6 @@ class Visitor:
         """Whose it is: nobody else goes on with it."""
         self._caller = caller
         self._notices = notices
-        self._at_end: list[Callable[[], None]] = []
 
     async def caller(self) -> Caller:
         """Who calls."""
@@ -121,19 +120,6 @@ class Visitor:
         """The notices that the client has not been told yet; each is taken once."""
         notices, self._notices = self._notices, []
         return notices
-
-    def at_end(self, callback: Callable[[], None]) -> None:
-        """Have a function called when the client is gone."""
-        self._at_end.append(callback)
-
-    def when_known(self, callback: Callable[[Caller], None]) -> None:
-        """The project of one that comes over HTTP is known at once."""
-        callback(self._caller)
-
-    def end(self) -> None:
-        """It is gone."""
-        for callback in self._at_end:
-            callback()
 
 
 class HttpServer:
@@ -153,7 +139,6 @@ class HttpServer:
         call_tool: CallTool | None,
         tools: Sequence[Tool[Any]],
         registry: SessionRegistry,
-        traces: Traces,
         notices: Callable[[], list[Notice]],
         *,
         no_token: bool = False,
@@ -167,7 +152,6 @@ class HttpServer:
         self._call_tool = call_tool
         self._tools = tools
         self._registry = registry
-        self._traces = traces
         self._notices = notices
         self._tokens = Tokens(home)
         self._no_token = no_token
@@ -378,7 +362,7 @@ class HttpServer:
                 await self._pass_on(manager, visitor, body, scope, headers, grant, receive, sending)
         finally:
             if session_id is None and not begins:
-                visitor.end()
+                self._registry.left(visitor)
 
     def _opening(self, visitor: Visitor, send: Send) -> Send:
         """Note the session that an answer opens."""
@@ -387,7 +371,7 @@ class HttpServer:
             made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
             if made is not None and message["status"] < 300:
                 self._visitors[made] = visitor
-                self._registry.attend(visitor)
+                self._registry.known(visitor, await visitor.caller())
             await send(message)
 
         return sending
@@ -417,7 +401,8 @@ class HttpServer:
 
     async def _call(self, call_tool: CallTool, visitor: Visitor, said: Said, session_id: str | None) -> Response:
         """The answer to a call of a tool. Through the SDK it would take several times as long."""
-        trace = self._traces.begin(CALL)
+        trace = begin(CALL)
+        trace.mark("call read")
         context = RequestContext(visitor, time.time(), trace)
         result = await call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
         body = await result.response(said.id)
@@ -464,7 +449,6 @@ class HttpServer:
     def _session_ended(self, session_id: str) -> None:
         visitor = self._visitors.pop(session_id, None)
         if visitor is not None:
-            visitor.end()
             self._registry.left(visitor)
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from remembrancer.protocol.reads import ContextGathered, FindIds, GatherContext, GraphFound, Recalled, RecalledMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import Operation, ProjectRef, StoreMemory, WriteNote
 
 MAX_ANSWERS: Final = 512
@@ -26,7 +26,7 @@ HOLDS_S: Final = 15.0
 class LastAnswer(NamedTuple):
     """An answer, its size as a message, and when it came (seconds since the epoch)."""
 
-    reply: ToGateway
+    reply: Any
     size_bytes: int
     at: float
 
@@ -35,10 +35,10 @@ class LastAnswers:
     """A bounded number of them, the oldest going first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[GatewayRequest, LastAnswer] = OrderedDict()
+        self._kept: OrderedDict[Request[Any], LastAnswer] = OrderedDict()
         self._bytes = 0
 
-    def put(self, question: GatewayRequest, received_at: float, answer: LastAnswer) -> None:
+    def put(self, question: Request[Any], received_at: float, answer: LastAnswer) -> None:
         """Keep the answer to a question that came at `received_at`, in place of the earlier one."""
         if isinstance(question, FindIds):  # an id that was the only one may not be any more
             return
@@ -49,7 +49,7 @@ class LastAnswers:
         while self._kept and (len(self._kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
             self._drop(next(iter(self._kept)))
 
-    def find(self, question: GatewayRequest, received_at: float) -> LastAnswer | None:
+    def find(self, question: Request[Any], received_at: float) -> LastAnswer | None:
         """The last answer to this very question."""
         return self._kept.get(_timeless(question, received_at))
 
@@ -66,19 +66,19 @@ class LastAnswers:
         self._kept.clear()
         self._bytes = 0
 
-    def _drop(self, question: GatewayRequest) -> None:
+    def _drop(self, question: Request[Any]) -> None:
         kept = self._kept.pop(question, None)
         self._bytes -= 0 if kept is None else kept.size_bytes
 
 
-def _timeless(question: GatewayRequest, received_at: float) -> GatewayRequest:
+def _timeless(question: Request[Any], received_at: float) -> Request[Any]:
     """The question, the same for whoever asks later what is true at the time."""
     if getattr(question, "valid_at", None) == received_at:
         return msgspec.structs.replace(question, valid_at=math.inf)
     return question
 
 
-def _memories_of(reply: ToGateway) -> tuple[RecalledMemory, ...]:
+def _memories_of(reply: Any) -> tuple[RecalledMemory, ...]:
     match reply:
         case Recalled(memories=memories) | GraphFound(memories=memories):
             return memories
@@ -94,7 +94,7 @@ class Prepared(msgspec.Struct, eq=False):
     at: float = 0.0
 
 
-class PreparedAnswers:
+class PreparedContexts:
     """Answers that were fetched before anybody asked. One holds for a short time, is given once (it has been shown
     then, which counts), and no longer than nobody writes what may belong into it. Times are of one clock."""
 

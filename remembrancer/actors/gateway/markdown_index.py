@@ -26,7 +26,7 @@ from remembrancer.memory.markdown_index import (
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
-from remembrancer.protocol.reads import ContextGathered, FindIds, GatherContext, IdsFound, RecalledMemory
+from remembrancer.protocol.reads import FindIds, GatherContext, RecalledMemory
 from remembrancer.protocol.writes import Operation, UpdateMemory
 from remembrancer.toolsets.memory.context_block import build_block, item
 from remembrancer.toolsets.service import Caller
@@ -79,13 +79,13 @@ class MarkdownIndex:
         path = Path(caller.directory) / str(self._access.settings.markdown_index)
         content = await anyio.to_thread.run_sync(_read, path, Path(caller.directory))
         question = GatherContext(caller.project, caller.session_id, tokens=TOKENS)
-        asked = await self._access.ask(question, ContextGathered, time.time())
+        asked = await self._access.ask(question, time.time())
         if content is None or asked.is_old:
             return
         gathered = [each for section in asked.reply.sections for each in section.memories]
         memories = sorted((each for each in gathered if each.scope == "project"), key=_weight, reverse=True)
         named = FindIds(caller.project, caller.session_id, ids=tuple(each.id for each in memories))
-        ids = (await self._access.ask(named, IdsFound, time.time())).reply.short
+        ids = (await self._access.ask(named, time.time())).reply.short
         if await self._take_in(caller, content, memories, ids):
             return  # the writes bring it here again
         if not memories and kept_in(content) is None:

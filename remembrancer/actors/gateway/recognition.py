@@ -21,7 +21,6 @@ from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.projects import ProjectRecognised, RecogniseProject
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.wire import ToGateway
 from remembrancer.toolsets.service import Caller
 
 GIT_S: Final = 2.0
@@ -39,7 +38,7 @@ logger = logging.getLogger(__name__)
 class Recognition:
     """Finds out where the projects of sessions were before. One for a gateway."""
 
-    def __init__(self, store: StoreClient[ToGateway]) -> None:
+    def __init__(self, store: StoreClient) -> None:
         self._store = store
         self._asked_git: set[str] = set()
         """Ids of projects whose first commit git was asked for: it is asked once, whether it says or not."""

@@ -104,7 +104,7 @@ class DayShown(NamedTuple):
     tokens: int = 0
 
 
-class ToolUse(NamedTuple):
+class ToolAnswers(NamedTuple):
     """The answers of a tool, their tokens, and the milliseconds that the last ones took."""
 
     tool: str
@@ -228,7 +228,7 @@ class ShownLog:
         days = {day: DayShown(*counts) for day, *counts in shown}
         return days | {day: days.get(day, DayShown())._replace(tokens=count) for day, count in tokens}
 
-    def by_tool(self, project: str, since: float) -> list[ToolUse]:
+    def by_tool(self, project: str, since: float) -> list[ToolAnswers]:
         """The tools that gave answers in a project, those with the most answers first."""
         if not self._path.exists():
             return []
@@ -244,7 +244,7 @@ class ShownLog:
                 (project, since, MOST_TIMED),
             ):
                 last.setdefault(tool, []).append(took_ms)
-        return [ToolUse(tool, answers, tokens, *_spread(last.get(tool, []))) for tool, answers, tokens in rows]
+        return [ToolAnswers(tool, answers, tokens, *_spread(last.get(tool, []))) for tool, answers, tokens in rows]
 
 
 def _spread(values: list[float]) -> tuple[float, float]:

@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.gateway.erasing import Erasing, Erasings
-from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers, PreparedAnswers
+from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers, PreparedContexts
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.code.actions import PastActions
@@ -48,7 +48,6 @@ from remembrancer.protocol.reads import (
     EmbeddingState,
     GatherContext,
     GetMemory,
-    MemoryShown,
     NoteAccess,
     Notice,
     Recall,
@@ -56,10 +55,9 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
 )
 from remembrancer.protocol.session_life import BROWSER_SESSION
-from remembrancer.protocol.store_client import AWAY, StoreClient, checked
-from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.store_client import AWAY, StoreClient
+from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
-    Applied,
     ErasedResult,
     EraseMemory,
     Operation,
@@ -98,7 +96,7 @@ class StoreAccess:
 
     def __init__(
         self,
-        store: StoreClient[ToGateway],
+        store: StoreClient,
         queue: WriteQueue,
         settings: Settings,
         home: str,
@@ -121,7 +119,7 @@ class StoreAccess:
         self._drain = Drain(queue, store, self.writes.note, self._note_refused)
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
         """The writes that were queued for a session and refused later, until it is told of them."""
-        self.prepared = PreparedAnswers()
+        self.prepared = PreparedContexts()
         self.writes.listeners.append(self.prepared.note_write)
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         self._erasings = Erasings(RuntimePaths(Path(home)).erasing)
@@ -186,7 +184,6 @@ class StoreAccess:
             except (*AWAY, QueueFull, FileLocked, JournalAway, RecordsUnusable) as error:  # its id is known afterwards
                 why = error.message if isinstance(error, FileLocked | JournalAway | RecordsUnusable) else None
             else:
-                assert isinstance(reply, Applied)
                 self._note_writer(operation, getattr(reply.result, "memory_id", None))
                 self.writes.note(operation)
                 full: tuple[Notice, ...] = ()
@@ -266,12 +263,12 @@ class StoreAccess:
         """Raises `NotFound` for a memory that is neither there nor in the queue, for all that the session may see."""
         operation = erasing.operation
         try:
-            reply = await self.require(Submit(operation, erasing.quotes), Applied, ERASE_S)
+            reply = await self.require(Submit(operation, erasing.quotes), ERASE_S)
         except NotFound:
             if not await self._queue.makes(memory_id, operation):
                 raise
             change = EraseMemory(memory_id, was_queued=True)
-            reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), Applied, ERASE_S)
+            reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), ERASE_S)
         assert isinstance(reply.result, ErasedResult)
         return reply.result
 
@@ -279,7 +276,7 @@ class StoreAccess:
         """The texts by which it is known where a memory is quoted; none of one that the store does not know."""
         try:
             question = GetMemory(operation.project, operation.session_id, memory_id_of(operation.change) or "")
-            shown = await self.require(question, MemoryShown, ERASE_S)
+            shown = await self.require(question, ERASE_S)
         except NotFound:
             return ()
         return quotable(texts_of(shown.memory, shown.memory.history))
@@ -289,11 +286,9 @@ class StoreAccess:
         timeout_s = max(LEAST_BUDGET_S, _left_s(received_at + self.settings.call_budget_s) - MARGIN_S)
         question = AwaitEmbedding(caller.project, caller.session_id, memory_id)
         try:
-            reply = await self._store.request(question, timeout_s)
+            return await self._store.request(question, timeout_s)
         except RemembrancerError as error:  # the memory is stored all the same
             return EmbeddingState(memory_id, embedded=False, error=error.message)
-        assert isinstance(reply, EmbeddingState)
-        return reply
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """The store has these, though they did not come by here."""
@@ -359,8 +354,8 @@ class StoreAccess:
 
     # --- reads ---
 
-    async def ask(self, question: GatewayRequest, kind: type[T], received_at: float) -> Asked[T]:
-        """The store's answer, of that type, within what is left of the call that came at `received_at`.
+    async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
+        """The store's answer within what is left of the call that came at `received_at`.
 
         If the store stays away: its last answer to the same question, or the memories that the session was shown last,
         as they were.
@@ -369,21 +364,19 @@ class StoreAccess:
             MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
             RemembrancerError: it refuses the question, and why.
         """
-        reply: ToGateway | None = None
+        reply: Any = None
         if isinstance(question, GatherContext) and self.store_health.usable:
             reply = self.prepared.take(question, time.time())
         try:
             reply = reply or await self._ask_store(question, received_at)
         except (MemoryUnavailable, DeadlineExceeded) as error:
-            return self._last_answer(question, kind, received_at, error)
+            return self._last_answer(question, received_at, error)
         own = getattr(reply, "notices", ())
-        return Asked(checked(question, reply, kind), (*own, *self.behind(_project_of(question))))
+        return Asked(reply, (*own, *self.behind(_project_of(question))))
 
-    def _last_answer(
-        self, question: GatewayRequest, kind: type[T], received_at: float, error: RemembrancerError
-    ) -> Asked[T]:
+    def _last_answer(self, question: Request[T], received_at: float, error: RemembrancerError) -> Asked[T]:
         kept = self._answers.find(question, received_at)
-        reply: ToGateway
+        reply: Any
         if kept is not None:
             reply, what = kept.reply, f"This is the answer of {iso(kept.at)} to the same question, as it was then."
         elif isinstance(question, Recall | GatherContext):
@@ -402,10 +395,10 @@ class StoreAccess:
                 reply = ContextGathered(tuple(ContextSection(name, tuple(own)) for name, own in sections.items()))
         else:
             raise error
-        return Asked(checked(question, reply, kind), (Notice(error.code, f"{what} ({error.message})"),), is_old=True)
+        return Asked(reply, (Notice(error.code, f"{what} ({error.message})"),), is_old=True)
 
-    async def require(self, question: GatewayRequest, kind: type[T], timeout_s: float) -> T:
-        """The store's answer, of that type, to what only it can do, after what the session wrote. It may take all of
+    async def require(self, question: Request[T], timeout_s: float) -> T:
+        """The store's answer to what only it can do, after what the session wrote. It may take all of
         `timeout_s`; a store that dies meanwhile is asked again when it is back.
 
         Raises:
@@ -413,8 +406,7 @@ class StoreAccess:
             DeadlineExceeded: it has not answered in time.
             RemembrancerError: it refuses the request, and why.
         """
-        reply = await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)
-        return checked(question, reply, kind)
+        return await self._from_store(question, time.time() + timeout_s, timeout_s, is_long=True)
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
         """The notices that the store does not have all that a session of a project may see, or takes no more."""
@@ -433,16 +425,14 @@ class StoreAccess:
         found = [self._queue.full[lane] for lane in (project_id, USER_LANE) if lane in self._queue.full]
         return tuple(Notice(error.code, f"Nothing more is stored: {error.message}") for error in found)
 
-    async def _ask_store(self, question: GatewayRequest, received_at: float) -> ToGateway:
+    async def _ask_store(self, question: Request[T], received_at: float) -> T:
         """The store's answer, which is kept."""
         until = time.time() + _left_s(received_at + self.settings.call_budget_s - MARGIN_S)
         reply = await self._from_store(question, until, self.settings.read_budget_s)
         self._answers.put(question, received_at, LastAnswer(reply, self._store.answer_bytes, time.time()))
         return reply
 
-    async def _from_store(
-        self, question: GatewayRequest, until: float, answer_s: float, *, is_long: bool = False
-    ) -> ToGateway:
+    async def _from_store(self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False) -> T:
         """The store's answer; each try may take `answer_s`. One that restarts is waited for, and asked again.
 
         Raises:
@@ -518,7 +508,7 @@ async def _nowhere() -> str:
     raise MemoryUnavailable("this process serves no pages")
 
 
-def _project_of(request: GatewayRequest) -> str:
+def _project_of(request: Request[Any]) -> str:
     """The id of the project that a question is about; empty for one that is about all."""
     project = getattr(request, "project", None)
     return project.id if isinstance(project, ProjectRef) else ""

@@ -2,45 +2,42 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 import anyio
 import anyio.abc
 from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 
-from remembrancer.actors.gateway.attendance import Conversation
+from remembrancer.actors.gateway.attendance import ClientConversation
 from remembrancer.memory.short_ids import has_part
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory, WriteNote
-from remembrancer.protocol.writes import memory_id_of as changed_memory
-from remembrancer.toolsets.memory.resources import STATUS, SUMMARY, memory_id_of
+from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory, WriteNote, memory_id_of
+from remembrancer.toolsets.memory.resources import STATUS, SUMMARY, memory_id_in
 from remembrancer.toolsets.service import Caller
 
 COALESCE_S: Final = 0.3
 MAX_WATCHES: Final = 200
 
 Tell = Callable[[str], Awaitable[None]]
-logger = logging.getLogger(__name__)
 
 
 class SessionWatcher:
-    """The subscriptions of one session. `bus` carries the events of its 2026-07-28 streams."""
+    """The resources that one session watches. `bus` carries the events of its 2026-07-28 streams."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, tasks: anyio.abc.TaskGroup) -> None:
         self.caller = caller
         self.bus = InMemorySubscriptionBus()
         self.streams = 0
         """The number of them that are open."""
+        self._tasks = tasks
         self._held: Counter[str] = Counter()
-        self._subscribed: set[str] = set()
-        self._tell: Tell | None = None
+        self._subscribed: dict[str, Tell] = {}
         self._marked: set[str] = set()
-        self._woken = anyio.Event()
-        self._scope = anyio.CancelScope()
+        self._is_telling = False
 
     def subscribe(self, uri: str, tell: Tell, *, is_replay: bool) -> None:
         """Watch a resource for the handshake protocols; `tell` reaches the client. Twice is once.
@@ -48,15 +45,13 @@ class SessionWatcher:
         Raises:
             InvalidInput: the session watches too many already.
         """
-        self._tell = tell
         if uri not in self._subscribed:
             self.hold(uri, is_replay=is_replay)
-            self._subscribed.add(uri)
+        self._subscribed[uri] = tell
 
     def unsubscribe(self, uri: str) -> None:
         """The end of `subscribe`. A resource that is not watched is nobody's loss."""
-        if uri in self._subscribed:
-            self._subscribed.discard(uri)
+        if self._subscribed.pop(uri, None) is not None:
             self.release((uri,))
 
     def hold(self, uri: str, *, is_replay: bool) -> None:
@@ -70,63 +65,39 @@ class SessionWatcher:
             raise InvalidInput(f"a session can subscribe to {MAX_WATCHES} resources at most", field="uri")
         self._held[uri] += 1
         if is_replay:
-            self._mark((uri,))
+            self.mark((uri,))
 
     def release(self, uris: Iterable[str]) -> None:
         """The end of `hold`."""
         self._held.subtract(uris)
         self._held = +self._held
 
-    def mark_all(self) -> None:
-        """Everything that is watched may say something else."""
-        self._mark(self._held)
-
-    def move(self, caller: Caller) -> None:
-        """The session works in another project from now on."""
-        self.caller = caller
-        self.mark_all()
-
     def heard_write(self, operation: Operation) -> None:
         """A write of any session is durable, or applied."""
-        caller = self.caller
         if isinstance(operation.change, StartSession | EndSession | RecordEvents):
-            if (operation.project.id, operation.session_id) == (caller.project.id, caller.session_id):
-                self._mark((SUMMARY, STATUS))
-        elif not isinstance(operation.change, WriteNote) and _is_seen_by(operation, caller):
-            changed = changed_memory(operation.change)
-            self._mark(uri for uri in self._held if _names(uri, changed))
+            if (operation.project.id, operation.session_id) == (self.caller.project.id, self.caller.session_id):
+                self.mark((SUMMARY, STATUS))
+        elif not isinstance(operation.change, WriteNote) and _is_seen_by(operation, self.caller):
+            changed = memory_id_of(operation.change)
+            self.mark(uri for uri in self._held if _names(uri, changed))
 
-    def heard_recall(self, caller: Caller) -> None:
-        """A session was shown memories."""
-        if (caller.project.id, caller.session_id) == (self.caller.project.id, self.caller.session_id):
-            self._mark((SUMMARY,))
+    def mark(self, uris: Iterable[str] | None = None) -> None:
+        """Some, or all, of what is watched may say something else."""
+        self._marked |= self._held.keys() & set(self._held if uris is None else uris)
+        if self._marked and not self._is_telling:
+            self._is_telling = True
+            self._tasks.start_soon(self._tell)
 
-    def close(self) -> None:
-        """End `run`; the session has gone."""
-        self._scope.cancel()
-
-    async def run(self) -> None:
-        """Tell of what is marked. Ends with `close`."""
-        with self._scope:
-            while True:
-                await self._woken.wait()
-                await anyio.sleep(COALESCE_S)
-                marked, self._marked, self._woken = self._marked, set(), anyio.Event()
-                for uri in marked & self._held.keys():
-                    await self._tell_of(uri)
-
-    async def _tell_of(self, uri: str) -> None:
-        await self.bus.publish(ResourceUpdated(uri))
-        if uri in self._subscribed and self._tell is not None:
-            try:
-                await self._tell(uri)
-            except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                logger.debug("a session has gone", extra={"session": self.caller.session_id})
-
-    def _mark(self, uris: Iterable[str]) -> None:
-        self._marked |= self._held.keys() & set(uris)
-        if self._marked:
-            self._woken.set()
+    async def _tell(self) -> None:
+        while self._marked:
+            await anyio.sleep(COALESCE_S)
+            marked, self._marked = self._marked, set()
+            for uri in marked & self._held.keys():
+                await self.bus.publish(ResourceUpdated(uri))
+                if uri in self._subscribed:
+                    with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):  # the session has gone
+                        await self._subscribed[uri](uri)
+        self._is_telling = False
 
 
 def _is_seen_by(operation: Operation, caller: Caller) -> bool:
@@ -145,37 +116,35 @@ def _is_seen_by(operation: Operation, caller: Caller) -> bool:
 
 def _names(uri: str, memory_id: str | None) -> bool:
     """True if a resource may be about a memory: all but another memory's."""
-    named = memory_id_of(uri)
+    named = memory_id_in(uri)
     return named is None or memory_id is None or memory_id == named or has_part(memory_id, named)
 
 
 class Subscriptions:
-    """The watchers of all sessions."""
+    """The watchers of all sessions, by the keys of their connections."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup) -> None:
         self._tasks = tasks
         self._watchers: dict[str, SessionWatcher] = {}
-        """By the key of the session's connection."""
 
     def __len__(self) -> int:
         """The number of sessions that have a watcher."""
         return len(self._watchers)
 
-    def watcher(self, session: Conversation, caller: Caller) -> SessionWatcher:
+    def watcher(self, session: ClientConversation, caller: Caller) -> SessionWatcher:
         """A session's watcher, made when it has none."""
-        watcher = self._watchers.get(session.key)
-        if watcher is None:
-            watcher = self._watchers[session.key] = SessionWatcher(caller)
-            self._tasks.start_soon(self._run, session.key, watcher)
-            session.when_known(watcher.move)
-            session.at_end(lambda: self.close(session.key))
-        return watcher
+        return self._watchers.setdefault(session.key, SessionWatcher(caller, self._tasks))
 
-    def close(self, session: str) -> None:
-        """The session has gone: nothing is kept of it."""
-        watcher = self._watchers.pop(session, None)
+    def move(self, session: ClientConversation, caller: Caller) -> None:
+        """The session works in another project from now on."""
+        watcher = self._watchers.get(session.key)
         if watcher is not None:
-            watcher.close()
+            watcher.caller = caller
+            watcher.mark()
+
+    def close(self, session: ClientConversation) -> None:
+        """The session has gone: nothing is kept of it."""
+        self._watchers.pop(session.key, None)
 
     def heard_write(self, operation: Operation) -> None:
         """A write of any session is durable, or applied."""
@@ -185,17 +154,10 @@ class Subscriptions:
     def heard_recall(self, caller: Caller, _: tuple[str, ...]) -> None:
         """A session was shown memories."""
         for watcher in self._watchers.values():
-            watcher.heard_recall(caller)
+            if (caller.project.id, caller.session_id) == (watcher.caller.project.id, watcher.caller.session_id):
+                watcher.mark((SUMMARY,))
 
     def heard_store(self) -> None:
         """The store has come or gone."""
         for watcher in self._watchers.values():
-            watcher.mark_all()
-
-    async def _run(self, session: str, watcher: SessionWatcher) -> None:
-        """A watcher's task. A fault of it costs its session the notifications, and nobody anything else."""
-        try:
-            await watcher.run()
-        except Exception:
-            logger.exception("a session's subscriptions failed", extra={"session": watcher.caller.session_id})
-            self.close(session)
+            watcher.mark()

@@ -36,9 +36,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.paths import database_files, delete_database, look_at, look_at_database, set_aside
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY, StoreClient
-from remembrancer.protocol.wire import ToGateway
 from remembrancer.protocol.writes import (
-    BatchApplied,
     ForgetMemory,
     InvalidateMemory,
     Operation,
@@ -723,7 +721,7 @@ class Drain:
     def __init__(
         self,
         queue: WriteQueue,
-        store: StoreClient[ToGateway],
+        store: StoreClient,
         on_applied: Callable[[Operation], None],
         on_refused: Callable[[Operation, Rejected], None],
     ) -> None:
@@ -777,7 +775,6 @@ class Drain:
         except RemembrancerError:
             await self._send_oldest(lane, batch[0])
             return
-        assert isinstance(reply, BatchApplied)
         if not reply.applied and not reply.rejected:
             await self._send_oldest(lane, batch[0])
             return

@@ -17,9 +17,8 @@ from remembrancer.actors.indexer.code_trees import CodeTrees
 from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.protocol.control import IndexerHealth
-from remembrancer.protocol.files import AwaitFileWork, FileWork, Workspace
+from remembrancer.protocol.files import AwaitFileWork, Workspace
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.protocol.wire import FromStoreToIndexer, to_indexer
 
 POLL_S: Final = 10.0
 """The time that a question for work stays open."""
@@ -32,9 +31,7 @@ class IndexerActor(Actor):
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
-        self._client: StoreClient[FromStoreToIndexer] = StoreClient(
-            spec.paths.store_endpoint, self.speaker, to_indexer, on_connection=self._on_connection
-        )
+        self._client = StoreClient(spec.paths.store_endpoint, self.speaker, on_connection=self._on_connection)
         self._indexers: dict[Workspace, tuple[WorkspaceIndexer, anyio.CancelScope]] = {}
         self._code = CodeTrees(self._client, spec.settings)
         self._seen = -1
@@ -45,7 +42,7 @@ class IndexerActor(Actor):
             task_status.started()
             tasks.start_soon(self._code.run)
             while True:
-                work = await self._client.await_news(lambda: AwaitFileWork(self._seen), POLL_S, FileWork)
+                work = await self._client.await_news(lambda: AwaitFileWork(self._seen), POLL_S)
                 self._seen = work.revision
                 for workspace in self._indexers.keys() - set(work.workspaces):
                     self._indexers.pop(workspace)[1].cancel()

@@ -30,8 +30,9 @@ from remembrancer.code.languages import language_of
 from remembrancer.code.segments import Segment
 from remembrancer.code.tree import FOREIGN, IGNORE_FILES, SourceFile, Tree
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.code import AwaitCodeWork, CodeTree, CodeWork
+from remembrancer.protocol.code import AwaitCodeWork, CodeTree
 from remembrancer.protocol.paths import delete_database
+from remembrancer.protocol.wire import Request
 
 READERS: Final = 2
 """Processes that read code at once."""
@@ -54,7 +55,7 @@ logger = logging.getLogger(__name__)
 class Store(Protocol):
     """The questions to the store."""
 
-    async def await_news(self, question: Callable[[], object], timeout_s: float, *kinds: type[T]) -> T:
+    async def await_news(self, question: Callable[[], Request[T]], timeout_s: float) -> T:
         """The answer to a question that stays open."""
 
 
@@ -74,7 +75,7 @@ class CodeTrees:
         try:
             async with anyio.create_task_group() as tasks:
                 while True:
-                    work = await self._store.await_news(lambda: AwaitCodeWork(self._seen), POLL_S, CodeWork)
+                    work = await self._store.await_news(lambda: AwaitCodeWork(self._seen), POLL_S)
                     self._seen = work.revision
                     self._take_up(work.trees, tasks)
                     await self._readers.end_idle()

@@ -17,7 +17,7 @@ from remembrancer.memory.chunks import chunks_of
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.markdown_index import without_block
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns
+from remembrancer.memory.transcripts import START, Position, TranscriptTurn, chunks_of_turns
 from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
 from remembrancer.toolsets.files.workspace_files import (
     FoundFile,
@@ -44,7 +44,7 @@ class _Begun(NamedTuple):
 
     position: Position
     kept: int
-    turns: tuple[Turn, ...]
+    turns: tuple[TranscriptTurn, ...]
     seen: set[str]
     digest: bytes
 

@@ -24,16 +24,15 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.files import (
     AskedSync,
-    FilesIndexed,
     FileState,
     FileUpdate,
-    Indexed,
     IndexFiles,
     ReadIndexed,
     SkippedFile,
     SyncDone,
     Workspace,
 )
+from remembrancer.protocol.wire import Request
 from remembrancer.toolsets.files.workspace_files import FoundFile, native_places, note_paths, scan
 
 BATCH_CHUNKS: Final = 100
@@ -53,7 +52,7 @@ logger = logging.getLogger(__name__)
 class Store(Protocol):
     """The questions of the indexer to the store."""
 
-    async def ask(self, body: object, kind: type[T]) -> T:
+    async def ask(self, question: Request[T]) -> T:
         """Its answer, waited for while it is away. Raises `RemembrancerError` when it refuses."""
 
     def tell(self, body: object) -> None:
@@ -189,7 +188,7 @@ class WorkspaceIndexer:
         left_alone = set(waiting)
         unread = {file.shown for file in changed if file not in left_alone}
         if unread:
-            await self._store.ask(IndexFiles(self.workspace, left=len(unread)), FilesIndexed)
+            await self._store.ask(IndexFiles(self.workspace, left=len(unread)))
         async with aclosing(
             self._read_ahead([file for file in changed if file not in left_alone], known, force)
         ) as batches:
@@ -201,14 +200,14 @@ class WorkspaceIndexer:
                 for updates in portions(of_read, lambda update: 1 + len(update.chunks or ()), BATCH_CHUNKS):
                     unread -= {update.state.path for update in updates if not update.more}
                     told = IndexFiles(self.workspace, tuple(updates), left=len(unread))
-                    done = await self._store.ask(told, FilesIndexed)
+                    done = await self._store.ask(told)
                     counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
                     known |= {update.state.path: update.state for update in updates}
         there = {file.shown for file in found if file not in self._unreadable}
         removed = [path for path, state in known.items() if path not in there and source in (None, state.source)]
         for start in range(0, len(removed), BATCH_FILES):
             gone = tuple(removed[start : start + BATCH_FILES])
-            indexed = await self._store.ask(IndexFiles(self.workspace, removed=gone), FilesIndexed)
+            indexed = await self._store.ask(IndexFiles(self.workspace, removed=gone))
             counts[2] += indexed.removed
             for path in gone:
                 known.pop(path, None)
@@ -234,7 +233,7 @@ class WorkspaceIndexer:
         known: dict[str, FileState] = {}
         after, more = "", True
         while more:
-            page = await self._store.ask(ReadIndexed(self.workspace, after), Indexed)
+            page = await self._store.ask(ReadIndexed(self.workspace, after))
             known |= {state.path: state for state in page.files}
             more = page.more and bool(page.files)
             after = page.files[-1].path if page.files else ""

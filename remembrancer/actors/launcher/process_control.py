@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -30,48 +30,39 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
-    AskTraces,
     ChangeQueue,
     CommandRefused,
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
-    GoingDown,
     IndexerHealth,
     Ping,
     Pong,
     ProcessHealth,
     ProcessStatus,
-    ProcessTraces,
     QueueChanged,
     Ready,
     Role,
     RuntimeStatus,
-    Scaled,
     StartFailed,
     StoreHealth,
-    TellTraces,
-    ToCommand,
     ToLauncher,
-    TracesGathered,
-    TracesTold,
+    to_launcher,
 )
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import Failure, MemoryUnavailable, PeerUnavailable, RemembrancerError, from_failure
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import PULSE, Peer, Router, Speaker
-from remembrancer.protocol.tracing import TraceReport
-from remembrancer.protocol.wire import Envelope, to_launcher
+from remembrancer.protocol.wire import Envelope
 
 SOCKETS_LOOK_S: Final = 1.0
 """The time between two looks for the sockets; at the second look without them, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 QUEUE_CHANGED_S: Final = 2.0
 """The time that the gateway has to change its queue, whose file another program may have locked for a moment."""
-Answer = Pong | TracesTold | QueueChanged | CommandRefused
-ANSWERS: Final[dict[type[Ping | TellTraces | ChangeQueue], tuple[type[Answer], ...]]] = {
+Answer = Pong | QueueChanged | CommandRefused
+ANSWERS: Final[dict[type[Ping | ChangeQueue], tuple[type[Answer], ...]]] = {
     Ping: (Pong,),
-    TellTraces: (TracesTold,),
     ChangeQueue: (QueueChanged, CommandRefused),
 }
 """The answers of an actor to each question of the launcher's."""
@@ -278,44 +269,42 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_pong, *actor, health))
             case Alive():
                 self._events.put_nowait(functools.partial(self._core.on_alive, *actor))
-            case TracesTold() | QueueChanged() | CommandRefused():
+            case QueueChanged() | CommandRefused():
                 if self._core.is_current(*actor):
                     self._note_answer(peer.name, message)
-            case AskTraces(trace=trace):
-                self._answer_soon(peer, envelope, self._gather_traces(trace))
             case ChangeQueue():
                 self._answer_soon(peer, envelope, self._change_queue(message))
             case AskStatus():
                 self._answer_soon(peer, envelope, self._status())
             case AskScale(embedders=embedders):
-                self._router.send(peer, self._scale(embedders), in_reply_to=envelope.message_id)
+                self._answer_soon(peer, envelope, self._scale(embedders))
             case AskDown(reason=reason):
                 self._events.put_nowait(functools.partial(self._core.stop, reason))
-                self._router.send(peer, GoingDown(os.getpid()), in_reply_to=envelope.message_id)
+                self._router.send(peer, os.getpid(), in_reply_to=envelope.message_id)
 
-    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[ToCommand]) -> None:
+    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[Any]) -> None:
         async def work() -> None:
-            self._router.send(peer, await answer, in_reply_to=envelope.message_id)
+            try:
+                self._router.send(peer, await answer, in_reply_to=envelope.message_id)
+            except RemembrancerError as error:
+                self._router.refuse(peer, error, in_reply_to=envelope.message_id)
 
         assert self._tasks is not None
         self._tasks.start_soon(work)
 
-    def _scale(self, embedders: int) -> ToCommand:
+    async def _scale(self, embedders: int) -> int:
         if self._core.stopping is not None:
-            return CommandRefused("stopping", "the runtime is going down")
-        try:
-            check_embedders(embedders)
-        except InvalidInput as error:
-            return CommandRefused(error.code, error.message)
+            raise PeerUnavailable("the runtime is going down")
+        check_embedders(embedders)
         self._events.put_nowait(functools.partial(self._core.scale, embedders))
-        return Scaled(embedders)
+        return embedders
 
     def _note_answer(self, name: str, answer: Answer) -> None:
         for answers in self._asked:
             answers.note(name, answer)
 
     async def _ask_the_ready(
-        self, question: Ping | TellTraces | ChangeQueue, role: Role | None = None, within_s: float = FRESH_ANSWERS_S
+        self, question: Ping | ChangeQueue, role: Role | None = None, within_s: float = FRESH_ANSWERS_S
     ) -> Answers:
         """Ask each process that is ready (of one role, if it is named), and wait a moment for the answers."""
         ready = [process for process in self._core.processes if process.state == "ready"]
@@ -331,14 +320,11 @@ class Supervisor:
             self._asked.discard(answers)
         return answers
 
-    async def _change_queue(self, change: ChangeQueue) -> ToCommand:
+    async def _change_queue(self, change: ChangeQueue) -> QueueChanged:
         numbered = msgspec.structs.replace(change, number=next(self._numbers))
         return (await self._ask_the_ready(numbered, "gateway", QUEUE_CHANGED_S)).queue_changed()
 
-    async def _gather_traces(self, trace: str) -> ToCommand:
-        return (await self._ask_the_ready(TellTraces(trace))).traces()
-
-    async def _status(self) -> ToCommand:
+    async def _status(self) -> RuntimeStatus:
         await self._ask_the_ready(Ping())
         now = time.monotonic()
         launcher = ProcessStatus(
@@ -402,20 +388,14 @@ class Answers:
         with anyio.move_on_after(timeout_s if self._asked else 0):
             await self._whole.wait()
 
-    def queue_changed(self) -> QueueChanged | CommandRefused:
-        """The answer of the process that has the write queue."""
+    def queue_changed(self) -> QueueChanged:
+        """The answer of the process that has the write queue. Raises the `RemembrancerError` with which it refuses."""
         for answer in self._given.values():
-            if isinstance(answer, QueueChanged | CommandRefused):
+            if isinstance(answer, CommandRefused):
+                raise from_failure(Failure(answer.code, answer.message))
+            if isinstance(answer, QueueChanged):
                 return answer
-        return CommandRefused("memory_unavailable", "the gateway does not answer: try again in a moment")
-
-    def traces(self) -> TracesGathered:
-        """The traces that were told, and who did not tell any."""
-        reports: dict[str, tuple[TraceReport, ...]] = {
-            name: answer.traces for name, answer in self._given.items() if isinstance(answer, TracesTold)
-        }
-        told = tuple(ProcessTraces(name, reports[name]) for name in self._asked if name in reports)
-        return TracesGathered(told, tuple(name for name in self._asked if name not in reports))
+        raise MemoryUnavailable("the gateway does not answer: try again in a moment")
 
 
 def resident_bytes(pid: int) -> int:

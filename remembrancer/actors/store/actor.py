@@ -29,7 +29,8 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
+from remembrancer.actors.store.records.contract import EmbeddedTexts
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.shared_lanes import FollowUp, SharedLanes
@@ -51,11 +52,11 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.wire import ToStore, ToWorker, to_store
 from remembrancer.protocol.work import (
     JobFailed,
     PassagesEmbedded,
     QueryEmbedded,
+    ToWorker,
     WorkerFailed,
     WorkerLeaving,
     WorkerReady,
@@ -96,7 +97,7 @@ class StoreActor(Actor):
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup
-        self._router: Router[ToStore]
+        self._router: Router[Any]
         self._committer: Committer
         self._files: MemoryFiles
         self._lanes: SharedLanes
@@ -224,14 +225,16 @@ class StoreActor(Actor):
             ),
         )
         self._jobs.finder.mark(USER)
-        self._requests = Dispatcher(self.traces, self._hear)
+        self._requests = Dispatcher(self._hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
         self._requests.register(self._lanes.handlers())
         self._requests.register({**self._code.handlers(), **moves.handlers(), **self._home.handlers()})
         self._requests.register(BrowseHandlers(self._reads.answer).handlers())
         self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
-        self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
+        self._router = self._requests.router = Router(
+            paths.store_endpoint, self.speaker, self._requests.decoder(), self._requests.take
+        )
         async with anyio.create_task_group() as self._tasks, self._requests, self._router:
             self._tasks.start_soon(self._scheduler.run)
             if settings.embedder_listen is not None:
@@ -326,7 +329,7 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._file_handlers.close)
         await asyncio.to_thread(self._code.close)
 
-    def _hear(self, peer: Peer, message: ToStore) -> None:
+    def _hear(self, peer: Peer, message: Any) -> None:
         if peer.name == "gateway":
             self._gateway = peer
         if peer.name in ASKERS and message != SubmitBatch(()) and not isinstance(message, ABOUT_STATE):
@@ -412,8 +415,7 @@ class StoreActor(Actor):
             await anyio.sleep(HOUSEKEEPING_S)
             await self._files.reopen_replaced(self._vectors.forget)
             await self._count_accesses()
-            for records in list(self._files):
-                await self._tolerantly(records.name, self._in_background(records.checkpoint))
+            await self._tolerantly("records", self._in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house(self._file_handlers.projects_in_use)
             await self._tolerantly("anchors", self._code.keep_anchors())

@@ -14,7 +14,6 @@ from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.retrieval.view import View
 from remembrancer.protocol.browsing import (
     ActivityRead,
-    BrowserReply,
     BrowserRequest,
     FindPairs,
     GraphLink,
@@ -47,13 +46,12 @@ class BrowseHandlers:
         """The handlers of the browser's questions."""
         return dict.fromkeys((ReadActivity, ListSessions, ReadTurns, FindPairs, ReadUsage, ReadGraph), self._browse)
 
-    async def _browse(self, request: BrowserRequest, _context: RequestContext) -> BrowserReply:
-        reply: BrowserReply
+    async def _browse(self, request: BrowserRequest, _context: RequestContext) -> Any:
         reply, notices = await self._answer(request.project, lambda view: browse(view, request))
         return msgspec.structs.replace(reply, notices=notices)
 
 
-def browse(view: View, request: BrowserRequest) -> BrowserReply:
+def browse(view: View, request: BrowserRequest) -> msgspec.Struct:
     """The answer to a question, from all lanes of a view."""
     lanes = view.browse(request)
     match request:

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -69,10 +69,9 @@ from remembrancer.protocol.home import (
     ExaminedFile,
     ExamineFiles,
     ExportWritten,
+    FileCondition,
     FilesExamined,
-    FileState,
     FindMemories,
-    HomeReply,
     HomeRequest,
     KnownProject,
     MemoriesFound,
@@ -83,7 +82,9 @@ from remembrancer.protocol.home import (
 )
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.wire import Request
 
+T = TypeVar("T")
 CATALOG: Final = "catalog.db"
 RECORDS: Final = "memory.db"
 USER_RECORDS: Final = "user/memory.db"
@@ -184,7 +185,7 @@ class HomeReader:
         requests = DescribeProjects, FindMemories, ExamineFiles, DescribeReleases, CopyRecords, WriteExport
         return dict.fromkeys(requests, self._handle)
 
-    async def _handle(self, request: HomeRequest, _context: RequestContext) -> HomeReply:
+    async def _handle(self, request: HomeRequest, _context: RequestContext) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self.answer, request)
 
     def close(self) -> None:
@@ -201,7 +202,7 @@ class HomeReader:
         if self._closed:
             raise MemoryUnavailable("the store is stopping")
 
-    def answer(self, request: HomeRequest) -> HomeReply:
+    def answer(self, request: Request[T]) -> T:
         """The answer to a request.
 
         Raises:
@@ -209,6 +210,9 @@ class HomeReader:
             InvalidInput: a project that is wanted is not there.
             SchemaTooNew, SchemaTooOld, RecordsUnusable, FileLocked, StorageFull: a file of the home cannot be read.
         """
+        return cast(T, self._answer(request))
+
+    def _answer(self, request: Request[Any]) -> object:
         match request:
             case ExamineFiles():
                 return self._examine()
@@ -223,6 +227,7 @@ class HomeReader:
                 return self._copy(Path(request.directory))
             case WriteExport():
                 return self._export(request)
+        raise TypeError(f"{type(request).__name__} is no question about a home")
 
     @contextmanager
     def _records(self) -> Iterator[Snapshot | None]:
@@ -457,7 +462,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
             try:
                 schema.refuse(path, version)
             except (SchemaTooNew, SchemaTooOld) as error:
-                state: FileState = "newer" if isinstance(error, SchemaTooNew) else "too_old"
+                state: FileCondition = "newer" if isinstance(error, SchemaTooNew) else "too_old"
                 return ExaminedFile(str(path), state, size, release_of(version))
             said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
             dangling = len(connection.execute("PRAGMA foreign_key_check").fetchall())
@@ -474,7 +479,7 @@ def examine_file(path: Path, schema: Schema) -> ExaminedFile:
     return ExaminedFile(str(path), "older" if is_older else "whole", size, reason, languages, release)
 
 
-def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileState:
+def _trouble(path: Path, error: sqlite3.Error | OSError) -> FileCondition:
     code = getattr(error, "sqlite_errorcode", 0)
     if code == sqlite3.SQLITE_INTERRUPT:
         return "too_large"

@@ -21,7 +21,8 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_queue import FoundJob, JobQueue, Rank
 from remembrancer.actors.store.memory_files import PROJECT_ID, USER, MemoryFiles
-from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable, Records
+from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,

@@ -8,15 +8,16 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import anyio
+import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_finder import Apply, JobFinder, Leases
 from remembrancer.actors.store.job_queue import LEASE_S, Backlog, FoundJob, JobQueue
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.near_duplicates import find_near
@@ -32,7 +33,6 @@ from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
     MaintainJob,
-    MaterialAnswer,
     MaterialRequest,
     MemoriesRead,
     NearFound,
@@ -61,13 +61,12 @@ from remembrancer.protocol.errors import (
     from_failure,
 )
 from remembrancer.protocol.sockets import Peer
-from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
 ANSWER_MARGIN_S: Final = 0.2
 """The part of a deadline that is kept for the way back."""
 DEFAULT_DEADLINE_S: Final = 10.0
-NOTHING: Final[dict[type[MaterialRequest], MaterialAnswer]] = {
+NOTHING: Final[dict[type[MaterialRequest], msgspec.Struct]] = {
     ReadMemories: MemoriesRead((), more=False),
     ReadEntityEdges: EntityEdges(()),
     ReadUpkeep: Upkeep(),
@@ -148,7 +147,7 @@ class JobHandlers:
             **dict.fromkeys(get_args(MaterialRequest), lambda request, _: self._answer_question(request)),
         }
 
-    def hear(self, peer: Peer, message: ToStore) -> None:
+    def hear(self, peer: Peer, message: Any) -> None:
         """Somebody has said this to the store: what of it concerns the jobs."""
         if peer.name == CONSOLIDATOR:
             self._heard_at = time.monotonic()
@@ -306,7 +305,7 @@ class JobHandlers:
 
     # --- What the consolidator reads. It steps aside while clients are being served.
 
-    async def _answer_question(self, request: MaterialRequest) -> MaterialAnswer:
+    async def _answer_question(self, request: MaterialRequest) -> msgspec.Struct:
         if isinstance(request, ReadProjects):  # which a page of the memory browser waits for, too
             known = [project for project in self._files.catalog.projects() if project.id != request.project.id]
             return ProjectsRead(tuple(each for each in known if self._files.exists(each)))
@@ -323,7 +322,7 @@ class JobHandlers:
         if records is None:
             return NOTHING[type(request)]
         model = None if identity is None else identity.key
-        answer: MaterialAnswer = await self._read(lambda: records.materials(request, model))
+        answer: msgspec.Struct = await self._read(lambda: records.materials(request, model))
         return answer
 
     async def _records_of(self, project: ProjectRef | None) -> Records | None:

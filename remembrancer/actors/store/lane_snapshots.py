@@ -21,7 +21,7 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.shared_lane import NEWER, SharedLane, TakenIn, check_snapshot
-from remembrancer.journal.contract import Notice, Seen, Snapshot, Trimmed
+from remembrancer.journal.contract import LaneNotice, LaneSnapshot, Seen, Trimmed
 from remembrancer.protocol.errors import EntryDamaged, FileUnusable, InvalidInput, KeyMissing, SchemaTooNew
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class LaneSnapshots:
             word = msgspec.msgpack.encode(Seen(self._lane.mark.position, left=True))
             await self._journal.notify(self._lane.name, self._member, word)
 
-    async def _snapshots(self) -> list[Snapshot]:
+    async def _snapshots(self) -> list[LaneSnapshot]:
         """The snapshots of this journal, the newest first: one that was made anew may have those of the one before."""
         name, known = self._lane.name, self._lane.mark.journal
         snapshots = await self._journal.snapshots(name)
@@ -138,7 +138,7 @@ class LaneSnapshots:
         words = {host: word for host, notice in notices.items() if (word := _word(notice)) and host != self._member}
         return words, {host for host, word in words.items() if notices[host].age_s < SEEN_S and not word.left}
 
-    async def _write(self, erased_at: int) -> list[Snapshot]:
+    async def _write(self, erased_at: int) -> list[LaneSnapshot]:
         """Write a snapshot if that is still to be done, and drop those with words that are erased; those that are left.
 
         Another host may be about it: then those that it has to drop are only passed over.
@@ -185,7 +185,7 @@ class LaneSnapshots:
             raise SchemaTooNew(NEWER)
         return False
 
-    async def _try(self, snapshot: Snapshot, *, take: bool) -> bool:
+    async def _try(self, snapshot: LaneSnapshot, *, take: bool) -> bool:
         """Fetch a snapshot and look whether it is good; `take` it then. False if it is not, or is gone."""
         lane = self._lane
         try:
@@ -221,11 +221,11 @@ def _place(path: Path) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _having(snapshot: Snapshot, seen: dict[str, Seen]) -> int:
+def _having(snapshot: LaneSnapshot, seen: dict[str, Seen]) -> int:
     return sum(snapshot.name in word.snapshots for word in seen.values())
 
 
-def _word(notice: Notice) -> Seen | None:
+def _word(notice: LaneNotice) -> Seen | None:
     try:
         return _decode_seen(notice.body)
     except msgspec.DecodeError:  # of a release that says something else

@@ -22,7 +22,8 @@ from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.contract import Belongings, Records
+from remembrancer.actors.store.records.contract import Belongings
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths, sync_directory

@@ -23,8 +23,9 @@ from remembrancer.actors.store.code_handlers import CodeHandlers
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import Records, Vectors
+from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sessions import describe_session
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.replaced_memories import ReplacedMemories
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import PROJECTS, Source

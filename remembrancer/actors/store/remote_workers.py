@@ -24,10 +24,12 @@ from remembrancer.protocol.control import RemoteEmbedder, RemoteEmbedders
 from remembrancer.protocol.errors import EmbeddingUnavailable, RemembrancerError, WorkerRefused
 from remembrancer.protocol.network import NetworkRouter
 from remembrancer.protocol.sockets import Peer, Speaker
-from remembrancer.protocol.wire import Envelope, RemoteWorkerMessage, ToWorker, from_remote_worker
+from remembrancer.protocol.wire import Envelope
 from remembrancer.protocol.work import (
     ModelIdentity,
     PassagesEmbedded,
+    RemoteWorkerMessage,
+    ToWorker,
     UseModel,
     WhoAreYou,
     WorkerFailed,
@@ -35,6 +37,7 @@ from remembrancer.protocol.work import (
     WorkerPing,
     WorkerPong,
     WorkerReady,
+    from_remote_worker,
 )
 
 PING_S: Final = 1.0

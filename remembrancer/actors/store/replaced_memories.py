@@ -17,11 +17,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.actors.store.committer import Appliable
-from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase, Records
-from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Pair, Read, probability, read
+from remembrancer.actors.store.records.contract import MemoryRecord, NearDuplicate, Outcome, Phrase
+from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import SESSION_KINDS, SESSION_RECORD
-from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory
+from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory, UpdateMemory
 
 STORED: Final = 1024
 """Memories of which it is known which session has stored them, and sessions that were not told yet."""
@@ -44,6 +45,8 @@ class ReplacedMemories:
 
     def __init__(self) -> None:
         self._stored_by: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._changed_by: OrderedDict[str, str] = OrderedDict()
+        """The session that last changed a memory: it has just read it, and is not told that it is outdated."""
         self._untold: OrderedDict[str, list[NearMemory]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -52,7 +55,7 @@ class ReplacedMemories:
         near = {(each.later, each.earlier): each for each in sorted(pairs, key=lambda each: each.cosine)}
         loaded = _comparable(records.load(list({number for both in near for number in both}), None).values())
         texts = {number: read(memory.content) for number, memory in loaded.items()}
-        possible: list[tuple[Pair, _Judged]] = []
+        possible: list[tuple[TextPair, _Judged]] = []
         for (one, other), found in near.items():
             if one not in loaded or other not in loaded or found.cosine < LEAST_COSINE:
                 continue
@@ -60,7 +63,7 @@ class ReplacedMemories:
             if earlier.scope == "session" or same_in_words(earlier.content, later.content, found.cosine):
                 continue
             apart_s = later.happened_at - earlier.happened_at
-            compared = Pair(texts[earlier.number], texts[later.number], found.cosine, apart_s)
+            compared = TextPair(texts[earlier.number], texts[later.number], found.cosine, apart_s)
             if (at_most := probability(compared)) >= POSSIBLE:
                 possible.append((compared, _Judged(at_most, earlier, later, found.seen)))
         having, memories = _frequencies(records, [text for each, _ in possible for text in (each.earlier, each.later)])
@@ -83,6 +86,10 @@ class ReplacedMemories:
         """The outcomes of operations, those of new memories with what their session was not told of yet."""
         told = list(outcomes)
         for place, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
+            if isinstance(operation.change, UpdateMemory):
+                with self._lock:
+                    self._changed_by[operation.change.memory_id] = operation.session_id
+                    _keep_last(self._changed_by, STORED)
             if isinstance(operation.change, StoreMemory) and isinstance(outcome.reply, Applied):
                 if near := self.untold(operation.session_id):
                     told[place] = replace(outcome, reply=msgspec.structs.replace(outcome.reply, near=near))
@@ -98,10 +105,11 @@ class ReplacedMemories:
                 if each.probability < PROBABLE:
                     continue
                 session_id = self._stored_by.pop((name, each.later.number), None)
-                if session_id is not None:  # else it was told, or nobody is there to be told
-                    near = self._untold.setdefault(session_id, [])
-                    if len(near) < UNTOLD:
-                        near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
+                if session_id is None or session_id == self._changed_by.get(each.earlier.id):
+                    continue  # None: it was told, or nobody is there to be told
+                near = self._untold.setdefault(session_id, [])
+                if len(near) < UNTOLD:
+                    near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
             _keep_last(self._untold, STORED)
 
 

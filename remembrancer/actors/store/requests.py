@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Union
 
 import anyio
+import msgspec
 
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.tracing import Traces, current, working_on
-from remembrancer.protocol.wire import Envelope, ToStore
+from remembrancer.protocol.tracing import current, follow, working_on
+from remembrancer.protocol.wire import Envelope
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 class RequestContext:
     """One request: who asked, until when, and the way back."""
 
-    router: Router[ToStore]
+    router: Router[Any]
     peer: Peer
     envelope: Envelope
     undelivered: Callable[[], None] | None = None
@@ -59,13 +60,12 @@ Listener = Callable[[Peer, Any], None]
 class Dispatcher:
     """The store's table of handlers; handlers run within `async with`. `hear` is shown every message before them."""
 
-    def __init__(self, traces: Traces, hear: Listener) -> None:
+    def __init__(self, hear: Listener) -> None:
         self._tasks = asyncio.TaskGroup()  # a third of the time of anyio's, for the most frequent of all tasks
-        self._traces = traces
         self._hear = hear
         self._handlers: dict[type, Handler] = {}
         self._listeners: dict[type, Listener] = {}
-        self.router: Router[ToStore]
+        self.router: Router[Any]
         self.draining = False
         """Set before a stop: requests are refused from then on, and can be queued."""
 
@@ -86,10 +86,14 @@ class Dispatcher:
         assert self._listeners.keys().isdisjoint(listeners), f"two listeners for one of {list(listeners)}"
         self._listeners.update(listeners)
 
-    def take(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
+    def decoder(self) -> msgspec.msgpack.Decoder[Any]:
+        """The decoder of all that there is a handler or a listener for."""
+        return msgspec.msgpack.Decoder(Union[(*self._handlers, *self._listeners)])
+
+    def take(self, peer: Peer, envelope: Envelope, message: Any) -> None:
         """Dispatch a message, within its trace if it has one."""
         kind = type(message)
-        with working_on(self._traces.follow(envelope.trace, kind.__name__)) as trace:
+        with working_on(follow(envelope.trace, kind.__name__)) as trace:
             trace.mark("question received")
             self._hear(peer, message)
             if kind in self._listeners:

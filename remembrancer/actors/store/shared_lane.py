@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
-from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.actors.store.records.taking_in import take_in
 from remembrancer.actors.store.records.transfer import write_records
 from remembrancer.journal.contract import (
@@ -36,10 +36,10 @@ from remembrancer.journal.contract import (
     MAX_APPEND_BYTES,
     MAX_ENTRY_BYTES,
     Entry,
+    EntryPage,
     Journal,
-    Mark,
+    LaneMark,
     NewEntry,
-    Page,
     Trimmed,
     check_name,
 )
@@ -210,7 +210,7 @@ def decode_entry(body: bytes) -> LaneEntry:
     return entry
 
 
-class SharedLane(SqliteRecords):
+class SharedLane(Records):
     """`Records` that are written by way of a journal: a project's, or (`is_users`) the user's on all his machines.
 
     Writing methods: from the lane's thread, not the event loop.
@@ -264,7 +264,7 @@ class SharedLane(SqliteRecords):
         self.head = 0
         """The newest position that is known of."""
         ((*mark, self._applied_at),) = self._file.read(_MARK)
-        self.mark = Mark(*mark)
+        self.mark = LaneMark(*mark)
         self.head = self.mark.position
         """The newest of the sessions that such clients have ended."""
 
@@ -329,16 +329,6 @@ class SharedLane(SqliteRecords):
             raise outcome.reply
         assert isinstance(outcome.reply.result, RunResult)
         return outcome.reply.result
-
-    def scrub(self, memory_id: str) -> bool:
-        """Take what is left of an erased memory out of the words of the index and the file's log: all else went when
-        the entry was applied, but for the journal (`scrub_entries`)."""
-        if not self.is_erased(memory_id):
-            return False
-        with self._edits() as edits:
-            edits.drop_deleted_words()
-        self._file.leave_nothing(memory_id)
-        return True
 
     @property
     def to_scrub(self) -> int:
@@ -420,7 +410,7 @@ class SharedLane(SqliteRecords):
         positions = "SELECT position FROM lane_erasures WHERE space = @SPACE ORDER BY position"
         return tuple(number for (number,) in self._file.read(positions))
 
-    def write_snapshot(self, path: Path) -> Mark:
+    def write_snapshot(self, path: Path) -> LaneMark:
         """Write the lane as it is now into a new file, and check it; the mark of that. From any thread.
 
         Raises:
@@ -438,7 +428,7 @@ class SharedLane(SqliteRecords):
             raise as_error(path, error) from error
         except OSError as error:
             raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
-        return Mark(*mark)
+        return LaneMark(*mark)
 
     def take_in(self, path: Path) -> TakenIn:
         """Put a snapshot, which `check_snapshot` has found good, in the place of all that is here. A kill leaves the
@@ -448,10 +438,10 @@ class SharedLane(SqliteRecords):
         with self._file.transaction() as connection:
             empty_space(connection)
             take_in(connection.connection, path, self.name)
-        self._file.empty_log()
+        self._file.file.empty_log()
         numbers = self._file.read("SELECT number FROM memories WHERE space = @SPACE ORDER BY number")
         ((*mark, self._applied_at),) = self._file.read(_MARK)
-        self.mark = Mark(*mark)
+        self.mark = LaneMark(*mark)
         self.head = max(self.head, self.mark.position)
         erased = (memory_id for (memory_id,) in self._file.read(all_erased))
         return TakenIn(
@@ -608,7 +598,9 @@ class SharedLane(SqliteRecords):
             refusals.append(None if refusal is None else Outcome(refusal if earlier is None else earlier))
         return refusals
 
-    def _apply_entries(self, entries: Sequence[tuple[Entry, LaneEntry]], mark: Mark) -> list[tuple[Submitted, Outcome]]:
+    def _apply_entries(
+        self, entries: Sequence[tuple[Entry, LaneEntry]], mark: LaneMark
+    ) -> list[tuple[Submitted, Outcome]]:
         """Apply entries and note the mark behind them, in one transaction: what came of the operations."""
         applied_at = self._applied_at
         outcomes: list[tuple[Submitted, Outcome]] = []
@@ -720,7 +712,7 @@ def _note_refusal(connection: SpaceConnection, operation_id: str, position: int,
     connection.execute("INSERT OR REPLACE INTO lane_refusals VALUES (@SPACE, ?, ?, ?)", (operation_id, position, at))
 
 
-def check_snapshot(path: Path, mark: Mark) -> None:
+def check_snapshot(path: Path, mark: LaneMark) -> None:
     """Look whether a file, which is brought to the schema of this release, is whole and of a lane at a mark.
 
     Raises:
@@ -738,7 +730,7 @@ def check_snapshot(path: Path, mark: Mark) -> None:
         raise SchemaTooNew(NEWER) from error
     except (SchemaTooOld, RecordsUnusable, sqlite3.Error) as error:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
-    if Mark(*its) != mark:
+    if LaneMark(*its) != mark:
         raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")
 
 
@@ -748,11 +740,11 @@ class _Decoded(NamedTuple):
 
     entries: list[tuple[Entry, LaneEntry]]
     damaged: list[Entry]
-    mark: Mark
+    mark: LaneMark
     problem: RemembrancerError | None
 
 
-def _decoded(page: Page, before: Mark) -> _Decoded:
+def _decoded(page: EntryPage, before: LaneMark) -> _Decoded:
     """A page as it is applied. Every host finds the same entries damaged: they are as their member has sealed them.
 
     A hole is an entry that was scrubbed before it was read here: what it did to other memories is in a snapshot alone.
@@ -769,7 +761,7 @@ def _decoded(page: Page, before: Mark) -> _Decoded:
             damaged.append(entry)
         except SchemaTooNew as error:
             return _Decoded(entries, damaged, mark, error)
-        mark = Mark(page.mark.journal, entry.position, entry.id)
+        mark = LaneMark(page.mark.journal, entry.position, entry.id)
     if page.mark.position != mark.position:
         return _Decoded(entries, damaged, mark, Trimmed(page.mark.position + 1))
     return _Decoded(entries, damaged, page.mark, None)

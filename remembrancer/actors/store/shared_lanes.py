@@ -21,7 +21,8 @@ import msgspec
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.memory_files import USER, MemoryFiles, UnusableRecords
-from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (
@@ -190,7 +191,7 @@ class SharedLanes:
             is_users = project_id == USER
             if is_users and error.code not in UNREADABLE:  # what is the user's keeps no project from being read
                 error = RecordsUnusable(error.message)
-            return UnusableRecords(name, error, is_users=is_users)  # type: ignore[return-value]
+            return UnusableRecords(name, error, is_users=is_users)
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
         """The notice that an answer has not all that others have stored, if that is so."""

@@ -168,7 +168,7 @@ class WriteHandlers:
             memory = _memory_of(operation)
             if memory in touched and not stays_in(self._files, target, operation):
                 break
-            if memory not in touched and await self._find(operation) is not target:
+            if memory not in touched and await self._find(operation) != target:
                 break
             run.append(operation)
             touched.add(memory)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
 from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of, updated
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
@@ -55,7 +55,7 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
 
 async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemory], Answer]) -> Answer:
     """The memories of a list. Raises `MemoryUnavailable` when the store is away."""
-    asked = await call.service.ask(request, Listed, call.received_at)
+    asked = await call.service.ask(request, call.received_at)
     answer: Answer = {"memories": [shown(memory) for memory in asked.reply.memories]}
     cut = [cut_notice(len(asked.reply.memories), request.offset)] if asked.reply.cut else []
     return with_caveats(answer, [*asked.notices, *cut], degraded=asked.is_old)

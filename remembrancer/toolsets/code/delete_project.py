@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.protocol.code import CodeDescription, DeleteCode
+from remembrancer.protocol.code import DeleteCode
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 TIMEOUT_S: Final = 10.0
@@ -20,6 +20,6 @@ class DeleteProjectArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
 async def delete_project(call: Call, arguments: DeleteProjectArguments) -> Answer:
     """The tree that is indexed no more, also where its files were being read."""
     request = DeleteCode(call.caller.project, arguments.project_id)
-    done = await call.service.require(request, CodeDescription, TIMEOUT_S)
+    done = await call.service.require(request, TIMEOUT_S)
     (tree,) = done.trees
     return {"deleted": True, "project_id": tree.id, "path": tree.root}

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from remembrancer.protocol.code import CodeDescription, DescribeCode, TreeDescription
+from remembrancer.protocol.code import DescribeCode, TreeDescription
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 
@@ -18,7 +18,7 @@ class GetIndexStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
 async def get_index_status(call: Call, arguments: GetIndexStatusArguments) -> Answer:
     """The state of one tree's index, and what was left out of it."""
     question = DescribeCode(call.caller.project, arguments.project_id)
-    asked = await call.service.ask(question, CodeDescription, call.received_at)
+    asked = await call.service.ask(question, call.received_at)
     return with_caveats(described(asked.reply.trees[0]), asked.notices, degraded=asked.is_old)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.code import CodeDescription, IndexCode
+from remembrancer.protocol.code import IndexCode
 from remembrancer.toolsets.code.get_index_status import described
 from remembrancer.toolsets.tools import Answer, Call, tool
 
@@ -28,5 +28,5 @@ async def index_project(call: Call, arguments: IndexProjectArguments) -> Answer:
     check_text(arguments.path, field="path", longest_bytes=MAX_PATH_BYTES)
     path = arguments.path if arguments.path.startswith("~") else str(Path(call.caller.directory, arguments.path))
     request = IndexCode(call.caller.project, path, arguments.watch is not False)
-    done = await call.service.require(request, CodeDescription, TIMEOUT_S)
+    done = await call.service.require(request, TIMEOUT_S)
     return described(done.trees[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from remembrancer.protocol.code import CodeDescription, DescribeCode
+from remembrancer.protocol.code import DescribeCode
 from remembrancer.toolsets.code.get_index_status import described
 from remembrancer.toolsets.tools import Answer, Call, cut_to_size, tool, with_caveats
 
@@ -16,6 +16,6 @@ class ListProjectsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 @tool("The repositories that are indexed.", read_only=True, marks_data=False)
 async def list_projects(call: Call, _: ListProjectsArguments) -> Answer:
     """The trees of the session's project, in the order of their paths."""
-    asked = await call.service.ask(DescribeCode(call.caller.project), CodeDescription, call.received_at)
+    asked = await call.service.ask(DescribeCode(call.caller.project), call.received_at)
     answer: Answer = {"projects": [described(tree) for tree in asked.reply.trees]}
     return cut_to_size(with_caveats(answer, asked.notices, degraded=asked.is_old))

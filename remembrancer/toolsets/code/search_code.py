@@ -13,7 +13,7 @@ from remembrancer.code.words import terms_in
 from remembrancer.memory.credentials import masked
 from remembrancer.memory.text import check_text, neutralised
 from remembrancer.memory.tokens import estimate_tokens, truncate
-from remembrancer.protocol.code import CodeChunk, CodeFound, SearchCode
+from remembrancer.protocol.code import CodeChunk, SearchCode
 from remembrancer.protocol.reads import Notice
 from remembrancer.toolsets.tools import Answer, Call, answer_text, cut_notice, saying, tool, with_caveats
 
@@ -58,7 +58,7 @@ async def find_code(
     query is empty or too long."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = SearchCode(call.caller.project, query, tree_id, limit, call.caller.session_id, tuple(beside))
-    asked = await call.service.ask(request, CodeFound, call.received_at)
+    asked = await call.service.ask(request, call.received_at)
     found = asked.reply
     several = len({chunk.tree_id for chunk in found.chunks}) > 1
     terms = set(terms_in(query))

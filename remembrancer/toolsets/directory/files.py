@@ -89,7 +89,7 @@ class File:
         return kind_of_file(self.place.name)
 
 
-class Change(NamedTuple):
+class TextChange(NamedTuple):
     """A change that an edit of a file means: `memory` gets that text. Without a memory it is a new one; without a text
     it is forgotten."""
 
@@ -200,18 +200,18 @@ def inserted(text: str, line: int, new: str) -> str:
     return "\n".join([*lines[:line], new.rstrip("\n"), *lines[line:]]) + "\n"
 
 
-def changes(file: File, after: str) -> Iterator[Change]:
+def changes(file: File, after: str) -> Iterator[TextChange]:
     """The changes of memories that make a file say `after`. Raises `InvalidInput`: a file must not become empty."""
     if not file.is_group:
         if not after.strip():
             raise InvalidInput(f"{file.place.path} would be empty: delete it instead", field="new_str")
-        yield Change(file.memories[0], after)
+        yield TextChange(file.memories[0], after)
         return
     before, wanted = [_normal(memory.content) for memory in file.memories], _items(after)
     for kind, start, end, to_start, to_end in SequenceMatcher(None, before, wanted, autojunk=False).get_opcodes():
         if kind != "equal":
             pairs = itertools.zip_longest(file.memories[start:end], wanted[to_start:to_end])
-            yield from itertools.starmap(Change, pairs)
+            yield from itertools.starmap(TextChange, pairs)
 
 
 def _item(content: str) -> str:

@@ -13,9 +13,9 @@ from remembrancer.memory.text import check_text, clean_name
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import type_of_kind
-from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Notice
-from remembrancer.protocol.writes import Change as MemoryChange
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Notice
 from remembrancer.protocol.writes import (
+    Change,
     ForgetMemory,
     PromoteMemory,
     Scope,
@@ -26,9 +26,9 @@ from remembrancer.protocol.writes import (
 from remembrancer.toolsets.directory.files import (
     PATH,
     ROOT,
-    Change,
     File,
     Place,
+    TextChange,
     below,
     changes,
     file_at,
@@ -86,7 +86,7 @@ class _Directory:
                 valid_at=self._call.received_at,
             )
             service = self._call.service
-            reply = await service.require(request, Listed, service.settings.call_budget_s)
+            reply = await service.require(request, service.settings.call_budget_s)
             found += reply.memories
             if not reply.cut and len(reply.memories) < PAGE:
                 return files_of(found)
@@ -94,7 +94,7 @@ class _Directory:
     async def file(self, place: Place) -> File:
         return file_at(await self.read(place.scope), place)
 
-    async def submit(self, change: MemoryChange) -> object:
+    async def submit(self, change: Change) -> object:
         """Make one change; several of a call are told apart by their order."""
         written = await self._call.submit(change, part=f"change {self._parts}")
         self._parts += 1
@@ -122,7 +122,7 @@ class _Directory:
             # Two files of one text are one memory: it goes by its latest name.
             await self.submit(UpdateMemory(result.memory_id, metadata={PATH: name}))
 
-    async def apply(self, file: File, wanted: Iterable[Change]) -> None:
+    async def apply(self, file: File, wanted: Iterable[TextChange]) -> None:
         """Carry out changes of a file's memories."""
         for memory, text in wanted:
             if text is None:
@@ -214,7 +214,7 @@ async def _delete(directory: _Directory, arguments: MemoryArguments) -> str:
         raise NotFound(f"The path {place.path} does not exist", field=PATH)
     for file in doomed:
         _check_own(file, "deleted: replace single lines by nothing")
-        await directory.apply(file, [Change(file.memories[0], None)])
+        await directory.apply(file, [TextChange(file.memories[0], None)])
     return f"Successfully deleted {place.path}"
 
 

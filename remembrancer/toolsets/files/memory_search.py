@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.files import FilesFound, SearchFiles, Workspace
+from remembrancer.protocol.files import SearchFiles, Workspace
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
@@ -43,7 +43,7 @@ async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
         sources=tuple(dict.fromkeys(SOURCES[name] for name in given(arguments.sources, ()))),
         path=given(arguments.path, ""),
     )
-    asked = await call.service.ask(request, FilesFound, call.received_at)
+    asked = await call.service.ask(request, call.received_at)
     found = asked.reply
     answer: Answer = {
         "results": [

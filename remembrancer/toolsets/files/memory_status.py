@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from remembrancer.protocol.files import DescribeFiles, FilesDescription, SourceCounts
+from remembrancer.protocol.files import DescribeFiles, SourceCounts
 from remembrancer.toolsets.files.memory_search import SOURCES, workspace_of
 from remembrancer.toolsets.memory.answers import iso
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
@@ -17,7 +17,7 @@ class MemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 @tool("State of the index of notes.", read_only=True)
 async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
     """Say what the index has of the session's workspace, and which files were passed over, with the reason."""
-    asked = await call.service.ask(DescribeFiles(workspace_of(call)), FilesDescription, call.received_at)
+    asked = await call.service.ask(DescribeFiles(workspace_of(call)), call.received_at)
     found = asked.reply
     answer: Answer = {
         "provider": found.embedding.engine,

@@ -11,7 +11,7 @@ from remembrancer.memory.credentials import masked
 from remembrancer.memory.notes import MAX_NOTE_BYTES, clean_note_path, daily_note, directories_of, edited
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.files import FilesSynced, SyncFiles
+from remembrancer.protocol.files import SyncFiles
 from remembrancer.protocol.writes import NoteWritten, WriteNote
 from remembrancer.toolsets.files.memory_search import workspace_of
 from remembrancer.toolsets.memory.fields import given
@@ -54,7 +54,7 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
         answer: Answer = {"path": path, "linesWritten": lines, "indexed": False}
         return with_caveats(answer, written.notices, degraded=written.degraded)
     try:
-        await call.service.require(SyncFiles(workspace, source="notes"), FilesSynced, INDEXED_WITHIN_S)
+        await call.service.require(SyncFiles(workspace, source="notes"), INDEXED_WITHIN_S)
         indexed = True
     except RemembrancerError:  # it is on its way
         indexed = False

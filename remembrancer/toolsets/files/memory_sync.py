@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.protocol.files import FilesSynced, SyncFiles
+from remembrancer.protocol.files import SyncFiles
 from remembrancer.toolsets.files.memory_search import SOURCES, Source, workspace_of
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
@@ -25,7 +25,7 @@ async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
     """Read the files, and say what that has changed in the index. Vectors may take longer: see `memory_status`."""
     source = None if arguments.source is UNSET else SOURCES[arguments.source]
     request = SyncFiles(workspace_of(call), arguments.force is True, source)
-    done = await call.service.require(request, FilesSynced, TIMEOUT_S)
+    done = await call.service.require(request, TIMEOUT_S)
     answer: Answer = {
         "filesScanned": done.scanned,
         "chunksUpdated": done.updated,

@@ -24,7 +24,7 @@ from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
 from remembrancer.memory.text import shown
-from remembrancer.memory.transcripts import PROJECT_HASH, START, Position, Turn, read_turns
+from remembrancer.memory.transcripts import PROJECT_HASH, START, Position, TranscriptTurn, read_turns
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
@@ -218,7 +218,9 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     return _folder_name(root) in transcript.parts
 
 
-def turns_after(transcript: BinaryIO, position: Position, seen: set[str]) -> tuple[list[Turn], Position, bool] | None:
+def turns_after(
+    transcript: BinaryIO, position: Position, seen: set[str]
+) -> tuple[list[TranscriptTurn], Position, bool] | None:
     """The next piece of a transcript, as `read_turns`, and whether there is more. What it says has been `seen` from
     then on."""
     size = PIECE_BYTES
@@ -235,9 +237,9 @@ def turns_after(transcript: BinaryIO, position: Position, seen: set[str]) -> tup
         size *= 2  # a line longer than a piece
 
 
-def all_turns(transcript: BinaryIO) -> tuple[list[Turn], Position]:
+def all_turns(transcript: BinaryIO) -> tuple[list[TranscriptTurn], Position]:
     """All that a transcript says, and where it ends."""
-    turns: list[Turn] = []
+    turns: list[TranscriptTurn] = []
     position, seen, more = START, set[str](), True
     while more and (read := turns_after(transcript, position, seen)) is not None:
         new, position, more = read

@@ -33,7 +33,7 @@ async def look_up(
         limit=limit,
         entity_type=kind,
     )
-    return await call.service.ask(request, GraphFound, call.received_at)
+    return await call.service.ask(request, call.received_at)
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:

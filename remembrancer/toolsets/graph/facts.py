@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.decay import has_ended
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Recall, Recalled, RecalledMemory, Strategy
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Ranking, Recall, RecalledMemory, Strategy
 from remembrancer.protocol.writes import MemoryType
 from remembrancer.toolsets.admin.erase_memory import erase_memory
 from remembrancer.toolsets.admin.list_memories import listed
@@ -107,7 +107,7 @@ async def find_facts(call: Call, arguments: FactSearch) -> Answer:
         sources=("memory",),
         valid_only=not arguments.include_invalid,
     )
-    asked = await call.service.ask(request, Recalled, call.received_at)
+    asked = await call.service.ask(request, call.received_at)
     memories = asked.reply.memories
     ids = [memory.id for memory in memories]
     call.service.shown(call.caller, ids, tool=call.tool, question=arguments.query)

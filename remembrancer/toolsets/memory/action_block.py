@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from remembrancer.code.actions import Action, PastActions, bearing_on, fact_of, says_never
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory
+from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.toolsets.memory.context_block import render
 from remembrancer.toolsets.tools import Answer, Call, short_forms_of
 
@@ -37,7 +37,7 @@ async def action_block(call: Call, action: Action, given: Sequence[str]) -> Answ
         is_task=True,
         counts_accesses=False,
     )
-    asked = await service.ask(request, Recalled, call.received_at)
+    asked = await service.ask(request, call.received_at)
     found = () if asked.is_old else asked.reply.memories
     chosen = bearing_on(action, found, past, given, time.time())
     past.add(action.terms)

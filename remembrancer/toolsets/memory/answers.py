@@ -11,7 +11,7 @@ from remembrancer.memory.ranking import LIKELY, PERHAPS, is_given_whole
 from remembrancer.memory.sentences import cut_at_word, first_words
 from remembrancer.protocol.kinds import OPEN_END
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
-from remembrancer.protocol.writes import NearMemory, PortableMemory, Snapshot, SourceRef
+from remembrancer.protocol.writes import MemoryVersion, NearMemory, PortableMemory, SourceRef
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import DATA, ID_ARGUMENTS, Answer, saying, with_caveats
 
@@ -19,7 +19,7 @@ _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
 """Of a memory that is probably replaced: so much decides whether it is."""
 SETTLED: Final = (
-    "update_memory(replaced_by, add_links=[{relation: supersedes, target: id}]); if both hold, relation: related_to"
+    "update_memory(replaced_by, supersedes=id); if both hold, add_links=[{relation: related_to, target: id}]"
 )
 MOST_LINES: Final = 5
 """Memories of which an answer has a line, where the caller names no limit."""
@@ -42,12 +42,12 @@ def source_of(source: SourceRef) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def fields_of(memory: PortableMemory | Snapshot | ListedMemory, *names: str) -> Answer:
+def fields_of(memory: PortableMemory | MemoryVersion | ListedMemory, *names: str) -> Answer:
     """These fields of a memory as answers have them."""
     return {name: _shown(name, getattr(memory, name)) for name in names}
 
 
-def said_by(memory: PortableMemory | Snapshot | ListedMemory | Fact, *names: str) -> Answer:
+def said_by(memory: PortableMemory | MemoryVersion | ListedMemory | Fact, *names: str) -> Answer:
     """Those of these fields that say something."""
     return {name: _shown(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 
@@ -129,7 +129,7 @@ def standing_of(memory: ListedMemory) -> Answer:
     return shown | saying(status=None if memory.status == "active" else memory.status) | state_of(memory)
 
 
-def state_of(memory: PortableMemory | Snapshot | ListedMemory) -> Answer:
+def state_of(memory: PortableMemory | MemoryVersion | ListedMemory) -> Answer:
     """The state of an open end, and when it is due; nothing of other memories."""
     return {"done": memory.done, **said_by(memory, "due")} if memory.kind == OPEN_END else {}
 

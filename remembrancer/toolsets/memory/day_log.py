@@ -54,7 +54,7 @@ async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryCh
     """
     day = day_of(text, call.received_at)
     request = ReadActivity(call.caller.project, call.caller.session_id, before=day.end, limit=MOST, after=day.start)
-    asked = await call.service.ask(request, ActivityRead, call.received_at)
+    asked = await call.service.ask(request, call.received_at)
     changes = [
         msgspec.structs.replace(each, begins="") if each.is_forgotten else each
         for each in reversed(asked.reply.changes)

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.reads import GetMemory, MemoryShown, Notice
+from remembrancer.protocol.reads import GetMemory, Notice
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import ForgetMemory, ForgottenResult
 from remembrancer.toolsets.memory.answers import changed, copies_of
@@ -37,7 +37,7 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     answer = changed(written, answer | saying(already_forgotten=result.already))
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
     try:
-        found = await call.service.require(question, MemoryShown, call.service.settings.read_budget_s)
+        found = await call.service.require(question, call.service.settings.read_budget_s)
     except AWAY as error:
         return with_caveats(answer, [Notice(error.code, UNKNOWN)])
     if found.copies and arguments.copies is not True:

@@ -12,7 +12,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
 from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
@@ -44,7 +44,7 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     """
     service, version = call.service, clean_version(arguments.version)
     request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(arguments.memory_id))
-    asked = await service.ask(request, MemoryShown, call.received_at)
+    asked = await service.ask(request, call.received_at)
     if not asked.is_old:
         service.shown(call.caller, (), used=(asked.reply.memory.id,))
     return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.is_old)
@@ -112,7 +112,7 @@ def _as_of(memory: PortableMemory, version: int) -> Answer:
     return answer | fields_of(record, "forgotten_reason") if record.forgotten else answer
 
 
-def _recorded(record: PortableMemory | Snapshot, *, forgotten: bool) -> Answer:
+def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Answer:
     """A memory as it is, or was in a version."""
     return {
         **fields_of(record, *IDENTITY, "metadata"),

@@ -13,7 +13,7 @@ from remembrancer.code.actions import Action
 from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
-from remembrancer.protocol.reads import ContextGathered, GatherContext, Section
+from remembrancer.protocol.reads import GatherContext, Section
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.action_block import action_block
 from remembrancer.toolsets.memory.context_block import Away, build_block
@@ -55,7 +55,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
         return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, DEFAULT_TOKENS))
     request = to_gather(arguments, caller.project, caller.session_id)
-    asked = await service.ask(request, ContextGathered, call.received_at)
+    asked = await service.ask(request, call.received_at)
     reply = asked.reply
     away: Away | None = None
     if asked.is_old:

@@ -28,7 +28,7 @@ MODES: Final = {
 PROPOSED: Final = 200
 """Characters of a memory that is proposed to go to the user."""
 DECIDED: Final = (
-    "update_memory(newer_id, add_links=[{relation: supersedes, target: older_id}]); if both hold, relation: related_to"
+    "update_memory(newer_id, supersedes=older_id); if both hold, add_links=[{relation: related_to, target: older_id}]"
 )
 REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuses it for good (project)"
 
@@ -43,7 +43,7 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     caller, service = call.caller, call.service
     found, is_fresh, notices = None, False, list[Notice]()
     with suppress(*AWAY):
-        asked = await service.ask(DescribeStore(caller.project, caller.session_id), StoreDescription, call.received_at)
+        asked = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
         found, is_fresh, notices = asked.reply, not asked.is_old, list(asked.reply.notices)
     health, queue = service.store_health, service.queue_health()
     answer: Answer = {

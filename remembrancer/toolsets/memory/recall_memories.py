@@ -93,7 +93,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     asked_for = given(arguments.sources, ())
     asked = Asked(NOTHING)
     if not asked_for or request.sources:
-        asked = await call.service.ask(request, Recalled, call.received_at)
+        asked = await call.service.ask(request, call.received_at)
     found, is_degraded = asked.reply, asked.is_degraded
     places, code_notices = list[Answer](), tuple[Notice, ...]()
     if CODE in asked_for:

@@ -45,7 +45,7 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
     )
     budget_s = service.settings.reflect_budget_s
     try:
-        found = await service.require(request, Reflected, budget_s)
+        found = await service.require(request, budget_s)
     except DeadlineExceeded as error:
         message = (
             f"the reflection has not ended within {budget_s:g} s. It may still be carried out: what it makes is "

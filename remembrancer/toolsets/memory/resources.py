@@ -16,7 +16,6 @@ from remembrancer.memory.text import counted, neutralised, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX
 from remembrancer.protocol.reads import (
-    ContextGathered,
     DescribeSession,
     EarlierSession,
     GatherContext,
@@ -43,7 +42,7 @@ LONGEST_QUOTED: Final = 200
 _ESCAPED_COLON: Final = ("%3A", "%3a")
 
 
-def memory_id_of(uri: str) -> str | None:
+def memory_id_in(uri: str) -> str | None:
     """The id of the memory that a URI names, with its prefix, or a part of the id; None when it names none.
 
     A client may have escaped the colon.
@@ -61,7 +60,7 @@ def memory_id_of(uri: str) -> str | None:
 
 def is_known(uri: str) -> bool:
     """True if a URI is one of ours."""
-    return uri in FIXED or memory_id_of(uri) is not None
+    return uri in FIXED or memory_id_in(uri) is not None
 
 
 def quoted(uri: str) -> str:
@@ -330,7 +329,7 @@ class Resources:
             return await self._readers[uri](caller, received_at)
         if uri == STATUS:
             return await self._call(uri, "get_memory_status", {}, caller, received_at)
-        memory_id = memory_id_of(uri)
+        memory_id = memory_id_in(uri)
         if memory_id is None:
             raise NotFound(unknown_resource(uri), field="uri")
         return await self._call(uri, "get_memory", {"memory_id": memory_id}, caller, received_at)
@@ -346,7 +345,7 @@ class Resources:
 
     async def _summary(self, caller: Caller, received_at: float) -> Content:
         question = DescribeSession(caller.project, caller.session_id)
-        asked = await self._service.ask(question, SessionDescription, received_at)
+        asked = await self._service.ask(question, received_at)
         text = session_summary(
             caller.session_id,
             asked.reply.started_at or caller.started_at,
@@ -358,14 +357,14 @@ class Resources:
 
     async def _graph(self, caller: Caller, received_at: float) -> Content:
         question = SearchGraph(caller.project, caller.session_id, include_memories=False, limit=MOST_CONNECTED)
-        asked = await self._service.ask(question, GraphFound, received_at)
+        asked = await self._service.ask(question, received_at)
         return _markdown(GRAPH, knowledge_graph(asked.reply), asked)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
         question = GatherContext(
             caller.project, caller.session_id, sections=("preferences",), tokens=PREFERENCES_TOKENS
         )
-        asked = await self._service.ask(question, ContextGathered, received_at)
+        asked = await self._service.ask(question, received_at)
         memories = [memory for section in asked.reply.sections for memory in section.memories]
         return _markdown(PREFERENCES, preferences(memories[:PREFERENCES_SHOWN]), asked)
 

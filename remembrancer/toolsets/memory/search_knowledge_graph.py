@@ -42,7 +42,7 @@ async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArgu
         include_memories=arguments.include_memories is not False,
         limit=given(arguments.limit, 20),
     )
-    asked = await call.service.ask(request, GraphFound, call.received_at)
+    asked = await call.service.ask(request, call.received_at)
     found = asked.reply
     if request.entity is not None and request.include_memories:
         ids = [memory.id for memory in found.memories]

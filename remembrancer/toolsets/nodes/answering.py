@@ -54,7 +54,7 @@ async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count
         count,
         MOST_CHARACTERS if depth else MAX_ANSWER_BYTES,
     )
-    return await call.service.ask(asked, LinksFound, call.received_at)
+    return await call.service.ask(asked, call.received_at)
 
 
 def clean_links(links: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Notice, Recall, Recalled
+from remembrancer.protocol.reads import ListedMemory, ListMemories, Notice, Recall
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.toolsets.memory.fields import clean_tags, given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
@@ -49,12 +49,12 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
             sources=("memory",),
             valid_only=True,
         )
-        recalled = await call.service.ask(recalling, Recalled, call.received_at)
+        recalled = await call.service.ask(recalling, call.received_at)
         notices, degraded = recalled.notices, recalled.is_degraded
         found, used = recalled.reply.memories, used_in(recalled.reply.memories)
     elif tags:
         listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=call.received_at)
-        listed = await call.service.ask(listing, Listed, call.received_at)
+        listed = await call.service.ask(listing, call.received_at)
         found, notices, degraded = listed.reply.memories, listed.notices, listed.is_old
     else:
         raise InvalidInput("give a query, tags, or both", field="query")

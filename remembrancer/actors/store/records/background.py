@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -63,7 +63,21 @@ class SqliteBackground:
 
     _file: Space
 
+    @overload
+    def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
+    @overload
+    def materials(self, request: list[int], model: str | None = None) -> MemoriesRead: ...
+    @overload
+    def materials(self, request: ReadEntityEdges, model: str | None = None) -> EntityEdges: ...
+    @overload
+    def materials(self, request: ReadUpkeep, model: str | None = None) -> Upkeep: ...
+    @overload
+    def materials(self, request: ReadSession, model: str | None = None) -> SessionRead: ...
     def materials(self, request: Any, model: str | None = None) -> Any:
+        """The material that the consolidator works on: a page of memories (with vectors of `model`), the memories of
+        these numbers (without), a page of pairs of entities that the memories of the project or the user name together,
+        the best supported first, and so on. `request.project` is not looked at."""
+
         def read(query: Query) -> MemoriesRead | EntityEdges | Upkeep | SessionRead:
             match request:
                 case ReadMemories():
@@ -86,15 +100,22 @@ class SqliteBackground:
         return self._file.read_together(read)
 
     def session_story(self, session_id: str) -> SessionStory:
+        """The memories that a session has stored and changed here, forgotten memories included (but not in its
+        topics)."""
         return self._file.read_together(lambda query: read_session_story(query, session_id))
 
     def session_start(self, session_id: str) -> SessionStart:
+        """The beginning of that story."""
         return self._file.read_together(lambda query: read_session_start(query, session_id))
 
     def proposals(self) -> tuple[Proposal, ...]:
+        """The first memories that are proposed to go to the user and wait for an answer, the surest first."""
         return self._file.read_together(_read_proposals)
 
     def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
+        """The work to be done in the background. `threshold` is that of `request_consolidation`; `score` and `limit`
+        say which of running sessions' memories are looked at for promotion, and how many."""
+
         def read(query: Query) -> WaitingWork:
             promotable = query(
                 """SELECT m.id, m.version, min((SELECT count(*) FROM memory_sessions WHERE memory = m.number), ?)
@@ -124,10 +145,15 @@ class SqliteBackground:
         return self._file.read_together(read)
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
+        """Ask for consolidation when more than `threshold` active memories have come since it was asked for last.
+
+        False, and nothing is written, when it is not so or a request waits already. Writes: from its thread.
+        """
         with self._file.transaction() as connection:
             return bool(add_request(connection.query, threshold, now))
 
     def note_maintenance(self, at: float) -> None:
+        """Maintenance has been done. Writes: from the thread of the file."""
         with self._file.transaction() as connection:
             note_maintained(connection.query, at)
 
@@ -145,6 +171,9 @@ class SqliteBackground:
         return found
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
+        """The surroundings of a memory, so far as the session (None: anybody) may see it. Of a memory of another file
+        its copies here alone."""
+
         def read(query: Query) -> Surroundings:
             incoming = query(
                 f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l

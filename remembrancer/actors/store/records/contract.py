@@ -1,41 +1,26 @@
-"""The contract of the records with the store: one Protocol, which every database behind it has to satisfy.
+"""The values that are given to and returned by the records, and the Protocols of texts that have several sources.
 
-The records are the truth. One `Records` is one file: a project's (with its sessions' memories), or the user's. Methods
-block, and may be called from any thread; the store calls the writing ones from the one thread of the file only.
+The records are the truth; `Records` of `sqlite_records.py` has those of one space.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar, overload
+from typing import Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.memory.edits import AppliedOperation, Edits, Row
-from remembrancer.memory.planner import Planner
-from remembrancer.protocol.browsing import ActivityRead, BrowserRequest, GraphNode, SessionsListed, TurnsRead
-from remembrancer.protocol.consolidation import (
-    EntityEdges,
-    FindNear,
-    MemoriesRead,
-    ReadEntityEdges,
-    ReadMemories,
-    ReadSession,
-    ReadUpkeep,
-    SessionRead,
-    Upkeep,
-)
+from remembrancer.memory.edits import Row
+from remembrancer.protocol.browsing import ActivityRead, GraphNode, SessionsListed, TurnsRead
+from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import (
-    Counts,
     EarlierSession,
     Fact,
-    LinkedMemory,
     ListedMemory,
     MemoryCopy,
     Order,
@@ -50,9 +35,7 @@ from remembrancer.protocol.writes import (
     Applied,
     MemoryLink,
     MemoryType,
-    Operation,
     PortableMemory,
-    Result,
     Scope,
 )
 
@@ -126,46 +109,6 @@ class Surroundings:
     summed_up_in: tuple[str, ...] = ()
     proposal: Proposal | None = None
     found_entities: tuple[str, ...] = ()
-
-
-class BackgroundRecords(Protocol):
-    """The questions to one file for the consolidator's sake, and for explaining what it did. Errors are as in
-    `Records`."""
-
-    @overload
-    def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
-    @overload
-    def materials(self, request: list[int], model: str | None = None) -> MemoriesRead: ...
-    @overload
-    def materials(self, request: ReadEntityEdges, model: str | None = None) -> EntityEdges: ...
-    @overload
-    def materials(self, request: ReadUpkeep, model: str | None = None) -> Upkeep: ...
-    @overload
-    def materials(self, request: ReadSession, model: str | None = None) -> SessionRead: ...
-    def materials(self, request: Any, model: str | None = None) -> Any:
-        """The material that the consolidator works on: a page of memories (with vectors of `model`), the memories of
-        these numbers (without), a page of pairs of entities that the memories of the project or the user name together,
-        the best supported first, and so on. `request.project` is not looked at."""
-
-    def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
-        """The surroundings of a memory, so far as the session (None: anybody) may see it. Of a memory of another file
-        its copies here alone."""
-
-    def proposals(self) -> tuple[Proposal, ...]:
-        """The first memories that are proposed to go to the user and wait for an answer, the surest first."""
-
-    def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
-        """The work to be done in the background. `threshold` is that of `request_consolidation`; `score` and `limit`
-        say which of running sessions' memories are looked at for promotion, and how many."""
-
-    def request_consolidation(self, threshold: int, now: float) -> bool:
-        """Ask for consolidation when more than `threshold` active memories have come since it was asked for last.
-
-        False, and nothing is written, when it is not so or a request waits already. Writes: from its thread.
-        """
-
-    def note_maintenance(self, at: float) -> None:
-        """Maintenance has been done. Writes: from the thread of the file."""
 
 
 Vectors = NDArray[np.float32]
@@ -553,136 +496,6 @@ class GraphRows(NamedTuple):
 
 BrowsedRows = ActivityRead | SessionsListed | TurnsRead | PairRows | UsageRows | GraphRows
 """The part that one file has of an answer to the memory browser."""
-
-
-class Records(SearchedTexts, BackgroundRecords, Protocol):
-    """One file of records."""
-
-    def ids_with(self, keys: Collection[str]) -> list[str]:
-        """The ids of memories of which one of these keys is the first or the last four characters."""
-
-    @property
-    def graph(self) -> GraphRecords:
-        """The entities that its memories name, and their edges."""
-
-    # Every method may raise `RecordsUnusable` (the file is damaged), `StorageFull` (from those that write) or
-    # `InternalError` (anything else that the database says); `apply` answers with them.
-
-    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
-
-        An operation that cannot be applied changes nothing and does not hurt the others.
-        """
-
-    def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
-        """Count an access to each memory (twice in the list counts twice), and of those that were used the session.
-
-        `used` are ids: one that is not here, or that the session may not see, is passed over.
-
-        What is archived becomes active by it: a version of its own, which belongs to no operation.
-        """
-
-    def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
-        """Register sessions that were active at another time or place."""
-
-    def rename_project(self, old: str, new: str) -> None:
-        """In the user's file: what came from the project `old` came from `new`, which is the same one elsewhere."""
-
-    def belongings(self) -> Belongings:
-        """All that has to come along when this file is joined with another: a few memories, that is to say."""
-
-    def held(self) -> AbstractContextManager[object]:
-        """Inside it no other thread writes here: what a move has read is what it takes away. Nobody
-        waits for the journal, which may be slow: what others want to write is refused with `FileLocked`."""
-
-    def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
-        """Carry out a step of an operation that others follow, in one durable transaction; its result.
-
-        What came of the operation when it is refused, or was completed before.
-        """
-
-    def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
-        """Carry out the last step of an operation here, and note what came of it, in one durable transaction.
-
-        One that was completed before is answered as then.
-        """
-
-    def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
-        """Answer these operations, which the lane has applied whose memories came here, as it did."""
-
-    def promote(self, operations: Sequence[Operation], destination: Any) -> list[Outcome]:
-        """Move the memory of each promotion to another space of the database, or back, all in one transaction, and
-        answer each. One that was moved by the same operation before is answered as then."""
-
-    def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
-        """Take in a memory that comes from another lane, and with it the operation, as `complete`; a full file refuses
-        it."""
-
-    def unfinished(self, kind: type[R]) -> list[R]:
-        """The rows that say which operations were prepared and not completed, the oldest first: `Move`s or
-        `NoteWrite`s."""
-
-    def scrub(self, memory_id: str) -> bool:
-        """Take out what is left of an erased memory, also from the file's own log; whether anything was. One of that
-        id that is here stays as it is."""
-
-    def drop_quotes(self, quotes: Sequence[str]) -> int:
-        """Delete the turns and tool calls that have one of these in them; how many. From the writer thread."""
-
-    def is_erased(self, memory_id: str) -> bool:
-        """True if a memory of that id was erased here."""
-
-    def outcome_of(self, operation_id: str) -> Applied | None:
-        """The outcome of an operation when it was applied here; None when it was not."""
-
-    def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
-        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
-
-        Its links are those that begin at it, and whose other end the session may see; its versions those that a session
-        of this project may.
-        """
-
-    def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
-        """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
-        the nearest first. Only what the session sees, and is not forgotten."""
-
-    def known_as_of(
-        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
-    ) -> list[tuple[float, ListedMemory]]:
-        """The memories that were valid at a time, by what the records said at another, each with the time that orders
-        it: the last to become valid first, or, if `as_of` is the earlier, the last to be recorded.
-
-        Each memory in the version that was current then, if the session may see it: without what was recorded later,
-        with what was forgotten later.
-        """
-
-    def counts(self, session_id: str | None) -> Counts:
-        """The counts of everything; of session memories only those of `session_id` (None: all of them)."""
-
-    def browse(self, request: BrowserRequest) -> BrowsedRows:
-        """The part that this file has of an answer to the memory browser."""
-
-    def session_story(self, session_id: str) -> SessionStory:
-        """The memories that a session has stored and changed here, forgotten memories included (but not in its
-        topics)."""
-
-    def session_start(self, session_id: str) -> SessionStart:
-        """The beginning of that story."""
-
-    def tidy(self) -> bool:
-        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
-        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
-        left. From the thread of the file."""
-
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the database as far as readers allow. Never waits."""
-
-    @property
-    def is_replaced(self) -> bool:
-        """True if the file was taken away, cut to nothing or replaced under us: it has to be opened anew."""
-
-    def close(self) -> None:
-        """Close. May be called twice."""
 
 
 class EntityRow(NamedTuple):

@@ -23,10 +23,10 @@ from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
     HistoryEntry,
+    MemoryVersion,
     PortableMemory,
     RecordedFields,
     ShownFields,
-    Snapshot,
     SourceRef,
 )
 
@@ -86,7 +86,7 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
         )
         return read_memory(query, known[0][0]) if known else None
     row = decoded(dict(zip(_COLUMNS, rows[0], strict=True)))
-    now = Snapshot(
+    now = MemoryVersion(
         **{name: row[name] for name in STORED_FIELDS},
         related_entities=_read_entities(query, row["number"]),
         forgotten=row["forgotten_at"] is not None,
@@ -154,7 +154,7 @@ def archived_since(memory: PortableMemory) -> float | None:
     return since
 
 
-_decode_snapshot = msgspec.json.Decoder(Snapshot).decode
+_decode_snapshot = msgspec.json.Decoder(MemoryVersion).decode
 _decode_details = msgspec.json.Decoder(dict[str, Any]).decode
 _HISTORY: Final = "version, change, changed_at, session_id, operation_id, record, details"
 

@@ -85,6 +85,9 @@ class SqliteWords:
         return found
 
     def tidy(self) -> bool:
+        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
+        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
+        left. From the thread of the file."""
         if self._file.commits == self._merged_at:
             return False
         with self._file.transaction() as connection:
@@ -238,6 +241,9 @@ class SqliteSearch(SqliteWords):
         return self._file.read_decoded(lambda query: _load(query, numbers, filters))
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
+        """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
+        the nearest first. Only what the session sees, and is not forgotten."""
+
         def read(query: Query) -> dict[int, LinkedMemory]:
             known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
             start = [
@@ -273,6 +279,12 @@ class SqliteSearch(SqliteWords):
     def known_as_of(
         self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
     ) -> list[tuple[float, ListedMemory]]:
+        """The memories that were valid at a time, by what the records said at another, each with the time that orders
+        it: the last to become valid first, or, if `as_of` is the earlier, the last to be recorded.
+
+        Each memory in the version that was current then, if the session may see it: without what was recorded later,
+        with what was forgotten later.
+        """
         return self._file.read_together(
             lambda query: known_as_of(query, session_id, project_id, valid_at, as_of, limit, offset)
         )
@@ -308,6 +320,7 @@ class SqliteSearch(SqliteWords):
         return [memory_id for (memory_id,) in rows]
 
     def counts(self, session_id: str | None) -> Counts:
+        """The counts of everything; of session memories only those of `session_id` (None: all of them)."""
         return self._file.read_together(lambda query: _counts(query, session_id))
 
 

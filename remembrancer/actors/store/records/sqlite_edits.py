@@ -30,15 +30,14 @@ from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.memory.edits import (
     AddAlias,
     AppliedOperation,
+    ConsolidationRow,
     CountAccess,
     Delete,
-    Edit,
     Edits,
     Erased,
     EraseTraces,
     FoundTopic,
     Insert,
-    Link,
     LoggedConsolidation,
     LoggedPromotion,
     Memory,
@@ -46,13 +45,14 @@ from remembrancer.memory.edits import (
     NoteActive,
     NoteUse,
     NoteWrite,
-    Pattern,
+    PatternRow,
     Proposed,
     Put,
+    PutLink,
     Remove,
-    Request,
     Revise,
     Row,
+    RowEdit,
     Run,
     RunChange,
     SessionDeeds,
@@ -84,9 +84,9 @@ TABLES: Final[dict[type[Any], str]] = {
     SessionEntry: "sessions",
     Erased: "erased",
     Proposed: "proposals",
-    Pattern: "cross_project_patterns",
+    PatternRow: "cross_project_patterns",
     Run: "runs",
-    Request: "consolidation_requests",
+    ConsolidationRow: "consolidation_requests",
     Move: "moves",
     NoteWrite: "note_writes",
     AppliedOperation: "applied_operations",
@@ -285,7 +285,7 @@ class SqliteEdits:
         """Note `new` as the project of everything that came from `old` or was observed in it."""
         self.execute("UPDATE memories SET source_project = ? WHERE space = @SPACE AND source_project = ?", (new, old))
         for (memory_id,) in self._query("SELECT memory_id FROM cross_project_patterns WHERE space = @SPACE", ()):
-            for pattern in self.rows(Pattern, "memory_id", memory_id):
+            for pattern in self.rows(PatternRow, "memory_id", memory_id):
                 renamed = tuple(
                     dict.fromkeys(new if project == old else project for project in pattern.source_projects)
                 )
@@ -322,7 +322,7 @@ class SqliteEdits:
     def turns(self, session_id: str) -> int:
         return count_turns(self._query, session_id)
 
-    def links(self, memory_id: str) -> list[Link]:
+    def links(self, memory_id: str) -> list[PutLink]:
         rows = self._query(
             """SELECT s.id, t.id, l.relation, l.strength, l.created_at FROM (
                    SELECT * FROM memory_links
@@ -333,14 +333,14 @@ class SqliteEdits:
                ORDER BY l.source, l.target, l.relation""",
             (memory_id,),
         )
-        return [Link(*row) for row in rows]
+        return [PutLink(*row) for row in rows]
 
     def rows(self, kind: type[R], field: str, value: str | int) -> list[R]:
         return read_rows(self._query, kind, field, value)
 
     # Edits.
 
-    def apply(self, edit: Edit) -> int:
+    def apply(self, edit: RowEdit) -> int:
         """Apply an edit; how many rows `EraseTraces`, `DropOrphans`, `Prune` and `RequestConsolidation` have removed,
         changed or added."""
         match edit:
@@ -348,7 +348,7 @@ class SqliteEdits:
                 self._insert(edit)
             case Revise():
                 self._revise(edit)
-            case Link():
+            case PutLink():
                 self.execute(
                     """INSERT INTO memory_links SELECT s.number, t.number, ?, ?, ? FROM memories AS s, memories AS t
                        WHERE s.space = @SPACE AND s.id = ? AND t.space = @SPACE

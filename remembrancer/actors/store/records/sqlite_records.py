@@ -1,4 +1,4 @@
-"""`Records` in one space of a database: what writes operations to it, and the parts that read it joined."""
+"""The records of one space of the database: what writes operations to it, and the parts that read it joined."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reader(SqliteSearch, SqliteBackground):
     """The memories of several spaces of a database, which one viewer may see: what can be asked of them together, which
     is all but the words of full texts. A number names a memory of the database."""
 
-    def __init__(self, spaces: Sequence[SqliteRecords]) -> None:
+    def __init__(self, spaces: Sequence[Records]) -> None:
         file = Spaces(spaces[0]._file.file, [each.space for each in spaces])
         self._file = cast(Space, file)
         self.graph = SqliteGraph(file, spaces[0]._clock)
@@ -73,11 +73,20 @@ class Reader(SqliteSearch, SqliteBackground):
         return rows[0][0] if rows else None
 
 
-class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
-    """`Records` in one space. `clock`: seconds since the epoch. At `limit_bytes` of the database it takes no write but
-    to forget.
+class Records(SqliteSearch, SqlitePassages, SqliteBackground):
+    """The records of one space: a project's (with its sessions' memories), the user's, or those of a shared lane.
 
-    A session that has stored `session_limit` memories in it stores no more.
+    `clock`: seconds since the epoch. At `limit_bytes` of the database it takes no write but to forget. A session that
+    has stored `session_limit` memories in it stores no more.
+
+    Methods block, and may be called from any thread; the store calls those that write from one thread alone.
+
+    Raises, from every method:
+        RecordsUnusable: the file is damaged.
+        StorageFull: the disk has no room for a write.
+        FileLocked: another program has the file locked.
+        InternalError: anything else that the database says.
+    `apply` answers with them.
     """
 
     is_shared = False
@@ -105,16 +114,17 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         """The number of its space."""
         return self._file.number
 
-    @property
-    def is_replaced(self) -> bool:
-        return self._file.is_replaced
-
     def browse(self, request: BrowserRequest) -> BrowsedRows:
+        """The part that this file has of an answer to the memory browser."""
         return self._file.read_together(lambda query: browse(query, request, self._clock()))
 
     # Writing: from the thread of the file.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
+
+        An operation that cannot be applied changes nothing and does not hurt the others.
+        """
         full = self._full()
         if full is not None:
             outcomes = []
@@ -147,16 +157,24 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             yield SqliteEdits(connection, self._clock())
 
     def rename_project(self, old: str, new: str) -> None:
+        """In the user's file: what came from the project `old` came from `new`, which is the same one elsewhere."""
         with self._edits() as edits:
             edits.rename_project(old, new)
 
     def belongings(self) -> Belongings:
+        """All that has to come along when this file is joined with another: a few memories, that is to say."""
         return self._file.read_together(read_belongings)
 
     def held(self) -> contextlib.AbstractContextManager[object]:
+        """Inside it no other thread writes here: what a move has read is what it takes away. Nobody
+        waits for the journal, which may be slow: what others want to write is refused with `FileLocked`."""
         return self._file.held()
 
     def prepare(self, operation: Operation, step: Callable[[Planner], Edits[T]]) -> T | Outcome:
+        """Carry out a step of an operation that others follow, in one durable transaction; its result.
+
+        What came of the operation when it is refused, or was completed before.
+        """
         with self._edits() as edits:
             earlier = edits.outcome_of(operation.operation_id)
             if earlier is not None:
@@ -167,16 +185,23 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
                 return Outcome(refusal)
 
     def complete(self, operation: Operation, step: Callable[[Planner], Edits[Result]]) -> Outcome:
+        """Carry out the last step of an operation here, and note what came of it, in one durable transaction.
+
+        One that was completed before is answered as then.
+        """
         with self._edits() as edits:
             earlier = edits.outcome_of(operation.operation_id)
             return edits.carry_out(operation, step(Planner(operation, edits))) if earlier is None else Outcome(earlier)
 
     def take_outcomes(self, applied: Sequence[AppliedOperation]) -> None:
+        """Answer these operations, which the lane has applied whose memories came here, as it did."""
         with self._edits() as edits:
             for each in applied:
                 edits.apply(Put(each))
 
-    def promote(self, operations: Sequence[Operation], destination: SqliteRecords) -> list[Outcome]:
+    def promote(self, operations: Sequence[Operation], destination: Records) -> list[Outcome]:
+        """Move the memory of each promotion to another space of the database, or back, all in one transaction, and
+        answer each. One that was moved by the same operation before is answered as then."""
         full, now = destination._full(), self._clock()
         outcomes: list[Outcome] = []
         try:
@@ -196,6 +221,8 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         return outcomes
 
     def receive(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        """Take in a memory that comes from another lane, and with it the operation, as `complete`; a full file refuses
+        it."""
         full = self._full()
         if full is None:
             return self.complete(operation, partial(receive_move, memory=memory))
@@ -203,37 +230,34 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         return Outcome(full if earlier is None else earlier)
 
     def unfinished(self, kind: type[R]) -> list[R]:
+        """The rows that say which operations were prepared and not completed, the oldest first: `Move`s or
+        `NoteWrite`s."""
         return self._file.read_together(lambda query: read_rows(query, kind))
 
-    def scrub(self, memory_id: str) -> bool:
-        with self._edits() as edits:
-            found = edits.scrub(memory_id, self._clock())
-            if found:
-                edits.drop_deleted_words()
-        if found:
-            self._file.leave_nothing(memory_id)
-        return found
-
-    def drop_quotes(self, quotes: Sequence[str]) -> int:
-        with self._edits() as edits:
-            dropped = edits.drop_quotes(quotes)
-        if dropped:
-            self._file.leave_nothing(*quotes)
-        return dropped
-
     def is_erased(self, memory_id: str) -> bool:
+        """True if a memory of that id was erased here."""
         return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "", used: Sequence[str] = ()) -> None:
+        """Count an access to each memory (twice in the list counts twice), and of those that were used the session.
+
+        `used` are ids: one that is not here, or that the session may not see, is passed over.
+
+        What is archived becomes active by it: a version of its own, which belongs to no operation.
+        """
         with self._edits() as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
 
     def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
+        """Register sessions that were active at another time or place."""
         with self._file.transaction() as connection:
             import_sessions(connection, sessions)
 
     def tidy(self) -> bool:
+        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
+        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
+        left. From the thread of the file."""
         if self._file.commits == self._merged_at:
             return False
         if self._file.read(
@@ -247,26 +271,29 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     # Reading.
 
     def outcome_of(self, operation_id: str) -> Applied | None:
+        """The outcome of an operation when it was applied here; None when it was not."""
         return self._file.read_together(lambda query: read_applied(query, operation_id))
 
     def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
+        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
+
+        Its links are those that begin at it, and whose other end the session may see; its versions those that a session
+        of this project may.
+        """
         return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
 
     # Upkeep.
 
-    def checkpoint(self) -> None:
-        self._file.checkpoint()
-
     def close(self) -> None:
-        self._file.close()
+        """Close. May be called twice."""
+        self._file.file.close()
 
     def _full(self) -> StorageFull | None:
         """The error for a file that has reached its limit."""
-        if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
+        database = self._file.file
+        if self._limit_bytes is None or (size_bytes := database.size_bytes()) < self._limit_bytes:
             return None
-        message = (
-            f"{self._file.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
-        )
+        message = f"{database.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
 

@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.contract import (
     Surroundings,
     Vectors,
 )
-from remembrancer.actors.store.records.sqlite_records import Reader, SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Row,
@@ -236,7 +236,7 @@ class View:
             return None
         return self._reader.number_of(memory_id) if beside is None else self._reader.number_beside(memory_id, beside)
 
-    def records_of(self, ref: Ref) -> SqliteRecords:
+    def records_of(self, ref: Ref) -> Records:
         """The records that a memory lies in: for what is kept by space, such as its vectors."""
         assert self._reader is not None
         return _records(self._spaces[self._reader.spaces_of([ref])[ref]])
@@ -352,17 +352,17 @@ class View:
         """The findings of each space for the memory browser."""
         return self._each(lambda records: records.browse(request))
 
-    def _each(self, ask: Callable[[SqliteRecords], T]) -> list[T]:
+    def _each(self, ask: Callable[[Records], T]) -> list[T]:
         return [ask(_records(space)) for space in reversed(self._spaces.values())]
 
 
-def _records(space: Source) -> SqliteRecords:
+def _records(space: Source) -> Records:
     """The records of a space."""
-    return cast(SqliteRecords, space.records)
+    return cast(Records, space.records)
 
 
 def _known_as_of(
-    request: ListMemories, lanes: Sequence[SqliteRecords], valid_at: float, as_of: float
+    request: ListMemories, lanes: Sequence[Records], valid_at: float, as_of: float
 ) -> Iterator[ListedMemory]:
     """The page of what was known at a time."""
     known = request.session_id, request.project.id, valid_at, as_of
@@ -376,13 +376,13 @@ def _known_as_of(
     return (memory for _, memory in page)
 
 
-def _in_order(request: ListMemories, lanes: Sequence[SqliteRecords]) -> Iterator[ListedMemory]:
+def _in_order(request: ListMemories, lanes: Sequence[Records]) -> Iterator[ListedMemory]:
     """The page of what is known now."""
 
     def key(memory: ListedMemory) -> tuple[float, float, str]:
         return *memory.place_in(request.order), memory.id if request.order == "valid" else ""
 
-    def loaded(records: SqliteRecords, numbers: Sequence[int]) -> Iterator[ListedMemory]:
+    def loaded(records: Records, numbers: Sequence[int]) -> Iterator[ListedMemory]:
         """In that order, and not all at once."""
         for begin in range(0, len(numbers), LOADED_AT_ONCE):
             several = numbers[begin : begin + LOADED_AT_ONCE]

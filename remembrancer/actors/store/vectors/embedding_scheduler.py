@@ -27,14 +27,13 @@ from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, EmbeddedMemory, EmbeddedTexts, Vectors, is_embedded
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
-from remembrancer.actors.store.vectors.leases import HAND_BYTES, Job, Leases
+from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import KnownModel, ModelState, ModelWork
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
 from remembrancer.config.settings import REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import EmbeddingStarting, EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer
-from remembrancer.protocol.wire import ToWorker, WorkerMessage
 from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,
@@ -45,9 +44,11 @@ from remembrancer.protocol.work import (
     PassageJob,
     PassagesEmbedded,
     QueryEmbedded,
+    ToWorker,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
+    WorkerMessage,
     WorkerReady,
 )
 
@@ -82,7 +83,7 @@ logger = logging.getLogger(__name__)
 class _Finished(NamedTuple):
     """Vectors that have come and are to be saved; `digest` tells which text they were made of."""
 
-    job: Job
+    job: EmbeddingJob
     message: PassagesEmbedded
     work: ModelWork
     digest: bytes
@@ -91,7 +92,7 @@ class _Finished(NamedTuple):
 class _Failed(NamedTuple):
     """A text that could not be embedded, which is to be noted; `died`: its worker has died."""
 
-    job: Job
+    job: EmbeddingJob
     work: ModelWork
     reason: str
     died: bool
@@ -133,7 +134,7 @@ class EmbeddingScheduler:
         """By file and model, after how many commits it was counted what has no vectors, and how much."""
         self._recent: dict[str, None] = {}
         """The files, those last that have got something to be embedded last."""
-        self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
+        self._waiters: dict[EmbeddingJob, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
@@ -205,7 +206,7 @@ class EmbeddingScheduler:
         return any(self._pending(work) for work in self._works)
 
     @property
-    def dead_letters(self) -> dict[Job, str]:
+    def dead_letters(self) -> dict[EmbeddingJob, str]:
         """The memories that could not be embedded by the model that answers, and why."""
         return self.answering.dead
 
@@ -381,7 +382,7 @@ class EmbeddingScheduler:
         return False, self.error
 
     @contextlib.contextmanager
-    def _waiting_for(self, job: Job) -> Iterator[asyncio.Future[str | None]]:
+    def _waiting_for(self, job: EmbeddingJob) -> Iterator[asyncio.Future[str | None]]:
         """The next news of a job: None when its vectors are kept, or else why it has none."""
         news: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(job, [])
@@ -752,7 +753,7 @@ class EmbeddingScheduler:
                 work.dead.pop((name, memory.number), None)
                 self._tell((name, memory.number), None)
 
-    def _tell(self, job: Job, error: str | None) -> None:
+    def _tell(self, job: EmbeddingJob, error: str | None) -> None:
         for future in self._waiters.get(job, ()):
             if not future.done():
                 future.set_result(error)

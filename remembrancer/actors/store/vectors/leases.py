@@ -30,7 +30,7 @@ its hands, is given no more until it answers. A dead one is reported by the laun
 SUSPECTS: Final = 32
 """Of what a dead worker had in hand, those handed out first: it works in their order, a batch at a time."""
 
-Job = tuple[str, int]
+EmbeddingJob = tuple[str, int]
 """A memory that needs vectors: the name of its file, its number there."""
 Worker = TypeVar("Worker")
 
@@ -38,7 +38,7 @@ Worker = TypeVar("Worker")
 class Held(NamedTuple):
     """A text in a worker's hands. `digest` tells which text its vectors will be made of; `length` is in characters."""
 
-    job: Job
+    job: EmbeddingJob
     digest: bytes
     size_bytes: int
     length: int
@@ -75,10 +75,10 @@ class Leases(Generic[Worker]):
     """The workers of a model and what they have in hand. Times are monotonic seconds."""
 
     def __init__(self, first_job_id: int = 1) -> None:
-        self._leased: set[Job] = set()
+        self._leased: set[EmbeddingJob] = set()
         self._workers: dict[Worker, _WorkerState] = {}
         self._job_ids = itertools.count(first_job_id)
-        self._local: set[Job] = set()
+        self._local: set[EmbeddingJob] = set()
         """Another host could not embed them: they are for the workers of this one, if there are any."""
 
     def __len__(self) -> int:
@@ -110,7 +110,7 @@ class Leases(Generic[Worker]):
         if state is not None and not state.silent:  # what a silent one held may be in other hands
             self._leased.difference_update(held.job for held in state.held.values())
 
-    def worker_died(self, worker: Worker) -> list[Job]:
+    def worker_died(self, worker: Worker) -> list[EmbeddingJob]:
         """A worker is dead, perhaps of one of these texts: they stay leased until they are released."""
         state = self._workers.get(worker)
         suspects = [] if state is None else [held.job for held in state.held.values()][:SUSPECTS]
@@ -186,11 +186,11 @@ class Leases(Generic[Worker]):
             counts = not self._has_local
         return held, counts
 
-    def release(self, job: Job) -> None:
+    def release(self, job: EmbeddingJob) -> None:
         """A text has its vectors, or may be handed out again."""
         self._leased.discard(job)
 
-    def forget_failures(self, job: Job) -> None:
+    def forget_failures(self, job: EmbeddingJob) -> None:
         """A text has its vectors, or is another: any worker may have it."""
         self._local.discard(job)
 
@@ -198,7 +198,7 @@ class Leases(Generic[Worker]):
     def _has_local(self) -> bool:
         return any(not state.is_remote for state in self._workers.values())
 
-    def _eligible(self, job: Job) -> list[Worker]:
+    def _eligible(self, job: EmbeddingJob) -> list[Worker]:
         """The workers that a text may go to."""
         is_for_local = job in self._local and self._has_local
         return [worker for worker, state in self._workers.items() if not (is_for_local and state.is_remote)]

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.vectors.leases import Job, Leases
+from remembrancer.actors.store.vectors.leases import EmbeddingJob, Leases
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
@@ -105,7 +105,7 @@ class ModelWork:
     choice: ModelChoice
     identity: ModelIdentity | None
     leases: Leases[Peer]
-    dead: dict[Job, str] = field(default_factory=dict)
+    dead: dict[EmbeddingJob, str] = field(default_factory=dict)
     """Memories that could not be embedded, and why."""
     embedded: int = 0
     """Memories that have got their vectors since a model was chosen last."""

@@ -7,15 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from remembrancer.actors.store.records.contract import (
-    EVERY,
-    NearDuplicate,
-    PassageFilter,
-    PassageVectors,
-    Records,
-    Vectors,
-)
+from remembrancer.actors.store.records.contract import EVERY, NearDuplicate, PassageFilter, PassageVectors, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
 from remembrancer.protocol.consolidation import FindNear, NearFound

@@ -21,13 +21,8 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import (
-    EmbeddedTexts,
-    NearDuplicate,
-    PassageFilter,
-    PassageVectors,
-    Records,
-)
+from remembrancer.actors.store.records.contract import EmbeddedTexts, NearDuplicate, PassageFilter, PassageVectors
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.chroma_vectors import ChromaVectors, IndexAway, Server
 from remembrancer.actors.store.vectors.exact_vectors import ExactVectors, IndexLost, SpaceVectors
 from remembrancer.actors.store.vectors.near_duplicates import compared
