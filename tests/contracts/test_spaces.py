@@ -77,7 +77,7 @@ WRITES = {
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
-PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
+PLAIN = {"name", "space", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
 
 
 def fill(records: Records, word: str) -> list[str]:
@@ -141,6 +141,7 @@ def descriptors() -> int:
 
 READS: dict[str, Callable[[Records], Any]] = {
     "number_of": lambda it: it.number_of(IDS[0]) or it.number_of(IDS[1]),
+    "numbers_of": lambda it: it.numbers_of(IDS),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
     "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
     "survey": lambda it: (it.survey([WORD], SESSION, 5).sizes.memories, it.survey([WORD], SESSION, 5).frequencies),

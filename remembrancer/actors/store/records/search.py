@@ -300,6 +300,7 @@ class SqliteSearch(SqliteWords):
         return dict(rows)
 
     def number_of(self, memory_id: str) -> int | None:
+        """The memory of an id, or of another id that it has had; of several spaces in the broadest."""
         found = self.numbers_of([memory_id])
         return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
 
