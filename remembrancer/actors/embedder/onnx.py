@@ -1,8 +1,7 @@
 """The default engine: all-MiniLM-L6-v2 by onnxruntime, without torch.
 
-Its graph is rewritten when it is loaded, so that it computes with integers (`int8_graph.py`), and each text goes
-through it by itself: its vector does not depend on the texts beside it. Other models are run as they are, in padded
-batches.
+It computes with integers (`int8_graph.py`), and each text goes through it by itself: its vector does not depend on the
+texts beside it. Other models are run as they are, in padded batches.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.engine import (
     REVISION_DIGITS,
@@ -27,7 +25,7 @@ from remembrancer.actors.embedder.engine import (
     unit_rows,
     verify_sha256,
 )
-from remembrancer.actors.embedder.int8_graph import PRECISION, int8_graph
+from remembrancer.actors.embedder.int8_graph import PRECISION, EncoderWeights, MiniLM, encoder_graph
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
@@ -97,14 +95,11 @@ class OnnxEngine:
         for index, row in enumerate(rows):
             ids[index, : len(row)] = row
             mask[index, : len(row)] = 1
-        # Mean over the tokens that are not padding; the division by their number is lost in the scaling to length 1.
-        sums: Vectors = np.matmul(mask[:, np.newaxis, :].astype(np.float32), self._run(ids, mask))[:, 0, :]
-        return unit_rows(sums)
-
-    def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        hidden: NDArray[np.float32] = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
-        return hidden
+        states = self._session.run(None, {name: feed[name] for name in self._inputs})[0]
+        # Mean over the tokens that are not padding; the division by their number is lost in the scaling to length 1.
+        sums: Vectors = np.matmul(mask[:, np.newaxis, :].astype(np.float32), states)[:, 0, :]
+        return unit_rows(sums)
 
 
 class Int8Engine(OnnxEngine):
@@ -114,15 +109,16 @@ class Int8Engine(OnnxEngine):
     and is hardly faster.
     """
 
-    def __init__(self, parts: ModelParts, session: Any, threads: int) -> None:
+    def __init__(self, parts: ModelParts, weights: EncoderWeights, threads: int) -> None:
+        self._weights = weights
         self._threads = ThreadPoolExecutor(threads, "passages") if threads > 1 else None
-        super().__init__(parts, session)
+        super().__init__(parts, open_session(encoder_graph(weights), 1))
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         vectors: list[Vectors] = []
         for row in self.tokenizer.token_ids(texts, self._parts.window):
-            ids = np.array([row], dtype=np.int64)
-            vectors.append(unit_rows(self._run(ids, np.ones_like(ids)).sum(axis=1)))
+            embeddings = self._weights.embeddings(np.array(row))[np.newaxis]
+            vectors.append(unit_rows(self._session.run(None, {"embeddings": embeddings})[0].sum(axis=1)))
         return np.vstack(vectors)
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
@@ -153,7 +149,7 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
         )
     try:
         if parts.precision == PRECISION:
-            return Int8Engine(parts, open_session(int8_graph(weights.read_bytes()), 1), threads)
+            return Int8Engine(parts, MiniLM(weights.read_bytes()), threads)
         return OnnxEngine(parts, open_session(str(weights), threads))
     except ModelUnusable:
         raise

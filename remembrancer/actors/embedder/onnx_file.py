@@ -1,6 +1,4 @@
-"""ONNX files, read and written as protobuf messages: with the fields that are used here, while the others stay as they
-are. So the package `onnx` is not needed.
-"""
+"""ONNX files as protobuf messages with the fields that are used here: so the package `onnx` is not needed."""
 
 from __future__ import annotations
 
@@ -13,17 +11,18 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from numpy.typing import NDArray
 
 FLOAT: Final = 1
-INT8: Final = 3
-"""Of `TensorProto.DataType`."""
+_DATA_TYPES: Final = {"<f4": FLOAT, "|i1": 3, "<i8": 7}
+"""Of `TensorProto.DataType`, by numpy's names."""
 MICROSOFT: Final = "com.microsoft"
 """The domain of onnxruntime's own operators."""
 _ATTRIBUTE_FLOAT: Final = 1
 _ATTRIBUTE_INT: Final = 2
+_ATTRIBUTE_INTS: Final = 7
 """Of `AttributeProto.AttributeType`."""
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _MESSAGES: Final = """
 message OperatorSet { string domain = 1; int64 version = 2; }
-message Attribute { string name = 1; float f = 2; int64 i = 3; int32 type = 20; }
+message Attribute { string name = 1; float f = 2; int64 i = 3; repeated int64 ints = 8; int32 type = 20; }
 message Node {
     repeated string input = 1; repeated string output = 2; string name = 3; string op_type = 4;
     repeated Attribute attribute = 5; string domain = 7;
@@ -45,15 +44,6 @@ _MESSAGE: Final = re.compile(r"message (\w+) \{([^}]*)\}")
 _DECLARED: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
 
 
-def read_model(content: bytes) -> Any:
-    """The model in an ONNX file, as a protobuf message with the fields that are named above.
-
-    Raises:
-        google.protobuf.message.DecodeError: it is no such file.
-    """
-    return _model_class().FromString(content)
-
-
 def new_model(opset: int, ir_version: int) -> Any:
     """A model without nodes, whose graph may use the operators of that set and onnxruntime's own."""
     model = _model_class()(ir_version=ir_version)
@@ -63,20 +53,36 @@ def new_model(opset: int, ir_version: int) -> Any:
     return model
 
 
-def add_constant(graph: Any, name: str, values: NDArray[np.float32] | NDArray[np.int8]) -> str:
-    """Add a constant of float32 or int8; its name."""
-    kind = INT8 if values.dtype == np.int8 else FLOAT
-    graph.initializer.add(dims=values.shape, data_type=kind, name=name, raw_data=np.ascontiguousarray(values).tobytes())
+def constants_of(content: bytes) -> dict[str, NDArray[Any]]:
+    """The constants of float32 and of integers in an ONNX file, by name, in the order of the file.
+
+    Raises:
+        google.protobuf.message.DecodeError: it is no such file.
+    """
+    kinds = {number: name for name, number in _DATA_TYPES.items()}
+    return {
+        each.name: np.frombuffer(each.raw_data, kinds[each.data_type]).reshape(each.dims)
+        for each in _model_class().FromString(content).graph.initializer
+        if each.data_type in kinds and each.raw_data
+    }
+
+
+def add_constant(graph: Any, name: str, values: NDArray[Any]) -> str:
+    """Add a constant of float32, int8 or int64; its name."""
+    data_type = _DATA_TYPES[values.dtype.str]
+    graph.initializer.add(dims=values.shape, data_type=data_type, name=name, raw_data=values.tobytes())
     return name
 
 
 def add_node(
-    graph: Any, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: int | float
+    graph: Any, operator: str, inputs: list[str], *outputs: str, domain: str = "", **attributes: int | float | list[int]
 ) -> str:
     """Add a node; the name of its first output."""
     node = graph.node.add(op_type=operator, input=inputs, output=outputs, name=outputs[0], domain=domain)
     for name, value in attributes.items():
-        if isinstance(value, int):
+        if isinstance(value, list):
+            node.attribute.add(name=name, ints=value, type=_ATTRIBUTE_INTS)
+        elif isinstance(value, int):
             node.attribute.add(name=name, i=value, type=_ATTRIBUTE_INT)
         else:
             node.attribute.add(name=name, f=value, type=_ATTRIBUTE_FLOAT)

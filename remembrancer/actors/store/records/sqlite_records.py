@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
@@ -17,9 +16,9 @@ from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.space import Space, SpaceConnection
+from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied, read_rows
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
 from remembrancer.memory.edits import AppliedOperation, Edits, Put
@@ -48,11 +47,30 @@ UNACCEPTABLE: Final = (
 )
 """The errors that are the fault of an operation itself, and not of the file."""
 
-_IDS_WITH: Final = """
-    SELECT id FROM memories WHERE space = @SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
-        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1)))
-"""
 logger = logging.getLogger(__name__)
+
+
+class Reader(SqliteSearch, SqliteBackground):
+    """The memories of several spaces of a database, which one viewer may see: what can be asked of them together, which
+    is all but the words of full texts. A number names a memory of the database."""
+
+    def __init__(self, spaces: Sequence[Records]) -> None:
+        file = Spaces(spaces[0]._file.file, [each.space for each in spaces])
+        self._file = cast(Space, file)
+        self.graph = SqliteGraph(file, spaces[0]._clock)
+
+    def spaces_of(self, numbers: Sequence[int]) -> dict[int, int]:
+        """By number the spaces that these memories lie in."""
+        asked = padded(numbers)
+        return dict(self._file.read(f"SELECT number, space FROM memories WHERE number IN {places_for(asked)}", asked))  # noqa: S608
+
+    def number_beside(self, memory_id: str, number: int) -> int | None:
+        """The memory of an id in the space of another memory."""
+        rows = self._file.read(
+            "SELECT o.number FROM memories AS m JOIN memories AS o USING (space) WHERE o.id = ? AND m.number = ?",
+            (memory_id, number),
+        )
+        return rows[0][0] if rows else None
 
 
 class Records(SqliteSearch, SqlitePassages, SqliteBackground):
@@ -72,6 +90,7 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
     """
 
     is_shared = False
+    _file: Space
 
     def __init__(
         self,
@@ -91,9 +110,9 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
         self._session_limit = session_limit
 
     @property
-    def is_replaced(self) -> bool:
-        """True if the file was taken away, cut to nothing or replaced under us: it has to be opened anew."""
-        return self._file.is_replaced
+    def space(self) -> int:
+        """The number of its space."""
+        return self._file.number
 
     def browse(self, request: BrowserRequest) -> BrowsedRows:
         """The part that this file has of an answer to the memory browser."""
@@ -215,25 +234,6 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
         `NoteWrite`s."""
         return self._file.read_together(lambda query: read_rows(query, kind))
 
-    def scrub(self, memory_id: str) -> bool:
-        """Take out what is left of an erased memory, also from the file's own log; whether anything was. One of that
-        id that is here stays as it is."""
-        with self._edits() as edits:
-            found = edits.scrub(memory_id, self._clock())
-            if found:
-                edits.drop_deleted_words()
-        if found:
-            self._file.leave_nothing(memory_id)
-        return found
-
-    def drop_quotes(self, quotes: Sequence[str]) -> int:
-        """Delete the turns and tool calls that have one of these in them; how many. From the writer thread."""
-        with self._edits() as edits:
-            dropped = edits.drop_quotes(quotes)
-        if dropped:
-            self._file.leave_nothing(*quotes)
-        return dropped
-
     def is_erased(self, memory_id: str) -> bool:
         """True if a memory of that id was erased here."""
         return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
@@ -270,21 +270,6 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
 
     # Reading.
 
-    def number_of(self, memory_id: str) -> int | None:
-        rows = self._file.read(
-            """SELECT number FROM memories WHERE space = @SPACE AND id = ?1
-               UNION ALL SELECT memory FROM aliases JOIN memories ON number = memory
-               WHERE alias = ?1 AND space = @SPACE""",
-            (memory_id,),
-        )
-        return int(rows[0][0]) if rows else None
-
-    def ids_with(self, keys: Collection[str]) -> list[str]:
-        """The ids of memories of which one of these keys is the first or the last four characters."""
-        wanted = json.dumps(list(keys))
-        rows = self._file.read(_IDS_WITH, (wanted,))
-        return [memory_id for (memory_id,) in rows]
-
     def outcome_of(self, operation_id: str) -> Applied | None:
         """The outcome of an operation when it was applied here; None when it was not."""
         return self._file.read_together(lambda query: read_applied(query, operation_id))
@@ -299,21 +284,16 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
 
     # Upkeep.
 
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the database as far as readers allow. Never waits."""
-        self._file.checkpoint()
-
     def close(self) -> None:
         """Close. May be called twice."""
-        self._file.close()
+        self._file.file.close()
 
     def _full(self) -> StorageFull | None:
         """The error for a file that has reached its limit."""
-        if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
+        database = self._file.file
+        if self._limit_bytes is None or (size_bytes := database.size_bytes()) < self._limit_bytes:
             return None
-        message = (
-            f"{self._file.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
-        )
+        message = f"{database.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
 
