@@ -37,13 +37,6 @@ INVALID_PARAMS = -32602
 UNAVAILABLE = -32000
 """JSON-RPC codes that both sides answer with: all but the last, which is a server's to define, are JSON-RPC's own."""
 
-LONGEST_SEARCHED_BYTES = 1024 * 1024
-"""A longer line is not searched for its id: it would hold up what else its process has to do."""
-_STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_TOKEN = rb'(?s)"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[{]+|[\]}]+'
-"""Possessive: of a string that nothing ends, none of what is escaped in it is taken for a beginning of its own."""
-_ID = rb"(?s)\s*:\s*(" + _STRING + rb"|-?\d{1,18})\s*[,}]"
-
 HOOK_FORMAT = 1
 HOOK_SUFFIX = ".json"
 SESSION_START = "SessionStart"
@@ -95,58 +88,3 @@ def split_stamp(line: bytes) -> tuple[int, bytes]:
 def event_name(at_ns: int, distinction: str) -> str:
     """The name of a hook event's file: `at_ns` is its time in nanoseconds since the epoch."""
     return f"{at_ns:020d}-{distinction}{HOOK_SUFFIX}"
-
-
-def id_of_unread(line: bytes) -> int | str | None:
-    """The request id in a line that no decoder takes (`NaN`, or nested too deeply), so that its sender gets an answer.
-
-    The line has to be one object with a `method`. None: the id cannot be told, or is none that MCP allows.
-    """
-    import re
-
-    text = line.strip()
-    if len(text) > LONGEST_SEARCHED_BYTES or not text.startswith(b"{"):
-        return None
-    found: bytes | None = None
-    depth, has_method = 0, False
-    for token in re.finditer(_TOKEN, text):
-        what, rest = token[0], token.end()
-        if what[0] in b"[{":
-            depth += len(what)
-        elif what[0] in b"]}":
-            depth -= len(what)
-            if depth <= 0:
-                is_whole = depth == 0 and rest == len(text)
-                return _read_id(found) if is_whole and has_method else None
-        elif depth == 1 and what == b'"method"':
-            has_method = has_method or re.compile(rb"\s*:").match(text, rest) is not None
-        elif depth == 1 and what == b'"id"':
-            given = re.compile(_ID).match(text, rest)
-            found = given[1] if given is not None else None
-    return None
-
-
-def _read_id(written: bytes | None) -> int | str | None:
-    import json
-
-    if written is None:
-        return None
-    try:
-        value: int | str = json.loads(written)
-        str(value).encode()  # half a character cannot be written back
-    except ValueError:
-        return None
-    return value
-
-
-_MEMBER = rb'\s*"(?:jsonrpc|method)"\s*:\s*' + _STRING + rb"\s*"
-_CUT_ID = rb'\s*"id"\s*:\s*(' + _STRING + rb"|-?\d{1,18})\s*"
-
-
-def id_of_cut(head: bytes, tail: bytes) -> int | str | None:
-    """The request id of a line of which only its beginning and its end were kept: before its parameters, or behind."""
-    import re
-
-    found = re.match(rb"\s*\{(?:" + _MEMBER + rb",)*" + _CUT_ID + rb"[,}]", head)
-    found = found or re.search(rb"[\]}\"\w]\s*," + _CUT_ID + rb"(?:," + _MEMBER + rb")*\}\s*\Z", tail)
-    return None if found is None else _read_id(found[1])

@@ -350,7 +350,7 @@ async def test_links_and_the_other_fields_of_an_update_reach_the_store(rig: Rig)
             memory_id=identity,
             confidence=0.9,
             summary="Java",
-            add_links=[{"relation": "supersedes", "target": older}],
+            supersedes=older,
         )
         assert last(store).change == UpdateMemory(
             identity, confidence=0.9, summary="Java", add_links=(LinkRef("supersedes", older),)

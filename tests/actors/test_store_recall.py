@@ -14,9 +14,9 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.work import CosineScale, WorkerReady
-from remembrancer.protocol.writes import EntityRef, NearMemory, SourceRef
+from remembrancer.protocol.writes import EntityRef, NearMemory, SourceRef, UpdatedResult, UpdateMemory
 from tests.actors.store_process import START_S, StoreRig, store_rig, the
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, store_operation
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 from tests.patience import PATIENCE_S
 from tests.spaces import has_space
 
@@ -277,6 +277,19 @@ async def test_everything_that_a_later_memory_probably_replaces_is_marked_and_th
     assert len([each for each in near if each.replaced_by == new]) == 1
     found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
     assert [new in found[each] for each in old] == [True, True]
+
+
+async def test_what_a_session_has_just_changed_it_is_not_told_to_be_outdated(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    old = await gateway.store(PORT, occurred_at=time.time() - 3 * DAY_S)
+    change = UpdateMemory(old, content=f"{PORT}, and is mended")
+    assert isinstance((await gateway.submit(change_operation("mended", change))).result, UpdatedResult)
+    await gateway.until_embedded()
+    new = await gateway.store(OTHER_PORT)
+    assert (await gateway.embedding_of(new)).near == ()
+    found = {each.id: each.possibly_superseded_by for each in (await gateway.recall("lantern port")).memories}
+    assert found[old] == (new,), "a recall says so"
 
 
 async def test_a_session_is_told_with_its_next_memory_what_the_last_one_probably_replaces(rig: StoreRig) -> None:

@@ -109,7 +109,7 @@ async def test_a_promotion_is_a_move_from_a_lane_to_a_lane(
     assert isinstance(move, Move)
     assert (move.source, move.destination) == (each[lanes[0]], each[lanes[1]])
     assert move.name == (each[lanes[0]].name if target == "user" else "shared"), "never the user's thread"
-    assert move is await lane.target_of(promotion), "those that wait together are carried out together"
+    assert move == await lane.target_of(promotion), "those that wait together are carried out together"
 
 
 async def test_what_a_session_gives_to_a_shared_lane_leaves_its_drafts_behind(

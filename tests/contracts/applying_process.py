@@ -26,7 +26,7 @@ def write_for_ever(records: Records, first: int) -> None:
             assert isinstance(outcome.reply, Applied)
             print(operation.operation_id, flush=True)
         if start % 40 == 0:
-            records.checkpoint()
+            records._file.file.checkpoint()
 
 
 def fill_the_disk(records: Records, limit_bytes: int) -> None:

@@ -27,7 +27,7 @@ def carry_out_and_die(path: Path, statements: int) -> None:
         if left <= 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    records._file.writer.set_trace_callback(count)
+    records._file.file.writer.set_trace_callback(count)
     reply = records.apply([run_operation("op", *consolidating())])[0].reply
-    records._file.writer.set_trace_callback(None)
+    records._file.file.writer.set_trace_callback(None)
     os._exit(APPLIED if isinstance(reply, Applied) else 1)

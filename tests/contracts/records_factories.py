@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from remembrancer.actors.store.memory_files import scrub_spaces
 from remembrancer.actors.store.records.contract import Filters, WaitingWork
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -57,6 +58,11 @@ def leave_half_made(path: Path) -> None:
         shutil.copy(begun, path)
         shutil.copy(f"{begun}-journal", f"{path}-journal")
     begun.unlink()
+
+
+def scrub(records: Records, *memory_ids: str, quotes: Sequence[str] = ()) -> None:
+    """Leave nothing of erased memories in the database of these records, nor of turns that quote them."""
+    scrub_spaces(records._file.file, records._clock(), memory_ids, quotes, records.name)
 
 
 def texts_of(records: Records, numbers: Sequence[int]) -> dict[int, str]:

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import LoadGate
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, StorageFull
 from remembrancer.protocol.writes import EraseMemory
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, scrub
 from tests.operations import change_operation, memory_id_of, store_operation
 
 KEPT = 3
@@ -92,7 +92,7 @@ def test_an_erased_memory_is_in_no_daily_copy(rig: Rig) -> None:
     rig.copy()
     erased = memory_id_of(store_operation("first", "lantern first"))
     rig.records.apply([change_operation("erase", EraseMemory(erased))])
-    assert rig.records.scrub(erased)
+    scrub(rig.records, erased)
     assert daily_copies(rig.path) == []
     copy = rig.copy()
     assert copy is not None, "there is a new one at once"

@@ -28,7 +28,7 @@ from remembrancer.protocol.writes import (
     TextEdit,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory, work_of
+from tests.contracts.records_factories import SqliteFactory, scrub, work_of
 from tests.operations import PROJECT, SESSION, change_operation, memory_id_of, store_operation
 
 SECRET = "the vault opens with marigold"
@@ -58,7 +58,7 @@ def test_an_erased_memory_leaves_no_word_of_it_in_the_file(tmp_path: Path) -> No
         ]
     )
     assert result_of(records, "e", EraseMemory(memory_id)) == ErasedResult(memory_id)
-    assert records.scrub(memory_id)
+    scrub(records, memory_id)
     assert records.number_of(memory_id) is None
     assert records.portable(memory_id, SESSION) is None
     assert records.keyword_hits([Phrase("marigold")], Filters(SESSION), 10) == [[]]
@@ -135,9 +135,8 @@ def test_what_quotes_it_goes_along_and_the_record_of_its_session_stays(tmp_path:
         AddLink(sources[1], sources[0], "similar_to"),
     )
     records.apply([Operation("run", PROJECT, "", 1.0, ApplyRun("run", "project", "consolidation", "promote", edits))])
-    assert records.drop_quotes(quotable([f"Next: {SECRET}"])) == 2
     assert result_of(records, "e", EraseMemory(sources[0])) == ErasedResult(sources[0], also_erased=(made.id,))
-    assert records.scrub(sources[0])
+    scrub(records, sources[0], quotes=quotable([f"Next: {SECRET}"]))
     story = records.session_story(SESSION)
     assert story.entry is not None
     assert story.entry.summary is not None
@@ -159,9 +158,7 @@ def test_nothing_is_left_of_an_erased_memory_that_had_come_from_a_project(tmp_pa
     (moved,) = Move(source, destination, PROJECT.id).apply([change_operation("m", PromoteMemory(memory_id, "user"))])
     assert isinstance(moved.reply, Applied)
     result_of(destination, "e", EraseMemory(memory_id))
-    source.scrub(memory_id)
-    assert destination.scrub(memory_id)
-    assert not source.scrub("memory:of nobody")
+    scrub(destination, memory_id)
     source.close()
     for file in factory.path.parent.iterdir():
         assert b"marigold" not in file.read_bytes(), file
@@ -192,8 +189,8 @@ def test_another_file_s_memory_of_the_same_id_stays_whole_when_one_is_erased(tmp
     assert before is not None
     assert [entry.change for entry in before.history] == ["stored", "tagged"]
     result_of(source, "e", EraseMemory(memory_id))
-    assert source.scrub(memory_id)
-    assert not other.scrub(memory_id)
+    scrub(source, memory_id)
+    scrub(other, memory_id)
     assert other.portable(memory_id, SESSION) == before
     assert not other.is_erased(memory_id)
     here.close()

@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.writes import Applied, EntityRef, EraseMemory, UpdateMemory
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, scrub
 from tests.operations import OTHER_SESSION, SESSION, change_operation, memory_id_of, store_operation
 
 
@@ -76,7 +76,7 @@ def test_an_erased_memorys_names_are_nowhere_in_its_file(tmp_path: Path) -> None
     (memory,) = store(records, "The key lies in vault/marigold_drawer.txt.")
     assert found_in(records, memory) == ("vault/marigold_drawer.txt",)
     change(records, EraseMemory(memory), "erase")
-    records.scrub(memory)
+    scrub(records, memory)
     records.close()
     for file in factory.path.parent.iterdir():
         assert b"marigold" not in file.read_bytes(), file

@@ -264,7 +264,7 @@ def _killed_while_taking(lane: SharedLane, place: Path) -> int:
             again = SharedLane(
                 SqliteFile(lane.path), lane.path, LANE, lambda: REQUESTED_AT, lane._journal, "killed", lane._ask_journal
             )
-            again._file.writer.set_trace_callback(
+            again._file.file.writer.set_trace_callback(
                 lambda said: os.kill(os.getpid(), signal.SIGKILL) if "INTO history" in said else None
             )
             again.take_in(place)

@@ -620,7 +620,7 @@ def test_all_of_it_is_there_after_closing_and_opening_again(factory: SqliteFacto
     assert hits(again, "first") == [one]
     assert again.counts(None).total == 2
     assert again.name == PROJECT.id
-    again.checkpoint()
+    again._file.file.checkpoint()
     assert again.load([one, two], ALL) == before
 
 
@@ -643,7 +643,7 @@ def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(record
         try:
             for group in range(groups):
                 store(records, *(store_operation(f"{group}.{n}", f"lantern {group} {n}") for n in range(size)))
-                records.checkpoint()
+                records._file.file.checkpoint()
         finally:
             done = True
         assert all(reader.result() <= groups * size for reader in readers)

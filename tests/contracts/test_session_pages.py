@@ -34,7 +34,7 @@ def records(tmp_path: Path) -> Iterator[Records]:
 
 def fill(records: Records, first: int, count: int) -> None:
     """Store memories of the session, each with a tag that only a thousand share."""
-    connection = records._file.writer
+    connection = records._file.file.writer
     connection.execute("BEGIN")
     connection.executemany(
         """INSERT INTO memories (space, id, type, scope, session_id, importance, characters, created_at, updated_at,
@@ -51,7 +51,7 @@ def fill(records: Records, first: int, count: int) -> None:
 def steps_of(records: Records) -> int:
     """The work of telling a session's story and its beginning, in steps of SQLite's machine: the same on any
     computer."""
-    connection = records._file.writer
+    connection = records._file.file.writer
     done = Counter[str]()
 
     def note() -> None:

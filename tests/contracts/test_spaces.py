@@ -52,6 +52,7 @@ from remembrancer.protocol.writes import (
     ProjectRef,
     UpdateMemory,
 )
+from tests.contracts.records_factories import scrub
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, change_operation, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -59,11 +60,11 @@ MODEL = "small.int8.0123456789ab.4"
 SECRET = "zanzibar"
 WRITES = {
     *("apply", "touch", "import_sessions", "rename_project", "prepare", "complete", "take_outcomes", "promote"),
-    *("receive", "scrub", "drop_quotes", "tidy", "checkpoint", "close", "held", "request_consolidation"),
+    *("receive", "tidy", "close", "held", "request_consolidation"),
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
-PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "is_replaced", "commits", "graph"}
+PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
 
 
 def fill(records: Records, word: str) -> list[str]:
@@ -232,8 +233,7 @@ def test_what_is_written_to_a_space_leaves_another_one_of_the_same_ids_as_it_was
         change_operation("erase", EraseMemory(IDS[1])),
     ):
         assert isinstance(ours.apply([operation])[0].reply, Applied)
-    ours.scrub(IDS[1])
-    ours.drop_quotes([SECRET])
+    scrub(ours, IDS[1], quotes=[SECRET])
     assert [theirs.portable(memory_id, None) for memory_id in IDS] == before
     assert len(theirs.keyword_hits(WORD, ALL, 5)[0]) == found
     assert theirs.belongings().sessions

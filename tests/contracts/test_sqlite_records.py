@@ -190,7 +190,7 @@ def everything_of(records: Records) -> list[Callable[[], object]]:
         lambda: records.passages(PassageFilter(numbers=list(range(50)))),
         lambda: records.pending("model"),
         lambda: records.touch([1, 2, 3], 1.0),
-        records.checkpoint,
+        records._file.file.checkpoint,
     ]
 
 
@@ -297,7 +297,7 @@ def test_readers_do_not_wait_for_an_open_write_transaction(factory: SqliteFactor
         assert records.keyword_hits([Phrase("lantern")], Filters(SESSION), 5)[0]
         assert records.load([1], Filters(SESSION))[1].importance == 0.5, "what is not committed is not seen"
         assert records.counts(None).total == 1
-        records.checkpoint()
+        records._file.file.checkpoint()
         writer.execute("ROLLBACK")
 
 

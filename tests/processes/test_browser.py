@@ -624,20 +624,19 @@ def test_long_texts_of_any_kind_are_shown_at_once(come: Come) -> None:
         assert "changed" in visit.get()  # and nobody has been cut off meanwhile
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    ["%00", "%ff", "..%2f..%2fetc%2fpasswd", "%0d%0aX: 1", "nan", "1e999", "9" * 400, "a" * 5000, "<b>", "9999-12-31"],
-)
-def test_an_address_that_is_wrong_is_said_to_be(come: Come, wrong: str) -> None:
+WRONG = "%00 %ff ..%2f..%2fetc%2fpasswd %0d%0aX:1 nan 1e999 <b> 9999-12-31"
+
+
+def test_an_address_that_is_wrong_is_said_to_be(come: Come) -> None:
     visit = come()
     visit.stored("The gate opens at seven")
     fields = ("q", "since", "until", "past", "older", "tag", "kind", "scope", "session", "order", "source", "not")
-    paths = [f"/memory/{wrong}", f"/sessions/{wrong}", f"/today?day={wrong}", f"/sessions?before={wrong}"]
-    paths += [f"/graph?entity={wrong}", f"/graph.json?entity={wrong}", f"/code?tree={wrong}", f"/notes?after={wrong}"]
-    paths += [f"/?done={wrong}&undo={wrong}~{wrong}&failed={wrong}", *(f"/?{each}={wrong}" for each in fields)]
-    for path in paths:
-        answer = visit.client.get(f"{visit.base}{visit.project}{path}")
-        assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
+    places = ["/memory/{}", "/sessions/{}", "/today?day={}", "/sessions?before={}", "/graph?entity={}"]
+    places += ["/graph.json?entity={}", "/code?tree={}", "/notes?after={}", "/?done={0}&undo={0}~{0}&failed={0}"]
+    for wrong in (*WRONG.split(), "9" * 400, "a" * 5000):
+        for path in (place.format(wrong) for place in (*places, *(f"/?{field}={{}}" for field in fields))):
+            answer = visit.client.get(f"{visit.base}{visit.project}{path}")
+            assert answer.status_code in (200, 400, 404), (path[:60], answer.text[-300:])
 
 
 def test_who_comes_by_another_name_or_with_another_projects_token_finds_a_closed_door(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
 from tests.patience import PATIENCE_S, until
-from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge
+from tests.processes.bridge_rig import HANDSHAKE, bridge
 from tests.runtime import Runtime, Session, command
 
 pytestmark = pytest.mark.anyio
@@ -37,31 +37,18 @@ async def served(home: Path) -> AsyncIterator[tuple[PlayedStore, Rig]]:
             yield store, rig
 
 
-def end_input(client: BridgeClient) -> None:
-    client.end_input()
-
-
-def terminate(client: BridgeClient) -> None:
-    client.process.send_signal(signal.SIGTERM)
-
-
-def hang_up(client: BridgeClient) -> None:
-    client.process.send_signal(signal.SIGHUP)
-
-
-def interrupt(client: BridgeClient) -> None:
-    client.process.send_signal(signal.SIGINT)
-
-
-@pytest.mark.parametrize("go", [end_input, terminate, hang_up, interrupt])
-async def test_a_client_that_goes_in_good_order_ends_its_session(
-    home: Path, go: Callable[[BridgeClient], None]
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+async def test_a_client_that_ends_its_input_or_its_server_by_a_signal_ends_its_session(
+    home: Path, number: signal.Signals | None
 ) -> None:
     async with served(home) as (store, _):
         with bridge(REMEMBRANCER_SESSION_ID="session:real") as client:
             await anyio.to_thread.run_sync(client.initialize)
             await until(lambda: len(store.life) == 1)
-            go(client)
+            if number is None:
+                client.end_input()
+            else:
+                client.process.send_signal(number)
             await until(lambda: len(store.life) == 2)
             assert await anyio.to_thread.run_sync(client.process.wait) >= 0
         start, end = store.life

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -44,8 +45,12 @@ def test_a_slow_call_is_shown_through_all_processes_and_nothing_of_a_memory(home
         with contextlib.suppress(psutil.NoSuchProcess):  # the launcher has put another in its place
             store.resume()
         assert "heron" in json.dumps(client.answer("slow"))
-        calls = json.loads(patiently("status", "--trace", "recent", "--json", home=home).stdout)
-        (slow,) = (call for call in calls if call["tool"] == "recall_memories")
+
+        def logged() -> Any:
+            calls = json.loads(patiently("status", "--trace", "recent", "--json", home=home).stdout)
+            return next((call for call in calls if call["tool"] == "recall_memories"), None)
+
+        slow = until(logged)
         for wanted in (slow["trace"], "slowest", "last"):
             shown = patiently("status", "--trace", wanted, home=home).stdout
             assert "ms" in shown

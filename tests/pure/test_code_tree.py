@@ -17,25 +17,16 @@ def _write(root: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
+IGNORING = {
+    ".gitignore": "build/\n*.gen.py\n!keep.gen.py\n/only_top.py\n",
+    "sub/.ignore": "y.py\n!z.gen.py\n",
+    ".git/info/exclude": "mine.py\n",
+}
+FILES = "a.py only_top.py sub/only_top.py build/x.py x.gen.py keep.gen.py sub/y.py sub/z.gen.py mine.py set.py"
+
+
 def test_ignored_files_are_left_out_as_git_does_it(tmp_path: Path) -> None:
-    _write(
-        tmp_path,
-        {
-            ".gitignore": "build/\n*.gen.py\n!keep.gen.py\n/only_top.py\n",
-            "a.py": "",
-            "only_top.py": "",
-            "sub/only_top.py": "",
-            "build/x.py": "",
-            "x.gen.py": "",
-            "keep.gen.py": "",
-            "sub/.ignore": "y.py\n!z.gen.py\n",
-            "sub/y.py": "",
-            "sub/z.gen.py": "",
-            ".git/info/exclude": "mine.py\n",
-            "mine.py": "",
-            "set.py": "",
-        },
-    )
+    _write(tmp_path, IGNORING | dict.fromkeys(FILES.split(), ""))
     tree = Tree(str(tmp_path), ["set.py"])
     assert [file.path for file in tree.files()] == ["a.py", "keep.gen.py", "sub/only_top.py", "sub/z.gen.py"]
     assert tree.skipped["ignored"] == 6
@@ -53,19 +44,8 @@ def test_a_name_that_is_not_utf_8_is_passed_over_and_a_pattern_that_is_none_matc
 
 
 def test_what_others_wrote_and_what_is_no_code_is_left_out_and_counted(tmp_path: Path) -> None:
-    _write(
-        tmp_path,
-        {
-            "a.js": "x",
-            "node_modules/b.js": "x",
-            "env/pyvenv.cfg": "",
-            "env/c.py": "",
-            "lib.min.js": "x",
-            "photo.png": "x",
-            "big.py": "#" * (MAX_BYTES + 1),
-            ".hidden/d.py": "",
-        },
-    )
+    files = "a.js node_modules/b.js env/pyvenv.cfg env/c.py lib.min.js photo.png .hidden/d.py"
+    _write(tmp_path, dict.fromkeys(files.split(), "x") | {"big.py": "#" * (MAX_BYTES + 1)})
     tree = Tree(str(tmp_path))
     assert [file.path for file in tree.files()] == ["a.js"]
     assert dict(tree.skipped) == {"vendored": 2, "minified": 1, "huge": 1}

@@ -224,40 +224,28 @@ def section(name: str, value: object) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        (
-            "sources.memory.extraPath",
-            [],
-            "unknown name sources.memory.extraPath: did you mean sources.memory.extraPaths?",
-        ),
+        ("sources.memory.extraPath", [], "unknown name .*: did you mean sources.memory.extraPaths?"),
         ("chunking.token", 400, "unknown name chunking.token: did you mean chunking.tokens?"),
-        ("search.hybrid", True, "search.hybrid in .* must hold names and their values, such as search.hybrid.cand"),
-        ("chunking", 3, "chunking in .* must hold names and their values"),
-        ("chunking.tokens", "400", "chunking.tokens in .* not allowed: it must be a whole number from 32 to 8000"),
-        ("chunking.tokens", 100, "chunking.tokens in .* not allowed: it must be|half of a chunk of 100"),
-        ("sources.memory.paths", "MEMORY.md", "sources.memory.paths in .* not allowed: it must be texts"),
-        ("sources.memory.paths", [3], "sources.memory.paths in .* not allowed: it must be texts"),
-        ("sync.watchDebounceMs", "soon", "sync.watchDebounceMs in .* not allowed: it must be a number"),
-        ("sync.watchDebounceMs", True, "sync.watchDebounceMs in .* not allowed: it must be a number"),
-        ("store.path", "/var/memory.sqlite", "store.path in .* not allowed: it must be the name of a file alone"),
-        (
-            "store.vectorExtensionPath",
-            "/x.so",
-            "store.vectorExtensionPath in .* must be null: vectors are kept by Chroma",
-        ),
-        ("store.cache.enabled", 1, "store.cache.enabled in .* not allowed: it must be true or false"),
-        ("embedding.provider", "cohere", "embedding.provider in .* it must be one of voyage, openai, local"),
-        ("embedding.provider", None, "embedding.provider in .* it must be one of voyage, openai, local"),
-        (
-            "embedding.local.model",
-            "nomic-embed-text-v1.5.Q8_0.gguf",
-            "embedding.local.model in .* GGUF .* name all-Mini",
-        ),
-        ("embedding.local.model", "BAAI/bge-m3", "embedding.local.model in .* would not be used"),
-        ("embedding.local.model", 3, "embedding.local.model in .* must be the name of a model"),
-        ("embedding.batch.enabled", False, "embedding.batch.enabled in .* must be true"),
-        ("embedding.batch.concurency", 4, "unknown name embedding.batch.concurency: did you mean embedding.batch.conc"),
-        ("secrets.COHERE_API_KEY", "${X}", "unknown name secrets.COHERE_API_KEY: did you mean secrets."),
-        ("workspace", "my-app", "workspace in .* not allowed: it must be the absolute path of a directory"),
+        ("search.hybrid", True, "must hold names and their values, such as search.hybrid.cand"),
+        ("chunking", 3, "must hold names and their values"),
+        ("chunking.tokens", "400", "not allowed: it must be a whole number from 32 to 8000"),
+        ("chunking.tokens", 100, "not allowed: it must be|half of a chunk of 100"),
+        ("sources.memory.paths", "MEMORY.md", "not allowed: it must be texts"),
+        ("sources.memory.paths", [3], "not allowed: it must be texts"),
+        ("sync.watchDebounceMs", "soon", "not allowed: it must be a number"),
+        ("sync.watchDebounceMs", True, "not allowed: it must be a number"),
+        ("store.path", "/var/memory.sqlite", "not allowed: it must be the name of a file alone"),
+        ("store.vectorExtensionPath", "/x.so", "must be null: vectors are kept by Chroma"),
+        ("store.cache.enabled", 1, "not allowed: it must be true or false"),
+        ("embedding.provider", "cohere", "it must be one of voyage, openai, local"),
+        ("embedding.provider", None, "it must be one of voyage, openai, local"),
+        ("embedding.local.model", "nomic-embed-text-v1.5.Q8_0.gguf", "GGUF .* name all-Mini"),
+        ("embedding.local.model", "BAAI/bge-m3", "would not be used"),
+        ("embedding.local.model", 3, "must be the name of a model"),
+        ("embedding.batch.enabled", False, "must be true"),
+        ("embedding.batch.concurency", 4, "unknown name .*: did you mean embedding.batch.conc"),
+        ("secrets.COHERE_API_KEY", "${X}", "unknown name .*: did you mean secrets."),
+        ("workspace", "my-app", "not allowed: it must be the absolute path of a directory"),
     ],
 )
 def test_what_is_wrong_in_a_section_is_said_with_its_name(
@@ -265,6 +253,7 @@ def test_what_is_wrong_in_a_section_is_said_with_its_name(
 ) -> None:
     read_in = read(tmp_path, "c.json", json.dumps(section(name, value)))
     [problem] = read_in.problems
+    assert name in problem
     assert re.search(message, problem)
     assert read_in.settings == Settings()
 
@@ -351,7 +340,7 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() ->
         (
             "c.toml",
             'embedders = "2"',
-            "embedders in .*c.toml has a value that is not allowed: it must be a whole number",
+            "embedders in .*c.toml has a value that .*not allowed: it must be a whole number",
         ),
         ("c.toml", "embedders = 65", "embedders in .* is not allowed"),
         ("c.json", '{"model": 3}', "model in .* is not allowed: it must be a text or none"),
@@ -365,11 +354,7 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() ->
         ("c.json", '{"search": {"minScore": 2}}', "search.minScore in .* is not allowed"),
         ("c.json", '{"store": {"path": "../x.db"}}', "store.path in .* is not allowed"),
         ("c.json", '{"store": {"path": "memory.db-wal"}}', "store.path in .* is not allowed"),
-        (
-            "c.toml",
-            'deployment_mode = "remote"',
-            "deployment_mode in .*c.toml: the mode remote needs the address of a Chr",
-        ),
+        ("c.toml", 'deployment_mode = "remote"', "deployment_mode in .*c.toml: the mode remote needs the address of a"),
         (
             "c.toml",
             'deployment_mode = "remote"\nremote_url = "ws://localhost:8000"',

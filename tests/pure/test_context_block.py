@@ -258,12 +258,11 @@ def test_an_item_says_where_it_comes_from() -> None:
 def test_a_memory_that_another_one_contradicts_or_supersedes_says_so_and_stands_behind_it() -> None:
     source = SourceRef(tool="cron")
     doubted = memory("It runs daily.", source=source, possibly_superseded_by=("memory:9",))
+    known = [doubted, memory("It does not run daily.", 9)]
     items = [
-        line
-        for line in block([doubted, memory("It does not run daily.", 9)], 200).text.splitlines()
-        if "runs " in line or "run " in line
+        line for line in block(known, 200, ids={"memory:9": "9"}).text.splitlines() if "runs " in line or "run " in line
     ]
-    assert items == ["- 9 It does not run daily.", "- 0 It runs daily. (from tool cron) (possibly superseded)"]
+    assert items == ["- 9 It does not run daily.", "- 0 It runs daily. (from tool cron) (possibly superseded by 9)"]
 
 
 def test_many_fences_that_nothing_closes_take_no_time() -> None:

@@ -37,10 +37,6 @@ def runtime(
     return RuntimeStatus("/home", rows, gateway, StoreHealth(Counts(total=3), embedding))
 
 
-def test_a_runtime_whose_every_part_works_is_well() -> None:
-    assert find_problems(runtime()) == ()
-
-
 @pytest.mark.parametrize("state", [state for state in get_args(ProcessState) if state != "ready"])
 def test_each_other_state_of_a_process_is_a_problem_with_advice(state: ProcessState) -> None:
     problems = find_problems(runtime(embedder=process("embedder", state, "no weights")))
@@ -65,32 +61,21 @@ def test_each_thing_that_is_missing_makes_it_degraded(status: RuntimeStatus, say
     assert [says in problem.what for problem in problems] == [True]
 
 
-def test_a_runtime_that_is_meant_to_have_no_embedder_is_well_without() -> None:
+def test_a_runtime_whose_every_part_works_is_well_also_where_it_is_meant_to_have_no_embedder() -> None:
+    assert find_problems(runtime()) == ()
     status = runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0))
     assert find_problems(msgspec.structs.replace(status, processes=status.processes[:3])) == ()
 
 
-def test_the_object_for_programs_has_the_same_keys_whether_something_runs_or_not() -> None:
-    running = report(Path("/home"), runtime(), ())
+def test_the_object_for_programs_says_what_the_runtime_said_under_the_same_keys_as_when_nothing_runs() -> None:
+    said = json.loads(json.dumps(report(Path("/home"), runtime(), find_problems(runtime()))))
     nothing = report(Path("/home"), None, ())
-    assert running.keys() == nothing.keys()
+    assert said.keys() == nothing.keys()
     assert nothing["processes"] == []
     for key in ("write_queue", "embedding", "gateway"):
-        assert running[key].keys() == nothing[key].keys()
-
-
-def test_the_object_for_programs_says_what_the_runtime_said() -> None:
-    said = json.loads(json.dumps(report(Path("/home"), runtime(), find_problems(runtime()))))
-    assert said["processes"][2] == {
-        "role": "store",
-        "name": "store",
-        "pid": 42,
-        "state": "ready",
-        "restarts": 0,
-        "uptime_s": 12.5,
-        "rss_bytes": 1024,
-        "error": None,
-    }
+        assert said[key].keys() == nothing[key].keys()
+    store = {"role": "store", "name": "store", "pid": 42, "state": "ready", "error": None}
+    assert said["processes"][2] == store | {"restarts": 0, "uptime_s": 12.5, "rss_bytes": 1024}
     assert said["write_queue"]["depth"] == 0
     assert said["embedding"]["model"] == "all-MiniLM-L6-v2"
     assert said["counts"]["total"] == 3
@@ -109,25 +94,14 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
     text = printed(runtime(embedder=process("embedder", "failed", "no [weights] here")))
     assert "no [weights] here" in text
     assert ADVICE["failed"] in text
-
-
-def test_the_table_tells_of_memories_that_cannot_be_embedded() -> None:
-    lacking = msgspec.structs.replace(EMBEDDING, dead_letters=1, dead_letter_error="the worker will not")
-    status = runtime(embedding=lacking)
-    assert "1 without vectors: the worker will not" in printed(status)
+    status = runtime(embedding=msgspec.structs.replace(EMBEDDING, dead_letters=1, dead_letter_error="it will not"))
+    assert "1 without vectors: it will not" in printed(status)
     assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [
-        (0.0, "0 s"),
-        (59.4, "59 s"),
-        (60.0, "1 min"),
-        (3600.0, "1 h 0 min"),
-        (12_000.0, "3 h 20 min"),
-        (187_200.0, "2 d 4 h"),
-    ],
+    [(0, "0 s"), (59.4, "59 s"), (60, "1 min"), (3600, "1 h 0 min"), (12_000, "3 h 20 min"), (187_200, "2 d 4 h")],
 )
 def test_a_time_span_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -42,27 +42,15 @@ def test_every_kind_belongs_to_one_type(kind: Kind) -> None:
     assert sum(kind in kinds for kinds in TYPES.values()) == 1
 
 
-@pytest.mark.parametrize(
-    ("memory_type", "kind"), [("episodic", "observation"), ("semantic", "fact"), ("procedural", "procedure")]
-)
-def test_a_type_without_a_kind_has_its_plainest(memory_type: MemoryType, kind: Kind) -> None:
-    assert kind_of_type(memory_type) == kind
-
-
-@pytest.mark.parametrize("memory_type", MEMORY_TYPES)
-def test_the_kind_of_a_type_is_of_that_type(memory_type: MemoryType) -> None:
-    assert type_of_kind(kind_of_type(memory_type)) == memory_type
-
-
-@pytest.mark.parametrize("kind", get_args(EntityKind))
-def test_an_entity_type_of_the_design_is_spelled_as_there(kind: EntityKind) -> None:
-    for given_as in (kind, kind.upper(), f"  {kind.title()}\n"):
-        assert entity_kind(given_as) == kind
+def test_a_type_without_a_kind_has_its_plainest() -> None:
+    plainest = {"episodic": "observation", "semantic": "fact", "procedural": "procedure"}
+    assert {each: kind_of_type(each) for each in MEMORY_TYPES} == plainest
 
 
 @pytest.mark.parametrize(
-    ("synonym", "kind"),
+    ("given_as", "kind"),
     [
+        *((spelled, kind) for kind in get_args(EntityKind) for spelled in (kind, kind.upper(), f"  {kind.title()}\n")),
         ("library", "package"),
         ("Language", "technology"),
         ("programming_language", "technology"),
@@ -71,15 +59,11 @@ def test_an_entity_type_of_the_design_is_spelled_as_there(kind: EntityKind) -> N
         ("repository", "project"),
         ("method", "function"),
         ("source file", "file"),
+        *((other, "custom") for other in ("component", "snake", " Wild Card ", "", "topic", "Käfer")),
     ],
 )
-def test_a_synonym_is_the_type_that_it_stands_for(synonym: str, kind: str) -> None:
-    assert entity_kind(synonym) == kind
-
-
-@pytest.mark.parametrize("other", ["component", "snake", " Wild Card ", "", "topic", "Käfer"])
-def test_any_other_entity_type_counts_as_custom(other: str) -> None:
-    assert entity_kind(other) == "custom"
+def test_an_entity_is_of_the_type_that_its_word_or_a_synonym_names_else_custom(given_as: str, kind: str) -> None:
+    assert entity_kind(given_as) == kind
 
 
 @given(st.text(max_size=40))

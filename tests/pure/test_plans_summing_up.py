@@ -21,7 +21,7 @@ from remembrancer.actors.consolidator.store_connection import PART_EDITS, Head, 
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
-from tests.pure.consolidator_world import NOW, direction, material, materials
+from tests.pure.consolidator_world import NOW, material, materials
 
 
 def observations(count: int = 4, **fields: Any) -> list[Material]:
@@ -60,32 +60,23 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
     }
 
 
-def test_the_id_of_what_is_made_changes_with_its_sources() -> None:
-    sources = observations()
-    changed = [msgspec.structs.replace(sources[0], version=2), *sources[1:]]
-    (one,), (two,) = summed_up(sources), summed_up(changed)
-    assert one.memory.id != two.memory.id
-
-
-def test_sessions_and_scopes_are_never_mixed() -> None:
+def test_scratchpads_superseded_derived_and_memories_of_several_sessions_are_left_alone() -> None:
+    assert summed_up([msgspec.structs.replace(each, kind="scratchpad") for each in observations()]) == []
+    for fields in ({"valid_until": NOW - 1}, {"is_replaced": True}, {"is_derived": True}, {"vector": b""}):
+        assert summed_up(observations(**fields)) == []
     mine, theirs = observations(2), observations(2, session_id="session:two")
     assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
 
 
-def test_scratchpads_superseded_and_derived_memories_are_left_alone() -> None:
-    assert summed_up([msgspec.structs.replace(each, kind="scratchpad") for each in observations()]) == []
-    assert summed_up(observations(valid_until=NOW - 1)) == []
-    assert summed_up(observations(is_replaced=True)) == []
-    assert summed_up(observations(is_derived=True)) == []
-    assert summed_up(observations(vector=b"")) == []
-
-
-def test_a_summary_hangs_together_with_what_it_is_made_of() -> None:
-    (made,) = summed_up(observations())
+def test_a_summary_hangs_together_with_what_it_is_made_of_and_its_id_changes_with_that() -> None:
+    sources = observations()
+    (made,) = summed_up(sources)
     adding, *others = made.group
     assert isinstance(adding, AddMemory)
     assert adding.made_of == tuple((source.id, source.version) for source in made.sources)
     assert {edit.only_with for edit in others if isinstance(edit, ReviseMemory)} == {made.memory.id}
+    (changed,) = summed_up([msgspec.structs.replace(sources[0], version=2), *sources[1:]])
+    assert made.memory.id != changed.memory.id
 
 
 def test_a_summary_that_was_undone_is_made_again_only_for_somebody_who_asks() -> None:
@@ -125,43 +116,30 @@ def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same(memor
         assert len({source.id for source in made.sources}) == len(made.sources) >= LEAST_MEMBERS
 
 
-def test_a_theme_is_a_procedure_only_once() -> None:
-    steps = [
-        material(
-            number,
-            "To release, run the tests, tag the commit and push the tag",
-            kind="procedure",
-            scope="project",
-            session_id=f"session:{number}",
-            vector=direction(1.0, number / 20),
-        )
-        for number in range(3)
+def said_in(count: int, content: str, first: int = 0, **fields: Any) -> list[Material]:
+    """Memories of a project of as many sessions."""
+    return [
+        material(number, content, session_id=f"session:{number}", **{"scope": "project", **fields})
+        for number in range(first, first + count)
     ]
+
+
+def test_a_theme_is_a_procedure_only_once() -> None:
+    steps = said_in(3, "To release, run the tests, tag the commit and push the tag", kind="procedure")
     (plan,) = plan_patterns(steps, NOW, "one")
     assert plan.derived is not None
     assert plan.pattern.frequency == 3
     assert plan.pattern.memory_id == plan.derived.memory.id
     assert not any(isinstance(edit, ReviseMemory) for edit in plan.derived.group)
-    made = material(
-        9, plan.derived.memory.content, kind="procedure", scope="project", session_id="session:2", is_derived=True
-    )
-    (again,) = plan_patterns([*steps, made], NOW, "one")
+    (made,) = said_in(1, plan.derived.memory.content, 9, kind="procedure", is_derived=True)
+    (again,) = plan_patterns([*steps, msgspec.structs.replace(made, session_id="session:2")], NOW, "one")
     assert again.derived is None
     assert again.pattern.memory_id == made.id
 
 
 def test_a_procedure_that_a_session_s_own_memory_is_part_of_stays_in_the_session() -> None:
-    steps = [
-        material(
-            number,
-            "Run the tests, then tag the commit",
-            kind="procedure",
-            scope="session" if number == 2 else "project",
-            session_id=f"session:{number}",
-        )
-        for number in range(3)
-    ]
-    (plan,) = plan_patterns(steps, NOW, "one")
+    *steps, last = said_in(3, "Run the tests, then tag the commit", kind="procedure")
+    (plan,) = plan_patterns([*steps, msgspec.structs.replace(last, scope="session")], NOW, "one")
     assert plan.derived is not None
     assert (plan.derived.memory.scope, plan.derived.memory.session_id) == ("session", "session:2")
 
@@ -188,24 +166,18 @@ def test_a_group_is_never_divided_and_the_log_names_each_source_once(memories: l
 
 def test_what_a_long_text_says_is_no_pattern() -> None:
     said = "Restart the worker after changing its configuration."
-    short = [
-        material(number, said, kind="observation", session_id=f"session:{number}", scope="project")
-        for number in range(1, 5)
-    ]
+    short = said_in(4, said, kind="observation")
     assert [each.pattern.pattern for each in plan_patterns(short, NOW, "app")] == [said]
     long = [msgspec.structs.replace(each, content=f"{said}\n" + "More was found out. " * 40) for each in short]
     assert plan_patterns(long, NOW, "app") == []
 
 
 def test_a_procedure_says_each_sentence_as_its_source_does() -> None:
-    texts = [
+    texts = (
         "Restart the worker after changing its configuration",
         "After each configuration change restart the worker",
-    ]
-    sources = [
-        material(number, texts[number % 2], kind="observation", session_id=f"session:{number}", scope="project")
-        for number in range(1, 5)
-    ]
+    )
+    sources = [each for first, text in enumerate(texts) for each in said_in(2, text, 2 * first, kind="observation")]
     (plan,) = plan_patterns(sources, NOW, "app")
     assert plan.derived is not None
     assert set(plan.derived.memory.content.splitlines()) <= set(texts)

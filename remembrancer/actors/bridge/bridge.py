@@ -236,10 +236,9 @@ class Bridge:
                 self._to_gateway += to_gateway
             if to_client is not None:
                 self._tell_client([to_client])
-        while self._from_client.overlong:
-            request_id = self._from_client.overlong.pop(0)
-            message = f"a line may have {MAX_LINE_BYTES} bytes at most"
-            self._tell_client([error_line(request_id, INVALID_REQUEST, message)])
+        refusal = error_line(None, INVALID_REQUEST, f"a line may have {MAX_LINE_BYTES} bytes at most")
+        self._tell_client([refusal] * self._from_client.overlong)
+        self._from_client.overlong = 0
         if not data:
             self._ended = True
             self._leave_soon()

@@ -95,7 +95,6 @@ class RemoteGateway:
         self.read_token()
         self.session: dict[str, str] = {}
         """The headers that name the session there; empty: there is none."""
-        self.last_event = ""
         self.was_reached = False
         self.sought_since = time.monotonic()
 
@@ -203,7 +202,7 @@ class _Way:
         if method == HANDSHAKE:
             if str(asked).startswith(REPLAY_ID) and self._remote.session:
                 return  # the session goes on, whatever gateway is there now
-            self._remote.session, self._remote.last_event = {}, ""
+            self._remote.session = {}
         line, is_used = self._send(text, message)
         if asked is None or method is None or method == HANDSHAKE:
             self._take(line, text, message, is_used=is_used)
@@ -282,7 +281,7 @@ class _Way:
 
     def _pass_on(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
         is_stream = response.getheader("Content-Type", "").startswith("text/event-stream")
-        for _, answer in _events(response) if is_stream else (("", response.read()),):
+        for answer in _events(response) if is_stream else (response.read(),):
             if answer.strip():
                 self._note_session(response, message, answer)
                 self._say(answer.replace(b"\n", b" "))
@@ -334,8 +333,6 @@ class _Way:
             if not (self._is_open and self._remote.session):
                 return
             headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
-            if self._remote.last_event:
-                headers["Last-Event-ID"] = self._remote.last_event
             line = self._remote.connect(CONNECT_S)
             line.sock.settimeout(LISTEN_S)
             line.request("GET", self._remote.path, headers=headers)
@@ -343,25 +340,25 @@ class _Way:
                 if response.status != 200:
                     self._explain(response, {})
                     return
-                for event, data in _events(response):
-                    self._remote.last_event = event or self._remote.last_event
-                    if data:
-                        self._say(data)
+                for data in _events(response):
+                    self._say(data)
             raise LostError
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
-    """Id and data of each event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
-    event, data = "", []
+def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    """The data of each event (https://html.spec.whatwg.org/multipage/server-sent-events.html).
+
+    Their ids are of no use: after a stream that broke, subscriptions are repeated, and each is told of.
+    """
+    data = []
     for line in response:
         text = line.rstrip(b"\r\n")
         if text.startswith(b"data:"):
             data.append(text[5:].removeprefix(b" "))
-        elif text.startswith(b"id:"):
-            event = text[3:].strip().decode("latin-1")
-        elif not text and (data or event):
-            yield event, b" ".join(data)
-            event, data = "", []
+        elif not text:
+            if any(data):  # not the first of a stream, which has an id alone
+                yield b" ".join(data)
+            data = []
 
 
 def _header(value: str) -> str:

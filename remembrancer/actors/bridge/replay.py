@@ -40,8 +40,6 @@ PREPARED_AFTER_S = 0.4
 the answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
 _ANSWER_START = b'{"jsonrpc":"2.0","id":'
 _HEAD_BYTES = 512
-CUT_BYTES = 4096
-"""The bytes that are kept of the beginning and of the end of a line that is too long."""
 
 
 class OpenRequest:
@@ -172,12 +170,14 @@ class Conversation:
         return self._initialize is not None and is_whole
 
     def _unread(self, line: bytes, error: ValueError | RecursionError) -> bytes:
-        """The answer to a line that cannot be read, under its id where that can be had: its sender waits for it."""
-        from remembrancer.protocol.gateway_link import id_of_unread
-
+        """The answer to a line that cannot be read, under its id if it is JSON but for the `NaN` that Python writes."""
         is_deep = isinstance(error, RecursionError)
         reason = "the line is nested too deeply" if is_deep else "the line is not valid JSON in UTF-8"
-        request_id = id_of_unread(line)
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        request_id = _id_of(message) if isinstance(message, dict) and "method" in message else None
         return error_line(None if request_id in self._open else request_id, PARSE_ERROR, reason)
 
     def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
@@ -369,16 +369,14 @@ def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
 
 
 class LineBuffer:
-    """Collects bytes and gives back whole lines. Of a line over `limit` bytes only its request id is kept."""
+    """Collects bytes and gives back whole lines, without those over `limit` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()
         self._skipping = False
-        self._head = b""
-        self._tail = b""
-        self.overlong: list[RequestId | None] = []
-        """The request ids of lines that were thrown away, where they can be told. Whoever answers takes them out."""
+        self.overlong = 0
+        """The number of lines that were thrown away. Whoever answers sets it back."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their newlines."""
@@ -388,10 +386,8 @@ class LineBuffer:
         first, *lines, rest = data.split(b"\n")
         self._keep(first)
         if self._skipping:
-            from remembrancer.protocol.gateway_link import id_of_cut
-
             self._skipping = False
-            self.overlong.append(id_of_cut(self._head, self._tail))
+            self.overlong += 1
         else:
             lines.insert(0, bytes(self._rest))
         self._rest = bytearray()
@@ -404,13 +400,8 @@ class LineBuffer:
         return [rest] if rest else []
 
     def _keep(self, data: bytes) -> None:
+        self._skipping = self._skipping or len(self._rest) + len(data) > self._limit
         if self._skipping:
-            self._tail = (self._tail + data)[-CUT_BYTES:]
-            return
-        if len(self._rest) + len(data) > self._limit:
-            whole = bytes(self._rest) + data
-            self._head, self._tail = whole[:CUT_BYTES], whole[-CUT_BYTES:]
-            self._rest = bytearray()
-            self._skipping = True
-            return
-        self._rest += data
+            self._rest.clear()
+        else:
+            self._rest += data

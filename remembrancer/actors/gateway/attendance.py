@@ -91,12 +91,8 @@ class SessionRegistry:
         """A connection is gone."""
         for callback in self.on_left:
             callback(session)
-        caller = self._callers.pop(session.key, None)
-        if caller is None:
-            return
-        self._tell_presence()
-        if session.has_said_end and _session_of(caller) not in self._present():
-            self._put(self._operation(session, caller, EndSession(caller.session_id)), None)
+        if session.key in self._callers:
+            self._replace(session, None)
 
     async def run(self) -> None:
         """Tell what there is to tell. Ends when it is cancelled."""
@@ -126,19 +122,22 @@ class SessionRegistry:
         """The project of a connection is known, or it is another one: its session begins."""
         for callback in self.on_known:
             callback(session, caller)
-        before = self._callers.get(session.key)
-        if before is not None and before.project == caller.project:  # another worktree: its memory is the same
+        self._replace(session, caller)
+
+    def _replace(self, session: ClientConversation, caller: Caller | None) -> None:
+        """Sessions begin and end by what comes to the set of those that are present, and what leaves it."""
+        before, old = self._present(), self._callers.pop(session.key, None)
+        if caller is not None:
             self._callers[session.key] = caller
-            self._tell_presence()
-            return
-        self._callers.pop(session.key, None)
-        if before is not None and _session_of(before) not in self._present():  # it works elsewhere now
-            self._put(self._operation(session, before, EndSession(before.session_id)), None)
-        is_first = _session_of(caller) not in self._present()
-        self._callers[session.key] = caller
+        now = self._present()
         self._tell_presence()
-        start = StartSession(caller.session_id, session.client, session.directory)
-        self._put(self._operation(session, caller, start) if is_first else None, caller)
+        works_elsewhere = caller is not None
+        if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_said_end):
+            self._put(self._operation(session, old, EndSession(old.session_id)), None)
+        if caller is not None and (old is None or old.project != caller.project):  # not just another worktree
+            start = StartSession(caller.session_id, session.client, session.directory)
+            is_first = _session_of(caller) not in before
+            self._put(self._operation(session, caller, start) if is_first else None, caller)
 
     def _present(self) -> set[tuple[ProjectRef, str]]:
         """The sessions that have a connection."""

@@ -47,8 +47,6 @@ from remembrancer.protocol.gateway_link import (
     PARSE_ERROR,
     REFUSED,
     WELCOME,
-    id_of_cut,
-    id_of_unread,
     split_stamp,
 )
 from remembrancer.protocol.reads import Notice
@@ -75,8 +73,6 @@ HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
 MAX_SESSIONS: Final = 512
 MAX_CLIENT_NAME: Final = 100
-CUT_BYTES: Final = 4096
-"""So much of the beginning and of the end of a message is looked at for its id when it is not read."""
 
 _json = msgspec.json.Encoder()
 logger = logging.getLogger(__name__)
@@ -280,13 +276,12 @@ class Session:
             logger.warning("a line without a stamp was dropped")
             return None
         if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
-            head, tail = text[:CUT_BYTES], text[-CUT_BYTES:]
-            self._refuse(id_of_cut(head, tail), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
+            self._refuse(_id_in(text), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
             return None
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
-            request_id = id_of_unread(text)
+            request_id = _id_in(text)
             known = None if request_id in self._in_flight else request_id
             self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
             return None
@@ -439,6 +434,22 @@ def _decode(text: bytes) -> mcp.JSONRPCMessage:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:
         return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
+
+
+class _Head(msgspec.Struct):
+    method: str
+    id: int | str | None = None
+
+
+_decode_head: Final = msgspec.json.Decoder(_Head).decode
+
+
+def _id_in(text: bytes) -> int | str | None:
+    """The id of a request that is not read any further; None where it has none that can be written."""
+    try:
+        return _decode_head(text).id
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
 
 
 def is_plain(params: dict[str, Any] | None) -> bool:

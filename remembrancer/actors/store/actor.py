@@ -415,8 +415,7 @@ class StoreActor(Actor):
             await anyio.sleep(HOUSEKEEPING_S)
             await self._files.reopen_replaced(self._vectors.forget)
             await self._count_accesses()
-            for records in list(self._files):
-                await self._tolerantly(records.name, self._in_background(records.checkpoint))
+            await self._tolerantly("records", self._in_background(self._files.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
             self._code.keep_house(self._file_handlers.projects_in_use)
             await self._tolerantly("anchors", self._code.keep_anchors())

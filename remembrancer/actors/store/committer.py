@@ -225,7 +225,7 @@ class _Writer:
         """The longest run of submissions to one target, within `MAX_GROUP` operations; others keep their order."""
         group: list[Submission] = []
         size = 0
-        while self.operations and (not group or self.operations[0][0] is group[0][0]):
+        while self.operations and (not group or self.operations[0][0] == group[0][0]):
             size += len(self.operations[0][1])
             if group and size > MAX_GROUP:
                 break

@@ -157,7 +157,6 @@ class MemoryFiles:
         self._opening: dict[str, asyncio.Task[Records]] = {}
         self._unusable: str | None = None
         self._left_out: tuple[str, ...] = ()
-        self._moves: dict[tuple[str, str, str], Move] = {}
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.pending_sessions = PendingSessions()
@@ -294,30 +293,18 @@ class MemoryFiles:
         self._spaces = (self._spaces - {old}) | {new}
 
     def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
-        """Take what is left of erased memories out of every space, and what the project's sessions quoted of them, in
-        one transaction; then out of the database's log. A memory of that id that a space has stays as it is: another
-        one has erased its own. On the thread of the records.
+        """As `scrub_spaces`. On the thread of the records."""
+        scrub_spaces(self.database, self._clock(), memory_ids, quotes, project_id)
 
-        Raises:
-            FileLocked: what was deleted is still in the log, which a reader holds. It can be done again.
-        """
-        database, now = self.database, self._clock()
-        with database.transaction() as connection:
-            for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
-                edits = SqliteEdits(SpaceConnection(connection, number), now)
-                is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # in which entries alone change anything
-                was_erased = [edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]
-                if any(was_erased):
-                    edits.drop_deleted_words()
-                if name == project_id:
-                    edits.drop_quotes(quotes)
-        database.leave_nothing(*memory_ids, *quotes)
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the database as far as readers allow. Never waits. From any thread."""
+        if (database := self._database) is not None:
+            database.checkpoint()
 
     def let_go(self, name: str) -> None:
         """Know nothing of a space any more: the next use opens it."""
         self._open.pop(name, None)
         self._shared.pop(name, None)
-        self._forget_moves(name)
         if (notes := self._notes.pop(name, None)) is not None:
             notes.close()
 
@@ -389,7 +376,7 @@ class MemoryFiles:
         """Finish the moves between an open project and the lane that the user shares. True if there were any."""
         if USER not in self._shared or isinstance(self.user, UnusableRecords):
             return False
-        away, back = self.move(own, self.user, own.name), self.move(self.user, own, own.name)
+        away, back = Move(own, self.user, own.name), Move(self.user, own, own.name)
         try:
             finished = await self._committer.run(away.name, away.finish)
             await self._committer.run(back.name, back.finish)
@@ -408,14 +395,14 @@ class MemoryFiles:
             return
         try:
             for source in (own, *([] if self._user is None else [self._user])):
-                await self._committer.run(lane.name, self.move(source, lane, own.name).finish)
+                await self._committer.run(lane.name, Move(source, lane, own.name).finish)
         except RemembrancerError as error:  # the journal is away, say: the memory is still where it was
             logger.warning("a move cannot be finished yet", extra={"file": lane.name, "reason": error.message})
         self._on_open(lane)
 
     def share_no_more(self, project_id: str) -> None:
         """From now on an open project's memories are its own."""
-        self._forget_moves(self._shared.pop(project_id).name)
+        del self._shared[project_id]
 
     async def project(self, project: ProjectRef) -> Records:
         """The records of a project, whose space is made when it is missing.
@@ -461,15 +448,6 @@ class MemoryFiles:
         lanes = broadest_first(self.lanes_of(project_id))
         return [lane for lane in lanes if not isinstance(lane, UnusableRecords)]
 
-    def move(self, source: Records, destination: Records, project_id: str) -> Move:
-        """The moves of a project's sessions from a lane to another: one object for all."""
-        key = source.name, destination.name, project_id
-        return self._moves.setdefault(key, Move(source, destination, project_id))
-
-    def _forget_moves(self, name: str) -> None:
-        """A lane is opened anew."""
-        self._moves = {key: move for key, move in self._moves.items() if name not in key}
-
     def notes_of(self, project: Records) -> NoteFiles:
         """The writer of an open project's notes: one for each project."""
         if project.name not in self._notes:
@@ -485,7 +463,6 @@ class MemoryFiles:
             self._database.close()
         self._open.clear()
         self._shared.clear()
-        self._moves.clear()
         self._notes.clear()
         self.catalog.close()
 
@@ -548,6 +525,28 @@ class MemoryFiles:
         left = sorted(path.parent.glob(f"{path.name}.{LOST}-*"))
         if left:
             self._loss = left[-1].name
+
+
+def scrub_spaces(
+    database: SqliteFile, now: float, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = ""
+) -> None:
+    """Take what is left of erased memories out of every space, and what the project's sessions quoted of them, in one
+    transaction; then out of the database's log. A memory of that id that a space has stays as it is: another one has
+    erased its own.
+
+    Raises:
+        FileLocked: what was deleted is still in the log, which a reader holds. It can be done again.
+    """
+    with database.transaction() as connection:
+        for number, name in connection.execute("SELECT number, name FROM spaces").fetchall():
+            edits = SqliteEdits(SpaceConnection(connection, number), now)
+            is_lane = name != USER and PROJECT_ID.fullmatch(name) is None  # in which entries alone change anything
+            was_erased = [edits.is_erased(each) if is_lane else edits.scrub(each, now) for each in memory_ids]
+            if any(was_erased):
+                edits.drop_deleted_words()
+            if name == project_id:
+                edits.drop_quotes(quotes)
+    database.leave_nothing(*memory_ids, *quotes)
 
 
 class LaneSource(Protocol):
@@ -651,7 +650,7 @@ def moved_to(files: MemoryFiles, operation: Operation, target: Target) -> Target
         found = target_of(files, operation)
     except RemembrancerError:  # then it stays as it was answered
         return None
-    return None if found is target or isinstance(found, Applied | RemembrancerError) else found
+    return None if found == target or isinstance(found, Applied | RemembrancerError) else found
 
 
 def stays_in(files: MemoryFiles, target: Target, operation: Operation) -> bool:
@@ -757,13 +756,13 @@ def _place_of_known(files: MemoryFiles, operation: Operation, lanes: Lanes, foun
     destination = lanes.get(change.target_scope) if isinstance(change, PromoteMemory) else None
     own = lanes.get("session")
     if destination is found and found.is_shared and own is not None and _has(own, memory_id_of(change) or ""):
-        return files.move(own, found, operation.project.id)  # begun when the journal did not answer
+        return Move(own, found, operation.project.id)  # begun when the journal did not answer
     if destination is None or destination is found or (found.is_users and destination.is_users):
         return found
     if not found.is_users and found is not own:
         if own is not None and any(each.operation_id == operation.operation_id for each in own.unfinished(MoveRow)):
-            return files.move(own, destination, operation.project.id)  # begun while the project was not shared
+            return Move(own, destination, operation.project.id)  # begun while the project was not shared
         return InvalidInput(SHARED, field="target_scope")
     if found.is_shared and destination.is_shared:
         return InvalidInput(SHARED_WITH_OTHERS, field="target_scope")
-    return files.move(found, destination, operation.project.id)
+    return Move(found, destination, operation.project.id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -32,16 +33,16 @@ from remembrancer.protocol.writes import Applied, Operation, PortableMemory, Pro
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class Move:
     """Takes memories that sessions of a project see from `source` to `destination`.
 
     An outcome's `to_embed` is a number in the destination.
     """
 
-    def __init__(self, source: Records, destination: Records, project_id: str) -> None:
-        self.source = source
-        self.destination = destination
-        self._project_id = project_id
+    source: Records
+    destination: Records
+    project_id: str
 
     @property
     def name(self) -> str:
@@ -84,7 +85,7 @@ class Move:
         change = operation.change
         assert isinstance(change, PromoteMemory)
         goes_to_user = change.target_scope == "user"
-        return goes_to_user == self.destination.is_users and operation.project.id == self._project_id
+        return goes_to_user == self.destination.is_users and operation.project.id == self.project_id
 
     def _finish_returns(self) -> bool:
         """As `finish`, of what the project has taken back and the user's shared lane may still have."""

@@ -76,7 +76,6 @@ from remembrancer.protocol.reads import (
     ListMemories,
     MemoryShown,
     NoteAccess,
-    Noted,
     Notice,
     Promotion,
     Recall,
@@ -88,7 +87,7 @@ from remembrancer.protocol.reads import (
     Suggestions,
 )
 from remembrancer.protocol.tracing import current
-from remembrancer.protocol.work import AskModels, ChooseModel, ModelsTold
+from remembrancer.protocol.work import AskModels, ChooseModel, ModelProgress
 from remembrancer.protocol.writes import NearMemory, PortableMemory, ProjectRef
 
 QUERY_VECTOR_SHARE: Final = 0.5
@@ -279,12 +278,12 @@ class ReadHandlers:
                 )
             )
 
-    async def _note_access(self, request: NoteAccess, _context: RequestContext) -> Noted:
+    async def _note_access(self, request: NoteAccess, _context: RequestContext) -> bool:
         view = (await self._readable(request.project)).view
         filters = Filters(request.session_id, include_forgotten=True)
         seen = await self._read(request.project, lambda: view.visible(request.memory_ids, filters))
         self._note_shown({**dict.fromkeys(view.names, ()), **view.by_file(seen)}, request.session_id, request.used)
-        return Noted()
+        return True
 
     def _note_shown(self, shown: Mapping[str, Sequence[int]], session_id: str, used: Collection[str] = ()) -> None:
         """Count accesses to these memories by their files, and note ids of memories that were used."""
@@ -353,12 +352,12 @@ class ReadHandlers:
     async def _describe(self, request: DescribeStore, _context: RequestContext) -> StoreDescription:
         return with_notices(*await self.answer(request.project, lambda view: self._description(view, request)))
 
-    async def _tell_models(self, _request: AskModels, _context: RequestContext) -> ModelsTold:
-        return ModelsTold(self._scheduler.models())
+    async def _tell_models(self, _request: AskModels, _context: RequestContext) -> tuple[ModelProgress, ...]:
+        return self._scheduler.models()
 
-    async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> ModelsTold:
+    async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> tuple[ModelProgress, ...]:
         await self._scheduler.choose(request.choice)
-        return ModelsTold(self._scheduler.models())
+        return self._scheduler.models()
 
     async def _describe_session(self, request: DescribeSession, _context: RequestContext) -> SessionDescription:
         return with_notices(

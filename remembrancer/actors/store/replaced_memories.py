@@ -22,7 +22,7 @@ from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.replacement import LEAST_COSINE, POSSIBLE, PROBABLE, Read, TextPair, probability, read
 from remembrancer.memory.wording import same_in_words
 from remembrancer.protocol.kinds import SESSION_KINDS, SESSION_RECORD
-from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory
+from remembrancer.protocol.writes import Applied, NearMemory, Operation, StoreMemory, UpdateMemory
 
 STORED: Final = 1024
 """Memories of which it is known which session has stored them, and sessions that were not told yet."""
@@ -45,6 +45,8 @@ class ReplacedMemories:
 
     def __init__(self) -> None:
         self._stored_by: OrderedDict[tuple[str, int], str] = OrderedDict()
+        self._changed_by: OrderedDict[str, str] = OrderedDict()
+        """The session that last changed a memory: it has just read it, and is not told that it is outdated."""
         self._untold: OrderedDict[str, list[NearMemory]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -84,6 +86,10 @@ class ReplacedMemories:
         """The outcomes of operations, those of new memories with what their session was not told of yet."""
         told = list(outcomes)
         for place, (operation, outcome) in enumerate(zip(operations, outcomes, strict=True)):
+            if isinstance(operation.change, UpdateMemory):
+                with self._lock:
+                    self._changed_by[operation.change.memory_id] = operation.session_id
+                    _keep_last(self._changed_by, STORED)
             if isinstance(operation.change, StoreMemory) and isinstance(outcome.reply, Applied):
                 if near := self.untold(operation.session_id):
                     told[place] = replace(outcome, reply=msgspec.structs.replace(outcome.reply, near=near))
@@ -99,10 +105,11 @@ class ReplacedMemories:
                 if each.probability < PROBABLE:
                     continue
                 session_id = self._stored_by.pop((name, each.later.number), None)
-                if session_id is not None:  # else it was told, or nobody is there to be told
-                    near = self._untold.setdefault(session_id, [])
-                    if len(near) < UNTOLD:
-                        near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
+                if session_id is None or session_id == self._changed_by.get(each.earlier.id):
+                    continue  # None: it was told, or nobody is there to be told
+                near = self._untold.setdefault(session_id, [])
+                if len(near) < UNTOLD:
+                    near.append(NearMemory(each.earlier.id, each.earlier.content, each.later.id))
             _keep_last(self._untold, STORED)
 
 

@@ -330,16 +330,6 @@ class SharedLane(Records):
         assert isinstance(outcome.reply.result, RunResult)
         return outcome.reply.result
 
-    def scrub(self, memory_id: str) -> bool:
-        """Take what is left of an erased memory out of the words of the index and the file's log: all else went when
-        the entry was applied, but for the journal (`scrub_entries`)."""
-        if not self.is_erased(memory_id):
-            return False
-        with self._edits() as edits:
-            edits.drop_deleted_words()
-        self._file.leave_nothing(memory_id)
-        return True
-
     @property
     def to_scrub(self) -> int:
         """The position that a snapshot has to have reached before all entries with the words of erased memories can be
@@ -448,7 +438,7 @@ class SharedLane(Records):
         with self._file.transaction() as connection:
             empty_space(connection)
             take_in(connection.connection, path, self.name)
-        self._file.empty_log()
+        self._file.file.empty_log()
         numbers = self._file.read("SELECT number FROM memories WHERE space = @SPACE ORDER BY number")
         ((*mark, self._applied_at),) = self._file.read(_MARK)
         self.mark = LaneMark(*mark)

@@ -19,7 +19,7 @@ _ROUNDED: Final = 4
 OLD_CHARACTERS: Final = 1000
 """Of a memory that is probably replaced: so much decides whether it is."""
 SETTLED: Final = (
-    "update_memory(replaced_by, add_links=[{relation: supersedes, target: id}]); if both hold, relation: related_to"
+    "update_memory(replaced_by, supersedes=id); if both hold, add_links=[{relation: related_to, target: id}]"
 )
 MOST_LINES: Final = 5
 """Memories of which an answer has a line, where the caller names no limit."""

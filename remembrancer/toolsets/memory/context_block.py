@@ -30,7 +30,6 @@ Away = Literal["starting", "unavailable"]
 """Why the store has no part in a block."""
 STARTING: Final = "The memory is still starting: ask again in a moment."
 NO_ROOM: Final = "Nothing of what is remembered fits in here."
-DOUBTED: Final = "(possibly superseded)"
 LEAST_CUT_TOKENS: Final = 16
 """Less than this of a memory says nothing."""
 CHARACTERS_A_TOKEN: Final = 12
@@ -151,7 +150,9 @@ def _index_of(subjects: Sequence[tuple[str, int]]) -> list[str]:
 
 def item(memory: RecalledMemory, content: str, ids: Mapping[str, str]) -> str:
     """So much of a memory's content as one item of a list, with its id and what is to be said of it."""
-    remarks = [DOUBTED] if memory.possibly_superseded_by or memory.superseded_by else []
+    later = [*memory.superseded_by, *memory.possibly_superseded_by]
+    by = next((f" by {ids[each]}" for each in later if each in ids), "")
+    remarks = [f"(possibly superseded{by})"] if later else []
     if memory.version > 1 and memory.updated_at > memory.created_at:
         remarks.append(f"(changed {_day(memory.updated_at)})")
     due = f"due {_day(memory.due)}: " if memory.is_open and memory.due is not None else ""

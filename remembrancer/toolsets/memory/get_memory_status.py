@@ -28,7 +28,7 @@ MODES: Final = {
 PROPOSED: Final = 200
 """Characters of a memory that is proposed to go to the user."""
 DECIDED: Final = (
-    "update_memory(newer_id, add_links=[{relation: supersedes, target: older_id}]); if both hold, relation: related_to"
+    "update_memory(newer_id, supersedes=older_id); if both hold, add_links=[{relation: related_to, target: older_id}]"
 )
 REVIEW: Final = "promote_memory accepts a proposal (target_scope user) or refuses it for good (project)"
 

@@ -72,6 +72,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     valid_until: str | UnsetType = UNSET
     due: str | UnsetType = UNSET
     done: bool | UnsetType = UNSET
+    supersedes: Annotated[str, Meta(description="Id this replaces")] | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
     remove_links: list[RemovedLink] | UnsetType = UNSET
     allow_secrets: bool | UnsetType = UNSET
@@ -125,6 +126,9 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     entities = given(arguments.related_entities, EntityChanges())
     emptied = [name for name in (*get_args(Clearable), "summary", "domain") if getattr(arguments, name) == ""]
     fields = cleaned(arguments, UPDATED, *emptied) | {name: "" for name in ("summary", "domain") if name in emptied}
+    added = list(given(arguments.add_links, ()))
+    if arguments.supersedes is not UNSET:
+        added.append(LinkArgument("supersedes", parse_memory_id(arguments.supersedes, field="supersedes")))
     change = UpdateMemory(
         memory_id=memory_id,
         content=content,
@@ -134,7 +138,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         remove_entities=clean_names(
             given(entities.remove, ()), field="related_entities.remove", most=MAX_ENTITIES, longest=MAX_NAME
         ),
-        add_links=_clean_links(given(arguments.add_links, ()), memory_id, "add_links"),
+        add_links=_clean_links(added, memory_id, "add_links"),
         remove_links=_clean_links(given(arguments.remove_links, ()), memory_id, "remove_links"),
         cleared=tuple(name for name in get_args(Clearable) if name in emptied),
         **fields,

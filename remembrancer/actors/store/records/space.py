@@ -10,7 +10,6 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from remembrancer.actors.store.records.schema import OWNED, make_space
@@ -99,29 +98,6 @@ class Space:
             self.commits += 1
             other.commits += 1
 
-    @property
-    def writer(self) -> sqlite3.Connection:
-        """The connection that writes the database."""
-        return self.file.writer
-
-    @property
-    def path(self) -> Path:
-        """The file of the database."""
-        return self.file.path
-
-    @property
-    def is_replaced(self) -> bool:
-        """As `SqliteFile.is_replaced`."""
-        return self.file.is_replaced
-
-    def size_bytes(self) -> int:
-        """Bytes on disk of the database."""
-        return self.file.size_bytes()
-
-    def checkpoint(self) -> None:
-        """As `SqliteFile.checkpoint`."""
-        self.file.checkpoint()
-
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """Inside it no other thread writes this space: what it wants to write is refused, and never waits. What is
@@ -140,18 +116,6 @@ class Space:
             if self._holder not in (None, threading.get_ident()):
                 raise FileLocked("memories are being moved to what is shared: this is written when that has ended")
             yield
-
-    def empty_log(self) -> None:
-        """As `SqliteFile.empty_log`."""
-        self.file.empty_log()
-
-    def leave_nothing(self, *words: str) -> None:
-        """As `SqliteFile.leave_nothing`."""
-        self.file.leave_nothing(*words)
-
-    def close(self) -> None:
-        """Close the database. May be called twice."""
-        self.file.close()
 
 
 def empty_space(connection: SpaceConnection) -> None:

@@ -90,11 +90,6 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
         self._limit_bytes = limit_bytes
         self._session_limit = session_limit
 
-    @property
-    def is_replaced(self) -> bool:
-        """True if the file was taken away, cut to nothing or replaced under us: it has to be opened anew."""
-        return self._file.is_replaced
-
     def browse(self, request: BrowserRequest) -> BrowsedRows:
         """The part that this file has of an answer to the memory browser."""
         return self._file.read_together(lambda query: browse(query, request, self._clock()))
@@ -215,25 +210,6 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
         `NoteWrite`s."""
         return self._file.read_together(lambda query: read_rows(query, kind))
 
-    def scrub(self, memory_id: str) -> bool:
-        """Take out what is left of an erased memory, also from the file's own log; whether anything was. One of that
-        id that is here stays as it is."""
-        with self._edits() as edits:
-            found = edits.scrub(memory_id, self._clock())
-            if found:
-                edits.drop_deleted_words()
-        if found:
-            self._file.leave_nothing(memory_id)
-        return found
-
-    def drop_quotes(self, quotes: Sequence[str]) -> int:
-        """Delete the turns and tool calls that have one of these in them; how many. From the writer thread."""
-        with self._edits() as edits:
-            dropped = edits.drop_quotes(quotes)
-        if dropped:
-            self._file.leave_nothing(*quotes)
-        return dropped
-
     def is_erased(self, memory_id: str) -> bool:
         """True if a memory of that id was erased here."""
         return bool(self._file.read("SELECT 1 FROM erased WHERE space = @SPACE AND memory_id = ?", (memory_id,)))
@@ -299,21 +275,16 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
 
     # Upkeep.
 
-    def checkpoint(self) -> None:
-        """Move the write-ahead log into the database as far as readers allow. Never waits."""
-        self._file.checkpoint()
-
     def close(self) -> None:
         """Close. May be called twice."""
-        self._file.close()
+        self._file.file.close()
 
     def _full(self) -> StorageFull | None:
         """The error for a file that has reached its limit."""
-        if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
+        database = self._file.file
+        if self._limit_bytes is None or (size_bytes := database.size_bytes()) < self._limit_bytes:
             return None
-        message = (
-            f"{self._file.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
-        )
+        message = f"{database.path.name} has reached its limit of {self._limit_bytes} bytes: raise database_limit_bytes"
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
 
