@@ -51,15 +51,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall
 from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory, RunResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.sharing import (
-    DescribeLanes,
-    LaneLeft,
-    LanesDescribed,
-    LeaveLane,
-    OthersWrote,
-    ProjectShared,
-    ShareProject,
-)
+from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, OthersWrote, ProjectShared, ShareProject
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import Envelope, Request
@@ -850,8 +842,8 @@ class World:
                 described = await host.ask(DescribeLanes(), ANSWER_S)
             except AWAY:
                 return False
-            assert isinstance(described, LanesDescribed), described
-            for state in described.lanes:
+            assert not isinstance(described, Failure), described
+            for state in described:
                 if state.code not in (None, JournalAway.code):
                     self._soak.fault(f"host {host.number} has stopped: {state.problem}")
                     raise TimeoutError

@@ -122,7 +122,7 @@ class Browser:
         if grant is None or grant.every_project:
             everywhere = ReadProjects(ProjectRef("", ""))
             with suppress(*AWAY):
-                found += (await self._service.ask(everywhere, time.time())).reply.projects
+                found += (await self._service.ask(everywhere, time.time())).reply
         by_id: dict[str, ProjectRef] = {}
         for each in found:
             by_id.setdefault(each.id, each)

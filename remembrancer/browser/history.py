@@ -70,7 +70,7 @@ async def review(view: View) -> Response:
     found = await view.ask(FindPairs(view.project, view.session))
     stale = await view.ask(ListStale(view.project, anew=False))
     waiting = [each for each in store.proposals if each.refused_at is None]
-    about_code = stale.memories[:PAGE]
+    about_code = stale[:PAGE]
 
     def render() -> Response:
         pairs = [(each, word_diff(each.older.content, each.newer.content, least=0.5)) for each in found.pairs]

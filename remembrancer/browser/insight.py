@@ -172,7 +172,7 @@ async def remember(view: View) -> Response:
 
 async def code(view: View) -> Response:
     """The trees of code that are indexed; of one of them the files."""
-    trees = (await view.ask(DescribeCode(view.project))).trees
+    trees = await view.ask(DescribeCode(view.project))
     wanted = view.asked("tree") or (trees[0].id if trees else "")
     listed = FilesListed(())
     if wanted:

@@ -282,7 +282,7 @@ def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Ma
     with new_directory(target) as staged:
         # The queue first: an operation leaves it only when the records have it.
         copied = copy_queue(paths.write_queue, staged / QUEUE)
-        records = ask_home(paths, CopyRecords(str(staged))).files
+        records = ask_home(paths, CopyRecords(str(staged)))
         if not records:
             raise FileUnusable(f"there are no memories in {paths.home}: nothing to back up")
         queue = [] if copied is None else [CopiedFile(QUEUE, *copied[0][:2], copied[1], copied[0].counts)]

@@ -60,7 +60,7 @@ COMMANDS = {
 
 def _told(request: AskModels | ChooseModel) -> Report:
     told = ask_store(request)
-    return Report({"models": told.models}, [describe(model) for model in told.models])
+    return Report({"models": told}, [describe(model) for model in told])
 
 
 def _choice(engine: str, model: str | None) -> ModelChoice:

@@ -250,7 +250,7 @@ async def _share(
     path = "" if project is None else project.path
     async with connected_store() as ask_store:
         described = await ask_store(DescribeLanes())
-        taken = {each.lane: each.project for each in described.lanes}
+        taken = {each.lane: each.project for each in described}
         free = [
             each for each in sharing.memberships() if each.is_users == is_users and taken.get(each.lane, path) == path
         ]
@@ -412,8 +412,7 @@ async def lanes_here() -> tuple[LaneState, ...]:
     if not is_up(paths_here()):
         return ()
     async with connected_store() as ask_store:
-        described = await ask_store(DescribeLanes())
-    return described.lanes
+        return await ask_store(DescribeLanes())
 
 
 def _told(about: dict[str, object]) -> str:

@@ -396,7 +396,7 @@ def _stale(where: Where) -> Report:
     from remembrancer.protocol.code import ListStale
 
     project = project_of(Path(where.places()[0].directory))
-    found = ask_store(ListStale(project)).memories
+    found = ask_store(ListStale(project))
     lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in found]
     notes = () if found else ("No memory here is about code that is not as it was.",)
     return Report({"memories": found}, lines, notes=notes)

@@ -94,14 +94,8 @@ class StaleMemory(msgspec.Struct, frozen=True):
     code: str
 
 
-class StaleListed(msgspec.Struct, frozen=True, tag=True):
-    """Those of which the code is gone first, then those where most of it has changed."""
-
-    memories: tuple[StaleMemory, ...]
-
-
-class ListStale(Request[StaleListed], frozen=True):
-    """Which memories of a project are about code that is not as it was?
+class ListStale(Request[tuple[StaleMemory, ...]], frozen=True):
+    """Which memories of a project are about code that is not as it was? Those of which the code is gone come first.
 
     With `anew` false by what was seen last, in the background: nothing is compared while somebody waits.
     """
@@ -126,27 +120,21 @@ class TreeDescription(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class CodeDescription(msgspec.Struct, frozen=True, tag=True):
-    """Trees, in the order of their paths."""
-
-    trees: tuple[TreeDescription, ...]
-
-
-class DeleteCode(Request[CodeDescription], frozen=True):
+class DeleteCode(Request[tuple[TreeDescription, ...]], frozen=True):
     """Forget a tree, with its index. The answer says what it was."""
 
     project: ProjectRef
     tree_id: str
 
 
-class DescribeCode(Request[CodeDescription], frozen=True):
-    """Ask for the state of a project's trees, or of one of them."""
+class DescribeCode(Request[tuple[TreeDescription, ...]], frozen=True):
+    """Ask for the state of a project's trees, in the order of their paths, or of one of them."""
 
     project: ProjectRef
     tree_id: str | None = None
 
 
-class IndexCode(Request[CodeDescription], frozen=True):
+class IndexCode(Request[tuple[TreeDescription, ...]], frozen=True):
     """Index the tree at that absolute path, in the background. The answer is that tree alone."""
 
     project: ProjectRef

@@ -240,14 +240,8 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     """The work of a run on it (as the history calls it), if undoing that was the last change to it."""
 
 
-class ProjectsRead(msgspec.Struct, frozen=True, tag=True):
-    """All of them but the one that was named."""
-
-    projects: tuple[ProjectRef, ...] = ()
-
-
-class ReadProjects(Request[ProjectsRead], frozen=True):
-    """Which other projects have memories?"""
+class ReadProjects(Request[tuple[ProjectRef, ...]], frozen=True):
+    """Which other projects than this one have memories?"""
 
     project: ProjectRef
 
@@ -294,14 +288,9 @@ class ReadMemories(Request[MemoriesRead], frozen=True):
     """Only memories that are proposed to go to the user, and not refused; or (False) those that never were proposed."""
 
 
-class NearFound(msgspec.Struct, frozen=True, tag=True):
-    """For each row its nearest memories with their cosines, nearest first (without vectors of their own)."""
-
-    rows: tuple[tuple[tuple[Material, float], ...], ...]
-
-
-class FindNear(Request[NearFound], frozen=True):
-    """The memories of a file nearest to each of some vectors.
+class FindNear(Request[tuple[tuple[tuple[Material, float], ...], ...]], frozen=True):
+    """For each of some vectors the memories of a file nearest to it with their cosines, the nearest first, and
+    without vectors of their own.
 
     `project` None: the user's. `vectors` are little-endian float32 rows, of the model in use. A session's memories are
     found only where `session_id` is given, and then only that session's.

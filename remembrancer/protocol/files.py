@@ -232,18 +232,7 @@ class ListFiles(Request[FilesListed], frozen=True):
     limit: int = 200
 
 
-class FilesSynced(msgspec.Struct, frozen=True, tag=True):
-    """The outcome of a sync."""
-
-    scanned: int
-    updated: int
-    added: int
-    removed: int
-    duration_s: float
-    skipped: tuple[SkippedFile, ...] = ()
-
-
-class SyncFiles(Request[FilesSynced], frozen=True):
+class SyncFiles(Request[SyncDone], frozen=True):
     """Read a workspace's files now. Answered when that is done, or refused when nobody can."""
 
     workspace: Workspace

@@ -113,13 +113,7 @@ class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counts: dict[str, int]
 
 
-class RecordsCopied(msgspec.Struct, frozen=True, tag=True):
-    """The copies; none where nothing is stored yet."""
-
-    files: tuple[CopiedFile, ...]
-
-
-class CopyRecords(Request[RecordsCopied], frozen=True):
+class CopyRecords(Request[tuple[CopiedFile, ...]], frozen=True):
     """Copy the records and the catalogue into a directory, all as of one moment."""
 
     directory: str

@@ -516,11 +516,7 @@ class GatherContext(SessionRequest[ContextGathered], frozen=True):
     tokens: int = 3000
 
 
-class Noted(msgspec.Struct, frozen=True, tag=True):
-    """Taken note of; it is written with the next batch."""
-
-
-class NoteAccess(SessionRequest[Noted], frozen=True):
+class NoteAccess(SessionRequest[bool], frozen=True):
     """These memories were shown to somebody: count it. `used`: these have been of use, too."""
 
     memory_ids: tuple[str, ...]

@@ -60,17 +60,11 @@ class LaneState(msgspec.Struct, frozen=True):
     """The files with entries that could be applied nowhere, and were set aside: each name says whose it is."""
 
 
-class LanesDescribed(msgspec.Struct, frozen=True, tag=True):
-    """The lanes that projects of this home share."""
-
-    lanes: tuple[LaneState, ...]
-
-
-class DescribeLanes(Request[LanesDescribed], frozen=True):
+class DescribeLanes(Request[tuple[LaneState, ...]], frozen=True):
     """Say how the shared lanes of this home are."""
 
 
-class RejoinLane(Request[LanesDescribed], frozen=True):
+class RejoinLane(Request[tuple[LaneState, ...]], frozen=True):
     """Take the membership of a lane as it is now: this home has joined it (again), or has a new key for it, which the
     others are to take too."""
 

@@ -163,21 +163,15 @@ class ModelProgress(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class ModelsTold(msgspec.Struct, frozen=True, tag=True):
-    """Store to command: the models, the one that answers questions (or is to) first."""
-
-    models: tuple[ModelProgress, ...]
-
-
-class ChooseModel(Request[ModelsTold], frozen=True):
+class ChooseModel(Request[tuple[ModelProgress, ...]], frozen=True):
     """Command to store: embed everything by this model, and answer by it from then on. None: stay with the one that
     answers now."""
 
     choice: ModelChoice | None
 
 
-class AskModels(Request[ModelsTold], frozen=True):
-    """Command to store: which models are there, and how far are they?"""
+class AskModels(Request[tuple[ModelProgress, ...]], frozen=True):
+    """Command to store: which models are there, and how far are they? The one that answers (or is to) comes first."""
 
 
 class WhoAreYou(msgspec.Struct, frozen=True, tag=True):

@@ -366,14 +366,10 @@ class Operation(msgspec.Struct, frozen=True):
     change: Change
 
 
-class SessionsImported(msgspec.Struct, frozen=True, tag=True):
-    """Store to command: the sessions are registered, durably."""
-
-
-class ImportSessions(Request[SessionsImported], frozen=True):
+class ImportSessions(Request[int], frozen=True):
     """Command to store: these sessions were active (None: with the user's memories).
 
-    To send it again changes nothing: it is no operation and has no id.
+    The answer is their number. To send it again changes nothing: it is no operation and has no id.
     """
 
     project: ProjectRef | None

@@ -47,7 +47,6 @@ from remembrancer.protocol.reads import (
     ListMemories,
     MemoryShown,
     NoteAccess,
-    Noted,
     Notice,
     Recall,
     Recalled,
@@ -243,7 +242,7 @@ class PlayedStore:
                 linked = self._view.follow(message.memory_ids, message.session_id, message.depth, message.limit)
                 return LinksFound(tuple(linked.values()))
             case NoteAccess():
-                return Noted()
+                return True
             case RecogniseProject():
                 return ProjectRecognised()
             case FindIds():

@@ -15,7 +15,6 @@ from starlette.types import Message
 from remembrancer.actors.gateway import actor
 from remembrancer.browser.app import Browser
 from remembrancer.browser.view import ShownLog, Writes
-from remembrancer.protocol.consolidation import ProjectsRead
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Recall, Recalled
@@ -36,7 +35,7 @@ class SlowService:
 
     async def ask(self, question: Any, _received_at: float) -> Asked[Any]:
         if not isinstance(question, Recall):
-            return Asked(ProjectsRead((ProjectRef("p_1", "/work/harbour"),)))
+            return Asked((ProjectRef("p_1", "/work/harbour"),))
         self.questions.append(question.query)
         self.is_asked.set()
         await self.may_answer.wait()

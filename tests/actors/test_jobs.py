@@ -402,7 +402,7 @@ async def test_the_consolidator_reads_what_there_is(rig: StoreRig) -> None:
         assert read.dimensions == IDENTITY.dimensions
         vector = vector_of("cache in Redis", IDENTITY.model).tobytes()
         found = await consolidator.ask(FindNear(PROJECT, vector, 1, 0.3))
-        assert [[memory.id for memory, _ in row] for row in found.rows] == [[first]]
+        assert [[memory.id for memory, _ in row] for row in found] == [[first]]
         assert (await consolidator.ask(ReadEntityEdges(PROJECT))).edges == ()
         session = await consolidator.ask(ReadSession(PROJECT, SESSION))
         assert session.entry is not None
@@ -415,14 +415,14 @@ async def test_the_list_of_projects_which_the_browser_waits_for_does_not_step_as
         await rig.gateway.store("The cache lives in Redis")
         await rig.gateway.recall("cache")
         others = await consolidator.ask(ReadProjects(OTHER_PROJECT))
-        assert [project.id for project in others.projects] == [PROJECT.id]
+        assert [project.id for project in others] == [PROJECT.id]
 
 
 async def test_to_read_of_a_project_without_a_file_makes_none(rig: StoreRig) -> None:
     async with Consolidator(rig.home) as consolidator:
         assert (await consolidator.ask(ReadMemories(OTHER_PROJECT))).memories == ()
         vector = vector_of("anything").tobytes()
-        assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3))).rows == ((),)
+        assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3))) == ((),)
         assert (await consolidator.ask(ReadSession(OTHER_PROJECT, SESSION))).entry is None
         assert (await consolidator.ask(ReadEntityEdges(OTHER_PROJECT))).edges == ()
     assert not has_space(rig.paths, OTHER_PROJECT.id)

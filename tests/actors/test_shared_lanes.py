@@ -39,15 +39,7 @@ from remembrancer.protocol.home import (
     WriteExport,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sharing import (
-    DescribeLanes,
-    LaneLeft,
-    LanesDescribed,
-    LeaveLane,
-    ProjectShared,
-    RejoinLane,
-    ShareProject,
-)
+from remembrancer.protocol.sharing import DescribeLanes, LaneLeft, LeaveLane, ProjectShared, RejoinLane, ShareProject
 from remembrancer.protocol.wire import Request
 from remembrancer.protocol.writes import (
     Applied,
@@ -228,8 +220,8 @@ class TheirSharing:
 async def members_of(host: Host) -> dict[str, dict[str, int]]:
     """The members, as `share status` on a host says how they are."""
     described = await host.ask(DescribeLanes())
-    assert isinstance(described, LanesDescribed)
-    (about,) = await look_at_lanes(TheirSharing(host), described.lanes)  # type: ignore[arg-type]
+    assert isinstance(described, tuple)
+    (about,) = await look_at_lanes(TheirSharing(host), described)  # type: ignore[arg-type]
     return about["members"]  # type: ignore[return-value]
 
 
@@ -360,7 +352,7 @@ async def test_a_shared_project_is_shared_after_a_restart_and_a_first_question_f
     await here.store("lantern", "the lantern burns oil")
     await here.aclose()
     here.start()
-    assert here.files.exists(PROJECT)
+    assert here.files.is_there(PROJECT)
     await here.files.project(PROJECT)
     assert here.finds("project", "lantern")
     assert {records.name for records in here.files} == {"user", PROJECT.id, LANE}
@@ -494,8 +486,8 @@ async def test_a_lane_that_has_stopped_goes_on_when_the_host_has_joined_again(ho
     await there.store("lantern", "the lantern burns oil")
     await until(lambda: here.lanes.notices(PROJECT.id) != ())
     described = await here.ask(DescribeLanes())
-    assert isinstance(described, LanesDescribed)
-    assert [state.code for state in described.lanes] == ["key_missing"]
+    assert isinstance(described, tuple)
+    assert [state.code for state in described] == ["key_missing"]
     assert isinstance(await here.submit(store_operation("torch", "the torch burns pitch")), KeyMissing)
     here.journal = InProcessJournal(here.server)
     await here.ask(RejoinLane(LANE))

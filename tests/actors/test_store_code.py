@@ -42,7 +42,7 @@ async def test_trees_that_are_asked_for_at_once_are_all_listed_and_none_has_two_
         asked = [IndexCode(PROJECT, str(root), watch=False) for root in (*roots, *roots)]
         await asyncio.gather(*(rig.gateway.ask(each) for each in asked))
         known = await rig.gateway.ask(DescribeCode(PROJECT))
-        assert [tree.root for tree in known.trees] == [str(root) for root in roots]
+        assert [tree.root for tree in known] == [str(root) for root in roots]
         assert len(list(rig.paths.projects.glob("*/code/*.db"))) == len(roots)
 
 
@@ -50,13 +50,13 @@ async def test_an_index_that_the_indexer_has_made_anew_is_read_and_not_the_one_b
     home: Path, tmp_path: Path
 ) -> None:
     async with store_rig(home) as rig:
-        (before,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))).trees
+        (before,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
         (database,) = rig.paths.projects.glob("*/code/*.db")
         delete_database(database)
         index = CodeIndex(database, "make")
         index.note(status="ready")
         index.close()
-        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT))).trees
+        (after,) = await rig.gateway.ask(DescribeCode(PROJECT))
         assert (before.status, after.status) == ("queued", "ready")
 
 
@@ -78,12 +78,12 @@ async def test_a_tree_that_is_asked_for_again_is_not_ready_before_it_was_read_ag
     async with store_rig(home) as rig:
         states = []
         for asked in (0, 1):
-            (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))).trees
+            (tree,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
             states.append(tree.status)
             (database,) = rig.paths.projects.glob("*/code/*.db")
             with contextlib.closing(CodeIndex(database, "write")) as index:
                 index.note(status="ready", asked=asked)
-            (tree,) = (await rig.gateway.ask(DescribeCode(PROJECT))).trees
+            (tree,) = await rig.gateway.ask(DescribeCode(PROJECT))
             states.append(tree.status)
         assert states == ["queued", "ready"] * 2
 
@@ -136,10 +136,10 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
     home: Path, tmp_path: Path, harm: Callable[[Path], None], question: type[DescribeCode | SearchCode | ListCodeFiles]
 ) -> None:
     async with store_rig(home) as rig:
-        (tree,) = (await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))).trees
+        (tree,) = await rig.gateway.ask(IndexCode(PROJECT, str(tmp_path), watch=False))
         (database,) = rig.paths.projects.glob("*/code/*.db")
         be_ready(database.parent.parent)
-        assert (await rig.gateway.ask(DescribeCode(PROJECT))).trees[0].status == "ready"
+        assert (await rig.gateway.ask(DescribeCode(PROJECT)))[0].status == "ready"
         await rig.restart()  # nobody has it open
         harm(database)
         if question is SearchCode:
@@ -147,7 +147,7 @@ async def test_an_index_that_is_lost_or_damaged_is_made_anew_when_it_is_read(
             assert found == CodeFound((), ())
         elif question is ListCodeFiles:
             await rig.gateway.ask(ListCodeFiles(PROJECT, tree.id))
-        (after,) = (await rig.gateway.ask(DescribeCode(PROJECT))).trees
+        (after,) = await rig.gateway.ask(DescribeCode(PROJECT))
         assert (after.id, after.status, after.error) == (tree.id, "queued", "")
         (made,) = rig.paths.projects.glob("*/code/*.db")
         assert made != database, "whoever has the old one open writes into no new one"
@@ -189,21 +189,21 @@ async def test_trees_of_a_project_that_is_moved_lie_in_its_new_place_and_keep_th
         for root in (old, old / "src", beside):
             await rig.gateway.ask(IndexCode(before, str(root), watch=False))
         be_ready(rig.paths.project_database(before.id).parent)
-        known = (await rig.gateway.ask(DescribeCode(before))).trees
+        known = await rig.gateway.ask(DescribeCode(before))
         for root in (new, own):
             await rig.gateway.ask(IndexCode(after, str(root), watch=False))
         (old / "src").rename(new / "src")
         old.rmdir()
         await rig.gateway.ask(MoveProject(before, after, str(new)))
         for _ in range(2):
-            trees = (await rig.gateway.ask(DescribeCode(after))).trees
+            trees = await rig.gateway.ask(DescribeCode(after))
             states = {tree.root: tree.status for tree in trees}
             assert states == {str(new): "ready", str(new / "src"): "ready", str(beside): "ready", str(own): "queued"}
             assert {tree.id for tree in known} < {tree.id for tree in trees}
-            assert (await rig.gateway.ask(DescribeCode(before))).trees == ()
+            assert (await rig.gateway.ask(DescribeCode(before))) == ()
             await rig.restart()
-        (again,) = (await rig.gateway.ask(IndexCode(after, str(new), watch=False))).trees
+        (again,) = await rig.gateway.ask(IndexCode(after, str(new), watch=False))
         assert again.id in {tree.id for tree in known}, "asked for again it is the same tree"
         old.mkdir()
-        (other,) = (await rig.gateway.ask(IndexCode(after, str(old), watch=False))).trees
+        (other,) = await rig.gateway.ask(IndexCode(after, str(old), watch=False))
         assert other.id not in {tree.id for tree in trees}, "another tree, although it lies where one has been"

@@ -48,7 +48,7 @@ async def fill(rig: StoreRig) -> list[str]:
 
 
 async def choose(rig: StoreRig, choice: ModelChoice | None) -> tuple[ModelProgress, ...]:
-    return (await rig.gateway.ask(ChooseModel(choice))).models
+    return await rig.gateway.ask(ChooseModel(choice))
 
 
 async def models(rig: StoreRig) -> dict[str, ModelProgress]:

@@ -20,7 +20,6 @@ from remembrancer.protocol.home import (
     FindMemories,
     MemoriesFound,
     ProjectsDescribed,
-    RecordsCopied,
     WriteExport,
 )
 from remembrancer.protocol.paths import RuntimePaths
@@ -51,8 +50,7 @@ def test_a_home_is_exported_copied_and_described_as_of_one_moment(paths: Runtime
         "I prefer tabs.",
     ]
     copied = reader.answer(CopyRecords(str(paths.home / "copy")))
-    assert isinstance(copied, RecordsCopied)
-    assert [(file.name, file.counts["memories"]) for file in copied.files] == [("memory.db", 2)]
+    assert [(file.name, file.counts["memories"]) for file in copied] == [("memory.db", 2)]
     described = reader.answer(DescribeProjects())
     assert isinstance(described, ProjectsDescribed)
     assert ([(each.id, each.memories) for each in described.projects], described.has_user) == ([(PROJECT.id, 1)], True)

@@ -141,7 +141,7 @@ def near(
     """Ids and cosines, rounded."""
     vectors = np.asarray(rows, dtype="<f4")
     found = find_near(records, index, MODEL, FindNear(None, vectors.tobytes(), len(rows), least, **fields))
-    return [[(material.id, round(cosine, 3)) for material, cosine in row] for row in found.rows]
+    return [[(material.id, round(cosine, 3)) for material, cosine in row] for row in found]
 
 
 def test_the_nearest_memories_are_found_for_each_vector(records: Records) -> None:
@@ -150,8 +150,8 @@ def test_the_nearest_memories_are_found_for_each_vector(records: Records) -> Non
     assert near(records, [1, 0, 0, 0], limit=1) == [[(ONE, 1.0)]]
     assert near(records) == []
     found = find_near(records, None, MODEL, FindNear(None, VECTORS[0].tobytes(), 1, 0.9))
-    assert found.rows[0][0][0].vector == b""
-    assert found.rows[0][0][0].content == CONTENTS[ONE]
+    assert found[0][0][0].vector == b""
+    assert found[0][0][0].content == CONTENTS[ONE]
 
 
 def test_a_sessions_memories_are_near_to_itself_alone(records: Records) -> None:

@@ -12,7 +12,7 @@ from bench.shared_soak import Host, SharedSoak, World
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.protocol.errors import Failure, SchemaTooNew
 from remembrancer.protocol.reads import Recall, Recalled
-from remembrancer.protocol.sharing import DescribeLanes, LanesDescribed, LaneState
+from remembrancer.protocol.sharing import DescribeLanes, LaneState
 from remembrancer.protocol.writes import Applied, Operation, Submit
 from tests.lane_dump import dump_of
 from tests.operations import SESSION, store_operation
@@ -37,8 +37,8 @@ def storing(host: Host, name: str) -> Operation:
 
 async def state_of(host: Host) -> LaneState:
     described = await host.answer(DescribeLanes())
-    assert isinstance(described, LanesDescribed)
-    (state,) = described.lanes
+    assert not isinstance(described, Failure)
+    (state,) = described
     return state
 
 

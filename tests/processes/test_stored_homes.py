@@ -185,7 +185,7 @@ async def test_the_home_of_each_release_that_knows_code_says_what_has_become_of_
         async def is_stale() -> bool:
             async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home)}) as ask:
                 found = await ask(ListStale(project_of(Path(PROJECT))))
-            return [(each.content, each.verdict) for each in found.memories] == [(ABOUT_CODE, "changed")]
+            return [(each.content, each.verdict) for each in found] == [(ABOUT_CODE, "changed")]
 
         async def knows_notes() -> bool:
             notes = await client.call("memory_search", query="where does the tide table hang")

@@ -312,7 +312,7 @@ async def _said_twice(
     proposed = msgspec.structs.replace(proposed, with_vectors=True)
     mine = await all_memories(store, proposed)
     promoted: list[str] = []
-    others = (await store.ask(ReadProjects(project))).projects if mine else ()
+    others = (await store.ask(ReadProjects(project))) if mine else ()
     for other in others:
         theirs = await all_memories(store, msgspec.structs.replace(proposed, project=other))
         for memory, same, cosine in await run_sync(said_in_both, mine, theirs, clock()):

@@ -88,7 +88,7 @@ class StoreConnection(StoreClient):
             vectors = b"".join(memory.vector for memory in portion)
             request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1, scopes=(scope,))
             found = await self.ask(request)
-            for memory, row in zip(portion, found.rows, strict=True):
+            for memory, row in zip(portion, found, strict=True):
                 near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
         return near
 

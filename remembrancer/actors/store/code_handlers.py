@@ -35,7 +35,6 @@ from remembrancer.protocol.code import (
     AboutCode,
     AwaitCodeWork,
     CodeChunk,
-    CodeDescription,
     CodeFound,
     CodeTree,
     CodeWork,
@@ -45,7 +44,6 @@ from remembrancer.protocol.code import (
     ListCodeFiles,
     ListStale,
     SearchCode,
-    StaleListed,
     StaleMemory,
     TreeDescription,
 )
@@ -194,7 +192,7 @@ class CodeHandlers:
         except sqlite3.Error as error:
             raise MemoryUnavailable(str(error)) from error
 
-    async def _list_stale(self, request: ListStale, _context: RequestContext) -> StaleListed:
+    async def _list_stale(self, request: ListStale, _context: RequestContext) -> tuple[StaleMemory, ...]:
         records = await self._files.project(request.project)
         anchors = self._anchors.get(request.project.id)
         if anchors is None or request.anew:
@@ -204,15 +202,15 @@ class CodeHandlers:
         trees = self._readable(request.project)
         stale = {} if anchors is None else {i: each for i, each in anchors.stale.items() if each.tree_id in trees}
 
-        def load() -> StaleListed:
+        def load() -> tuple[StaleMemory, ...]:
             numbers = [number for each in stale if (number := records.number_of(each)) is not None]
             found = records.load(numbers, Filters("")).values()  # of no session
             listed = sorted(
                 ((stale[each.id], each) for each in found),
                 key=lambda item: (item[0].verdict != "gone", -item[0].share, item[1].number),
             )
-            return StaleListed(
-                tuple(StaleMemory(each.id, each.content, anchor.verdict, described(anchor)) for anchor, each in listed)
+            return tuple(
+                StaleMemory(each.id, each.content, anchor.verdict, described(anchor)) for anchor, each in listed
             )
 
         return await self._readers.read(load)
@@ -319,14 +317,14 @@ class CodeHandlers:
 
     # --- Clients.
 
-    async def _index(self, request: IndexCode, _context: RequestContext) -> CodeDescription:
+    async def _index(self, request: IndexCode, _context: RequestContext) -> tuple[TreeDescription, ...]:
         root = await asyncio.to_thread(_checked_root, request, self._paths)
         project_id = request.project.id
         async with self._listing:
             tree = await self._listed(project_id, root, watch=request.watch)
         self._asked_at[project_id] = time.monotonic()
         self.keep_house({project_id, *self._asked_at})
-        return CodeDescription((await self._describe_one(project_id, tree),))
+        return (await self._describe_one(project_id, tree),)
 
     async def _listed(self, project_id: str, root: str, *, watch: bool, anew: bool = False) -> CodeTree:
         """The tree of a directory that was asked for (once more), with an index that can be used; with `anew` not the
@@ -438,9 +436,9 @@ class CodeHandlers:
 
         return tuple(msgspec.structs.replace(chunk, memories=memories(chunk)) for chunk in chunks)
 
-    async def _describe(self, request: DescribeCode, _context: RequestContext) -> CodeDescription:
+    async def _describe(self, request: DescribeCode, _context: RequestContext) -> tuple[TreeDescription, ...]:
         trees = self._chosen(request.project, request.tree_id)
-        return CodeDescription(tuple([await self._describe_one(request.project.id, tree) for tree in trees]))
+        return tuple([await self._describe_one(request.project.id, tree) for tree in trees])
 
     async def _describe_one(self, project_id: str, tree: CodeTree) -> TreeDescription:
         try:
@@ -462,7 +460,7 @@ class CodeHandlers:
         within_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         return await compared(tree.root, found, request.limit, "stale" if is_ready else "syncing", within_s)
 
-    async def _delete(self, request: DeleteCode, _context: RequestContext) -> CodeDescription:
+    async def _delete(self, request: DeleteCode, _context: RequestContext) -> tuple[TreeDescription, ...]:
         (tree,) = self._chosen(request.project, request.tree_id)
         described = await self._describe_one(request.project.id, tree)
         async with self._listing:
@@ -475,7 +473,7 @@ class CodeHandlers:
 
             await self._read(delete)
         self._announce(tuple(each for each in self._work.trees if each != tree))
-        return CodeDescription((described,))
+        return (described,)
 
     def _delete_index(self, database: Path) -> None:
         opened = self._open.pop(str(database), None)

@@ -49,7 +49,6 @@ from remembrancer.protocol.files import (
     FilesFound,
     FilesIndexed,
     FilesListed,
-    FilesSynced,
     FileWork,
     FoundChunk,
     Indexed,
@@ -372,7 +371,7 @@ class FileHandlers:
 
         return asyncio.get_running_loop().run_in_executor(None, look)  # the disk of a workspace may hang
 
-    async def _sync(self, request: SyncFiles, context: RequestContext) -> FilesSynced:
+    async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
         """Raises:
         DeadlineExceeded: it goes on; the indexer has not been done in time.
         """
@@ -388,7 +387,7 @@ class FileHandlers:
             ) from error
         if done.error is not None:
             raise MemoryUnavailable(f"the files could not be read: {done.error}")
-        return FilesSynced(done.scanned, done.updated, done.added, done.removed, done.duration_s, done.skipped)
+        return done
 
     async def _synced_at(self, workspace: Workspace, index: FileIndex | None) -> float | None:
         """The time at which the files were compared last, or at least taken in."""

@@ -76,7 +76,6 @@ from remembrancer.protocol.home import (
     KnownProject,
     MemoriesFound,
     ProjectsDescribed,
-    RecordsCopied,
     ReleasesDescribed,
     WriteExport,
 )
@@ -339,11 +338,11 @@ class HomeReader:
 
     # --- copies ---
 
-    def _copy(self, directory: Path) -> RecordsCopied:
+    def _copy(self, directory: Path) -> tuple[CopiedFile, ...]:
         copies = []
         with self._records() as records:
             if records is None:
-                return RecordsCopied(())
+                return ()
             copies.append(_copied(records, directory / RECORDS, COUNTED_IN_RECORDS))
         self._pause()
         if os.path.lexists(self._paths.catalog):
@@ -354,7 +353,7 @@ class HomeReader:
             content = msgspec.json.encode(shared)
             _write(directory / SHARED, content)
             copies.append(CopiedFile(SHARED, hashlib.sha256(content).hexdigest(), len(content), 0, {}))
-        return RecordsCopied(tuple(copies))
+        return tuple(copies)
 
     # --- an export ---
 

@@ -35,10 +35,8 @@ from remembrancer.protocol.consolidation import (
     MaintainJob,
     MaterialRequest,
     MemoriesRead,
-    NearFound,
     NoJob,
     NotePresence,
-    ProjectsRead,
     ReadEntityEdges,
     ReadMemories,
     ReadProjects,
@@ -305,10 +303,10 @@ class JobHandlers:
 
     # --- What the consolidator reads. It steps aside while clients are being served.
 
-    async def _answer_question(self, request: MaterialRequest) -> msgspec.Struct:
+    async def _answer_question(self, request: MaterialRequest) -> object:
         if isinstance(request, ReadProjects):  # which a page of the memory browser waits for, too
             known = [project for project in self._files.catalog.projects() if project.id != request.project.id]
-            return ProjectsRead(tuple(each for each in known if self._files.exists(each)))
+            return tuple(each for each in known if self._files.is_there(each))
         await self._gate.step_aside()
         if self._draining:
             raise MemoryUnavailable("the store is stopping")
@@ -316,7 +314,7 @@ class JobHandlers:
         identity = self._scheduler.identity
         if isinstance(request, FindNear):
             if records is None or identity is None:
-                return NearFound(((),) * request.rows)
+                return ((),) * request.rows
             index = self._vectors.searchable(records.name, identity.key)
             return await self._read(lambda: find_near(records, index, identity.key, request))
         if records is None:
@@ -330,7 +328,7 @@ class JobHandlers:
             return self._files.user
         if (lane := self._files.shared_lane(project.id)) is not None:
             return lane
-        return await self._files.project(project) if self._files.exists(project) else None
+        return await self._files.project(project) if self._files.is_there(project) else None
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -43,7 +43,6 @@ from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import (
     DescribeLanes,
     LaneLeft,
-    LanesDescribed,
     LaneState,
     LeaveLane,
     ProjectShared,
@@ -419,7 +418,7 @@ class SharedLanes:
             if others:
                 raise InvalidInput(f"another project ({others[0]}) shares {request.lane}: a lane is for one project")
             if request.dry_run:
-                there = project is None or files.exists(project)
+                there = project is None or files.is_there(project)
                 own = await self._own(project) if there else None
                 return ProjectShared(0 if own is None else len(await self._committer.run(own.name, _shareable(own))))
             await self._check_whose(request)
@@ -540,7 +539,7 @@ class SharedLanes:
             await self._committer.run(own.name, partial(own.take_outcomes, applied))
             after = applied[-1].operation_id
 
-    async def _rejoin(self, request: RejoinLane, context: RequestContext) -> LanesDescribed:
+    async def _rejoin(self, request: RejoinLane, context: RequestContext) -> tuple[LaneState, ...]:
         """Raises as `_connection`."""
         name = request.lane
         async with self._changing:
@@ -576,7 +575,7 @@ class SharedLanes:
         given = msgspec.structs.replace(memory, history=history)
         return Operation(new_ulid(), project, "", self._clock(), ImportMemory(given))
 
-    async def _describe(self, _request: DescribeLanes, _context: RequestContext) -> LanesDescribed:
+    async def _describe(self, _request: DescribeLanes, _context: RequestContext) -> tuple[LaneState, ...]:
         paths = {project.id: project.path for project in self._files.catalog.projects()} | {USER: ""}
         states = []
         for project_id, name in sorted(self._lane_of.items()):
@@ -595,7 +594,7 @@ class SharedLanes:
                     damaged=lane.damaged(),
                 )
             states.append(state)
-        return LanesDescribed(tuple(states))
+        return tuple(states)
 
     def _write(self, projects: dict[str, str]) -> None:
         self._paths.lanes.mkdir(mode=0o700, parents=True, exist_ok=True)

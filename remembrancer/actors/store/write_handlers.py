@@ -42,7 +42,6 @@ from remembrancer.protocol.writes import (
     Operation,
     Rejected,
     RestoredResult,
-    SessionsImported,
     StoredResult,
     StoreMemory,
     Submit,
@@ -135,10 +134,10 @@ class WriteHandlers:
         """Take out of every space what an erased memory has left."""
         await self._committer.run(USER, partial(self._files.scrub, (memory_id,)))
 
-    async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
+    async def _import_sessions(self, request: ImportSessions) -> int:
         records = self._files.user_file if request.project is None else await self._files.project(request.project)
         await self._committer.run(records.name, partial(records.import_sessions, request.sessions))
-        return SessionsImported()
+        return len(request.sessions)
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply in order. A refusal for good is named and passed over; anything else ends the batch there."""

@@ -21,5 +21,5 @@ async def delete_project(call: Call, arguments: DeleteProjectArguments) -> Answe
     """The tree that is indexed no more, also where its files were being read."""
     request = DeleteCode(call.caller.project, arguments.project_id)
     done = await call.service.require(request, TIMEOUT_S)
-    (tree,) = done.trees
+    (tree,) = done
     return {"deleted": True, "project_id": tree.id, "path": tree.root}

@@ -19,7 +19,7 @@ async def get_index_status(call: Call, arguments: GetIndexStatusArguments) -> An
     """The state of one tree's index, and what was left out of it."""
     question = DescribeCode(call.caller.project, arguments.project_id)
     asked = await call.service.ask(question, call.received_at)
-    return with_caveats(described(asked.reply.trees[0]), asked.notices, degraded=asked.is_old)
+    return with_caveats(described(asked.reply[0]), asked.notices, degraded=asked.is_old)
 
 
 def described(tree: TreeDescription) -> Answer:

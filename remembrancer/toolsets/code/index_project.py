@@ -29,4 +29,4 @@ async def index_project(call: Call, arguments: IndexProjectArguments) -> Answer:
     path = arguments.path if arguments.path.startswith("~") else str(Path(call.caller.directory, arguments.path))
     request = IndexCode(call.caller.project, path, arguments.watch is not False)
     done = await call.service.require(request, TIMEOUT_S)
-    return described(done.trees[0])
+    return described(done[0])

@@ -17,5 +17,5 @@ class ListProjectsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 async def list_projects(call: Call, _: ListProjectsArguments) -> Answer:
     """The trees of the session's project, in the order of their paths."""
     asked = await call.service.ask(DescribeCode(call.caller.project), call.received_at)
-    answer: Answer = {"projects": [described(tree) for tree in asked.reply.trees]}
+    answer: Answer = {"projects": [described(tree) for tree in asked.reply]}
     return cut_to_size(with_caveats(answer, asked.notices, degraded=asked.is_old))

@@ -12,7 +12,7 @@ from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE, on_the_scale
-from remembrancer.protocol.consolidation import FindNear, NearFound
+from remembrancer.protocol.consolidation import FindNear, Material
 from remembrancer.protocol.errors import InvalidInput
 
 LOOKED_AT: Final = 16
@@ -56,7 +56,9 @@ def compared(vectors: SpaceVectors, passages: PassageVectors) -> tuple[list[Near
     return links, pairs
 
 
-def find_near(records: Records, vectors: SpaceVectors | None, model: str, request: FindNear) -> NearFound:
+def find_near(
+    records: Records, vectors: SpaceVectors | None, model: str, request: FindNear
+) -> tuple[tuple[tuple[Material, float], ...], ...]:
     """The answer to `request`. Blocks for as long as it takes to read the vectors, or to search them.
 
     Where few memories are eligible, or the vectors (None: they are not there now) cannot be searched, all of them are
@@ -67,7 +69,7 @@ def find_near(records: Records, vectors: SpaceVectors | None, model: str, reques
         InvalidInput: the vectors are no rows of the same length as the model's.
     """
     if not request.rows:
-        return NearFound(())
+        return ()
     queries = _rows_of(request)
     numbers: Sequence[int] = records.matching(request, EVERY) or ()
     if vectors is not None and len(numbers) > EXACT_UP_TO:
@@ -81,9 +83,7 @@ def find_near(records: Records, vectors: SpaceVectors | None, model: str, reques
     best = _nearest(records, model, queries, numbers, request)
     numbers = sorted({number for row in best for number, _ in row})
     materials = {each.number: each for each in records.materials(numbers).memories}
-    return NearFound(
-        tuple(tuple((materials[number], cosine) for number, cosine in row if number in materials) for row in best)
-    )
+    return tuple(tuple((materials[number], cosine) for number, cosine in row if number in materials) for row in best)
 
 
 def _rows_of(request: FindNear) -> Vectors:
