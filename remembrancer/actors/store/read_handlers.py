@@ -390,7 +390,7 @@ class ReadHandlers:
         error: RemembrancerError | None = None
         is_asked = not PROJECTS.isdisjoint(scopes)
         own = files.open_project(project) if is_asked else None
-        if own is None and is_asked and files.exists(project):
+        if own is None and is_asked and files.is_there(project):
             try:
                 own = await files.project(project)
             except CANNOT_BE_READ as reason:
