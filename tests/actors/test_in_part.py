@@ -1,4 +1,4 @@
-"""A damaged page shows when it is read: the answer is made of the other file, and says which one is missing."""
+"""Damage shows when it is read: the answer is made of the other space, and says whose memories are missing."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ pytestmark = pytest.mark.anyio
 
 
 class Files:
-    """The user's file and a project's, with a memory each."""
+    """The user's space and a project's, with a memory each."""
 
     def __init__(self, directory: Path) -> None:
-        self.paths = {name: directory / f"{name}.db" for name in (USER, PROJECT.id)}
-        self.open = {name: Records(SqliteFile(path), name, lambda: REQUESTED_AT) for name, path in self.paths.items()}
+        self.path = directory / "memory.db"
+        database = SqliteFile(self.path)
+        self.open = {name: Records(database, name, lambda: REQUESTED_AT) for name in (USER, PROJECT.id)}
         self.ids: dict[str, str] = {}
         self.noted: list[str] = []
         for name, records in self.open.items():
@@ -38,16 +39,9 @@ class Files:
             self.ids[name] = memory_id_of(operation)
 
     def damage(self, name: str) -> None:
-        """Spoil the page that the memories begin on; the file itself can be opened."""
-        self.open[name].close()
-        with closing(sqlite3.connect(self.paths[name])) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchone()
-            (size,) = connection.execute("PRAGMA page_size").fetchone()
-        with self.paths[name].open("r+b") as file:
-            file.seek((root - 1) * size)
-            file.write(b"\x77" * size)
-        self.open[name] = Records(SqliteFile(self.paths[name]), name, lambda: REQUESTED_AT)
+        """Spoil the memory of a space; the database itself can be opened."""
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            connection.execute("UPDATE memories SET tags = char(1) WHERE id = ?", (self.ids[name],))
 
     def both(self) -> Readable:
         return self.only(*self.open)
@@ -83,7 +77,7 @@ async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
     found, (missing,) = await answered(files.both(), contents)
     assert found == [f"a lantern of {whole}"]
     assert missing.code == "records_unusable"
-    assert str(files.paths[damaged]) in missing.message
+    assert str(files.path) in missing.message
     assert files.noted == [damaged], "the status names it from now on"
     assert missing.message.startswith("The user's" if damaged == USER else "The project's")
 
@@ -96,7 +90,7 @@ async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
         found = view.portable(wanted, SESSION, PROJECT.id)
         if found is None:
             raise unknown_memory(wanted)
-        return view.lane_of(found[0])[0].name
+        return view.records_of(found[0]).name
 
     files.damage(damaged)
     shown, _ = await answered(files.both(), partial(show, files.ids[whole]))

@@ -53,8 +53,8 @@ class Files:
     """A project's file and the user's, with vectors made of words, and what asks them."""
 
     def __init__(self, directory: Path) -> None:
-        self.project = Records(SqliteFile(directory / "project.db"), PROJECT.id, lambda: REQUESTED_AT)
-        self.user = Records(SqliteFile(directory / "user.db"), "user", lambda: REQUESTED_AT)
+        database = SqliteFile(directory / "memory.db")
+        self.project, self.user = (Records(database, name, lambda: REQUESTED_AT) for name in (PROJECT.id, "user"))
         self.indexes = {each.name: ExactVectors(each, MODEL) for each in (self.project, self.user)}
         self.threads = ThreadPoolExecutor(2)
         self._made = 0

@@ -63,9 +63,9 @@ def vector_of(text: str) -> Vectors:
     return np.asarray(vector / np.linalg.norm(vector), dtype=np.float32)
 
 
-def a_file(path: Path, name: str, scopes: tuple[Scope, ...]) -> Source:
+def a_space(database: SqliteFile, name: str, scopes: tuple[Scope, ...]) -> Source:
     """Facts and turns that name two things each, of several sessions, with their vectors."""
-    records = Records(SqliteFile(path), name, lambda: NOW)
+    records = Records(database, name, lambda: NOW)
     texts = [
         f"The {one} {said} the {other}, {number}"
         for number, said in enumerate(SAID)
@@ -96,9 +96,10 @@ def a_file(path: Path, name: str, scopes: tuple[Scope, ...]) -> Source:
 
 @pytest.fixture
 def sources(tmp_path: Path, statements: list[str]) -> Iterator[list[Source]]:
+    database = SqliteFile(tmp_path / "memory.db")
     files = [
-        a_file(tmp_path / "project.db", PROJECT.id, ("project", "project", "session")),
-        a_file(tmp_path / "user.db", "user", ("user",)),
+        a_space(database, PROJECT.id, ("project", "project", "session")),
+        a_space(database, "user", ("user",)),
     ]
     yield files
     for source in files:

@@ -352,7 +352,7 @@ async def test_a_shared_project_is_shared_after_a_restart_and_a_first_question_f
     await here.store("lantern", "the lantern burns oil")
     await here.aclose()
     here.start()
-    assert here.files.exists(PROJECT)
+    assert here.files.is_there(PROJECT)
     await here.files.project(PROJECT)
     assert here.finds("project", "lantern")
     assert {records.name for records in here.files} == {"user", PROJECT.id, LANE}

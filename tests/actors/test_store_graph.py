@@ -445,15 +445,13 @@ async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_i
     assert [each.access_count for each in (await walk(counts_accesses=False)).memories][2:] == [0, 0]
 
 
-# Two files in one process
+# Two spaces in one process
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[list[Records]]:
-    made = [
-        Records(SqliteFile(tmp_path / "memory.db"), PROJECT.id, time.time),
-        Records(SqliteFile(tmp_path / "user.db"), "user", time.time),
-    ]
+    database = SqliteFile(tmp_path / "memory.db")
+    made = [Records(database, name, time.time) for name in (PROJECT.id, "user")]
     yield made
     for records in made:
         records.close()

@@ -32,7 +32,8 @@ class Lanes:
     """Three lanes with a memory each, which name one thing; `ids` are the memories'."""
 
     def __init__(self, directory: Path) -> None:
-        self.records = [Records(SqliteFile(directory / f"{name}.db"), name, lambda: REQUESTED_AT) for name, _ in LANES]
+        database = SqliteFile(directory / "memory.db")
+        self.records = [Records(database, name, lambda: REQUESTED_AT) for name, _ in LANES]
         self.ids = []
         for place, ((name, scope), records) in enumerate(zip(LANES, self.records, strict=True)):
             operation = store_operation(
@@ -69,7 +70,8 @@ async def test_a_recall_answers_from_every_lane(lanes: Lanes, strategy: Strategy
         named, _ = await recall(request, lanes.view.within(["project"]), no_vectors, threads, REQUESTED_AT)
     assert {memory.id for memory in answer.memories} == set(lanes.ids)
     assert {memory.id for memory in named.memories} == set(lanes.ids[:2])
-    assert lanes.view.by_file(seen) == {name: [1] for name, _ in LANES}, "accesses are counted where the memories lie"
+    numbers = {name: [place] for place, (name, _) in enumerate(LANES, 1)}
+    assert lanes.view.by_file(seen) == numbers, "accesses are counted where the memories lie"
 
 
 async def test_a_context_and_a_list_have_the_memories_of_every_lane(lanes: Lanes) -> None:
@@ -94,4 +96,4 @@ def test_a_memory_is_shown_from_whichever_lane_has_it(lanes: Lanes) -> None:
         request = GetMemory(PROJECT, SESSION, memory_id)
         shown = show_memory(request, lanes.view, lambda records, number: False, REQUESTED_AT, DEFAULT_RULES)
         assert shown.memory.id == memory_id
-    assert sum(each.total for each in lanes.view.counts(SESSION)) == 3
+    assert lanes.view.counts(SESSION).total == 3

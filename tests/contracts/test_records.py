@@ -401,7 +401,9 @@ def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(recor
     assert sum(records.survey([], SESSION, 0).sizes.scopes.values()) == len(library) - len(forgotten)
 
 
-def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(records: Records) -> None:
+def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(
+    records: Records,
+) -> None:
     plain, dated = store(
         records,
         store_operation("a", "x", importance=0.75),
@@ -409,7 +411,9 @@ def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_i
     )
     facts = records.ranking_facts([plain, dated], ALL)
     assert (facts[plain].importance, facts[plain].happened_at) == (0.75, REQUESTED_AT)
-    assert facts[dated] == RankingFacts(0.5, 55.0, "active", "session", 77.0, "semantic", kind="fact")
+    assert facts[dated] == RankingFacts(
+        0.5, 55.0, "active", "session", 77.0, "semantic", kind="fact", space=records.space
+    )
 
 
 def test_a_survey_tells_sizes_words_the_sessions_own_and_whether_there_is_a_graph(records: Records) -> None:

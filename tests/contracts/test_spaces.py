@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, get_args
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from remembrancer.actors.store.browse_handlers import browse
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import (
@@ -24,11 +29,17 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     Phrase,
     UsageRows,
+    Vectors,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
+from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
+from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.view import View
 from remembrancer.memory.edits import Move
+from remembrancer.memory.times.windows import TimeWindow
 from remembrancer.protocol.browsing import (
     BrowserRequest,
     FindPairs,
@@ -39,14 +50,16 @@ from remembrancer.protocol.browsing import (
     ReadUsage,
 )
 from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ReadUpkeep
-from remembrancer.protocol.errors import FileLocked
+from remembrancer.protocol.errors import EmbeddingUnavailable, FileLocked
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import ListMemories, Order, Recall, SearchGraph, Strategy, Suggest
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
     EraseMemory,
+    ForgetMemory,
     LinkRef,
     Operation,
     ProjectRef,
@@ -64,7 +77,7 @@ WRITES = {
     *("note_maintenance", "save_embeddings", "prune_models", "link_similar", "note_compared", "note_attempts"),
     *("try_again",),
 }
-PLAIN = {"name", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
+PLAIN = {"name", "space", "links_duplicates", "is_users", "is_shared", "commits", "graph"}
 
 
 def fill(records: Records, word: str) -> list[str]:
@@ -128,6 +141,7 @@ def descriptors() -> int:
 
 READS: dict[str, Callable[[Records], Any]] = {
     "number_of": lambda it: it.number_of(IDS[0]) or it.number_of(IDS[1]),
+    "numbers_of": lambda it: it.numbers_of(IDS),
     "ids_with": lambda it: it.ids_with([IDS[0][-4:], IDS[1][-4:]]),
     "keyword_hits": lambda it: it.keyword_hits(WORD, ALL, 5) + it.keyword_hits(WORD, ALL, 5, apart=True),
     "survey": lambda it: (it.survey([WORD], SESSION, 5).sizes.memories, it.survey([WORD], SESSION, 5).frequencies),
@@ -268,3 +282,121 @@ async def test_three_hundred_projects_take_few_threads_and_descriptors(tmp_path:
     finally:
         committer.close()
         files.close()
+
+
+OURS, LANE, THEIRS = PROJECT.id, "l_000000000001", "p_ffffffffffff"
+FILTERS: Callable[[str], Filters] = lambda session: Filters(session, include_forgotten=True)  # noqa: E731
+VIEWED: dict[str, Callable[[View, str, list[int], list[str]], Any]] = {
+    "recall": lambda view, session, numbers, ids: [
+        recalled(view, Recall(session, project=PROJECT, query="who lit the beacon", strategy=strategy, limit=50))
+        for strategy in get_args(Strategy)
+    ],
+    "happened_in": lambda view, session, numbers, ids: view.load(
+        view.happened_in(TimeWindow(0.0, 1e12, 0.0, 0.0), FILTERS(session)), None
+    ),
+    "graph": lambda view, session, numbers, ids: [
+        search_graph(SearchGraph(PROJECT, session, "beacon"), view, 1e12)[0],
+        search_graph(SearchGraph(PROJECT, session), view, 1e12)[0],
+        *(suggest(Suggest(PROJECT, session, of, ""), view) for of in ("entity", "tag")),
+    ],
+    "ranking_facts": lambda view, session, numbers, ids: view.load(view.ranking_facts(numbers, FILTERS(session)), None),
+    "load": lambda view, session, numbers, ids: view.load(numbers, FILTERS(session)),
+    "first": lambda view, session, numbers, ids: [
+        view.load(numbers, None) for order in get_args(Order) for numbers in view.first(FILTERS(session), order, 50)
+    ],
+    "listed": lambda view, session, numbers, ids: [
+        list(
+            view.listed(ListMemories(session, project=PROJECT, include_forgotten=True, limit=50, valid_at=at, as_of=at))
+        )
+        for at in (None, 1e12)
+    ],
+    "follow": lambda view, session, numbers, ids: view.follow(ids, session, 2, 50),
+    "visible": lambda view, session, numbers, ids: view.visible(ids, FILTERS(session)),
+    "portable": lambda view, session, numbers, ids: [view.portable(each, session, PROJECT.id) for each in ids],
+    "surroundings": lambda view, session, numbers, ids: [
+        view.surroundings(found[0], found[1], session)
+        for each in ids
+        if (found := view.portable(each, session, PROJECT.id)) is not None
+    ],
+    "counts": lambda view, session, numbers, ids: (view.counts(session).by_type, view.counts(session).by_scope),
+    "proposals": lambda view, session, numbers, ids: view.proposals(),
+    "session_stories": lambda view, session, numbers, ids: view.session_stories(session),
+    "session_start": lambda view, session, numbers, ids: view.session_start(session),
+    "browse": lambda view, session, numbers, ids: [
+        browse(view, kind(PROJECT, session)) for kind in (ReadActivity, FindPairs, ReadUsage, ReadGraph)
+    ],
+}
+"""Every question of a view that a session asks; numbers and ids are those of all memories that there are."""
+BY_SHOWN = {"find", "records_of", "by_file", "summaries_of", "passages_of", "ids_with", "merged_into"}
+"""Questions of a view about what it has shown, or in which ids alone are named."""
+PARTS = {"find_words", "candidates", "describe", "within", "without", "beside", "is_users"}
+"""Steps of a recall, and parts of a view."""
+
+
+def recalled(view: View, request: Recall) -> Any:
+    """The answer to a recall of words alone."""
+
+    async def embed(_: str) -> Vectors:
+        raise EmbeddingUnavailable("there is no engine")
+
+    with ThreadPoolExecutor(1) as threads:
+        return asyncio.run(recall(request, view, embed, threads, 1e12))[0].memories
+
+
+def test_every_question_of_a_view_is_asked() -> None:
+    questions = {name for name, each in vars(View).items() if callable(each) and not name.startswith("_")}
+    assert questions == VIEWED.keys() - {"recall"} | BY_SHOWN | PARTS
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([OURS, LANE, USER, THEIRS]), st.sampled_from(["alice", "bob"]), st.booleans(), st.booleans()
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_of_two_viewers_none_sees_what_is_the_others(stored: list[tuple[str, str, bool, bool]]) -> None:
+    with TemporaryDirectory() as directory, closing(SqliteFile(Path(directory) / "memory.db")) as database:
+        spaces = {name: Records(database, name, lambda: REQUESTED_AT) for name in (OURS, LANE, USER, THEIRS)}
+        known: dict[str, tuple[str, str | None, str]] = {}
+        for place, (name, session, is_own, forgotten) in enumerate(stored):
+            word = f"secret{place}x"
+            is_own = is_own and name in (OURS, THEIRS)
+            operation = store_operation(
+                word,
+                f"{session} lit the beacon {word}",
+                scope="session" if is_own else "user" if name == USER else "project",
+                session_id=session,
+                tags=(f"tag{word}",),
+                related_entities=(EntityRef("beacon", "place", "about"), EntityRef(word, "thing", "about")),
+                type="episodic",
+            )
+            memory_id = memory_id_of(operation)
+            changes = [operation]
+            if forgotten:
+                changes.append(change_operation(f"forget{place}", ForgetMemory(memory_id, word), session_id=session))
+            mine = [each for each, (space, *_) in known.items() if space == name]
+            for other in mine[-2:]:
+                link = UpdateMemory(memory_id, add_links=(LinkRef("related_to", other),))
+                changes.append(change_operation(f"link{place}{other}", link, session_id=session))
+            spaces[name].apply(changes)
+            known[memory_id] = name, session if is_own else None, word
+        while any(records.tidy() for records in spaces.values()):
+            pass
+        numbers = [number for (number,) in database.read("SELECT number FROM memories")]
+        for session, names in (("alice", (OURS, LANE, USER)), ("bob", (OURS, LANE)), ("bob", (THEIRS, USER))):
+            view = View([Source(spaces[name]) for name in names])
+            hidden = {
+                part
+                for memory_id, (name, owner, word) in known.items()
+                if name not in names or owner not in (None, session)
+                for part in (memory_id, word)
+            }
+            for question, ask in VIEWED.items():
+                answer = repr(ask(view, session, numbers, list(known)))
+                assert not [each for each in hidden if each in answer], question
+            seen = {each.id for each in view.load(numbers, FILTERS(session)).values()}
+            assert seen == {each for each, (_, _, word) in known.items() if word not in hidden}

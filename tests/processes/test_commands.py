@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import anyio
@@ -197,19 +196,3 @@ def test_the_version_and_the_help_are_told(home: Path) -> None:
     told = remembrancer("--help").stdout
     for word in ("mcp", "up", "down", "status", "scale", "setup", "Exit status"):
         assert word in told
-
-
-def test_the_bridge_is_reached_without_the_libraries_that_it_does_not_need(home: Path) -> None:
-    seen = (
-        "import sys; from remembrancer import command_line\n"
-        "assert not {'argparse', 'msgspec', 'zmq'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-P", "-c", seen], check=True)
-
-
-def test_the_first_processes_are_started_before_heavy_libraries_are_imported(home: Path) -> None:
-    seen = (
-        "import sys; import remembrancer.commands.runtime_commands;"
-        "assert not {'msgspec', 'zmq', 'anyio', 'asyncio', 'psutil', 'rich', 'ulid'} & sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-P", "-c", seen], check=True)

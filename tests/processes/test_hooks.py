@@ -355,19 +355,6 @@ def test_the_home_is_made_for_its_user_alone(home: Path, project: Path) -> None:
     assert [path.stat().st_mode & 0o777 for path in (new, new / "hooks")] == [0o700, 0o700]
 
 
-def test_recording_imports_the_standard_library_and_very_little_of_ours() -> None:
-    program = (
-        "import sys\n"
-        "before = set(sys.modules)\n"
-        "import remembrancer.commands.hook, remembrancer.commands.hook_context\n"
-        "print('\\n'.join(sorted(set(sys.modules) - before)))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    imported = set(done.stdout.split())
-    assert {name.partition(".")[0] for name in imported} - sys.stdlib_module_names == {"remembrancer"}
-    assert not imported & {"pathlib", "asyncio", "subprocess", "argparse", "hashlib", "typing", "dataclasses"}
-
-
 def test_a_hook_that_starts_a_runtime_imports_no_paths_of_pathlib(
     home: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

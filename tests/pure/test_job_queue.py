@@ -122,24 +122,16 @@ def test_a_job_that_is_found_again_is_one_job() -> None:
     assert queue.take(TWO, 12.0) is None
 
 
-def test_a_job_that_is_not_found_any_more_is_gone() -> None:
-    queue = queue_of(session_end())
-    queue.observe(PROJECT.id, [], 1.0)
-    assert queue.take(ONE, 2.0) is None
-
-
-def test_a_job_of_another_file_is_left_alone_by_a_look() -> None:
+def test_a_job_that_is_not_found_any_more_is_gone_but_not_by_a_look_at_another_file() -> None:
     queue = queue_of(session_end())
     queue.observe(OTHER_PROJECT.id, [], 1.0)
     assert plain(taken(queue)) == session_end().job
-
-
-def test_a_job_whose_reason_has_gone_while_it_was_done_is_not_handed_out_again() -> None:
-    queue = queue_of(session_end())
-    taken(queue)
     queue.observe(PROJECT.id, [], 11.0)
     queue.release(ONE, 12.0)
-    assert queue.take(TWO, 100.0) is None
+    assert queue.take(TWO, 100.0) is None, "its reason has gone while it was done"
+    queue = queue_of(session_end())
+    queue.observe(PROJECT.id, [], 1.0)
+    assert queue.take(ONE, 2.0) is None
 
 
 def test_a_look_that_was_begun_before_the_end_of_a_job_does_not_bring_it_back() -> None:
@@ -164,17 +156,14 @@ def test_what_is_done_and_still_to_be_done_comes_again_after_longer_and_longer_p
         now += pause_s
 
 
-def test_what_has_changed_since_it_was_done_comes_at_once() -> None:
-    queue = queue_of(promotion(("m", 1)))
-    queue.finish(ONE, taken(queue).job_id, 20.0)
-    queue.observe(PROJECT.id, [promotion(("m", 2))], 21.0)
-    assert plain(taken(queue, now=21.0)) == promotion(("m", 2)).job
-
-
-def test_a_job_that_nobody_has_yet_is_handed_out_as_it_is_now() -> None:
+def test_what_has_changed_before_or_since_it_was_done_comes_at_once_as_it_is_now() -> None:
     queue = queue_of(promotion(("m", 1)))
     queue.observe(PROJECT.id, [promotion(("m", 1), ("n", 1))], 1.0)
-    assert plain(taken(queue)) == promotion(("m", 1), ("n", 1)).job
+    job = taken(queue)
+    assert plain(job) == promotion(("m", 1), ("n", 1)).job
+    queue.finish(ONE, job.job_id, 20.0)
+    queue.observe(PROJECT.id, [promotion(("m", 2))], 21.0)
+    assert plain(taken(queue, now=21.0)) == promotion(("m", 2)).job
 
 
 def test_a_failed_job_comes_again_after_a_pause_and_others_go_before_it() -> None:
@@ -209,7 +198,7 @@ def test_a_consolidator_that_asks_again_has_not_got_what_it_was_handed() -> None
     assert taken(queue, ONE, now=0.0) == taken(queue, ONE, now=10.0)
 
 
-def test_a_request_is_withdrawn_when_nobody_waits_for_it_any_more() -> None:
+def test_a_request_that_fails_or_for_which_nobody_waits_any_more_does_not_come_again() -> None:
     queue = JobQueue()
     waiting = queue.add_request(REFLECT)
     queue.withdraw(waiting)
@@ -220,12 +209,8 @@ def test_a_request_is_withdrawn_when_nobody_waits_for_it_any_more() -> None:
     queue.withdraw(begun)
     queue.release(ONE, 11.0)
     assert len(queue) == 0
-
-
-def test_a_request_that_fails_does_not_come_again() -> None:
-    queue = JobQueue()
     queue.add_request(REFLECT)
-    queue.fail(ONE, taken(queue).job_id, 10.0)
+    queue.fail(ONE, taken(queue, now=20.0).job_id, 30.0)
     assert len(queue) == 0
 
 

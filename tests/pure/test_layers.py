@@ -1,4 +1,4 @@
-"""The bridge is light: what it imports, read from the source and seen when it runs.
+"""Processes are light: what they import, read from the source and seen when they run.
 
 Who else may import whom is in pyproject.toml, held by import-linter.
 """
@@ -11,6 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import remembrancer
 
 ROOT = Path(remembrancer.__file__).parent
@@ -21,6 +23,14 @@ BRIDGE_MAY = (
     "remembrancer.protocol.paths",
     "remembrancer.protocol.gateway_link",
     "remembrancer.config.home",
+)
+HOOK, GATEWAY = "remembrancer.commands.hook", "remembrancer.actors.gateway.actor"
+PROCESSES = (
+    "remembrancer.actors.bridge.bridge",
+    "remembrancer.actors.consolidator.actor",
+    GATEWAY,
+    "remembrancer.actors.launcher.runtime",
+    "remembrancer.actors.store.actor",
 )
 
 
@@ -74,16 +84,39 @@ def test_commands_open_no_database_but_that_of_another_program() -> None:
     assert opening == ["remembrancer.commands.import_"]
 
 
-def test_what_the_bridge_may_import_needs_no_more_than_the_standard_library_to_be_imported() -> None:
+def loaded_by(*modules: str) -> set[str]:
+    """The modules that a process has once it has imported these, beside those that every process has."""
+    program = f"import sys; before = set(sys.modules); import {', '.join(modules)}; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("modules", "left_out"),
+    [
+        ((HOOK, f"{HOOK}_context"), "pathlib asyncio subprocess argparse hashlib typing dataclasses"),
+        (("remembrancer.command_line",), "argparse msgspec zmq"),
+        (("remembrancer.commands.runtime_commands",), "msgspec zmq anyio asyncio psutil rich ulid"),
+        (PROCESSES, "nats remembrancer.journal"),  # who shares nothing pays nothing
+        ((GATEWAY, "remembrancer.actors.gateway.http_server"), "jinja2 remembrancer.browser"),
+        ((GATEWAY,), "mcp.client mcp.server.mcpserver"),
+    ],
+)
+def test_a_process_does_not_load_what_it_does_not_always_need(modules: tuple[str, ...], left_out: str) -> None:
+    assert [name for name in loaded_by(*modules) if is_within(name, tuple(left_out.split()))] == []
+
+
+@pytest.mark.parametrize("modules", [("remembrancer.actors.bridge.bridge",), (HOOK, f"{HOOK}_context")])
+def test_what_the_bridge_and_hooks_may_import_needs_no_more_than_the_standard_library_to_be_imported(
+    modules: tuple[str, ...],
+) -> None:
     """The same, as it is when it runs: what those modules import in their turn counts too."""
-    program = (
-        "import sys\n"
-        "before = set(sys.modules)\n"
-        "import remembrancer.actors.bridge.bridge\n"
-        "print('\\n'.join(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) - sys.stdlib_module_names == {"remembrancer"}
+    assert {name.partition(".")[0] for name in loaded_by(*modules)} - sys.stdlib_module_names == {"remembrancer"}
+
+
+def test_whoever_wants_the_parts_of_the_mcp_sdk_that_the_gateway_leaves_out_has_them() -> None:
+    program = f"import {GATEWAY}\nfrom mcp import Client\nfrom mcp.server import Server"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_an_import_that_breaks_a_rule_would_be_seen(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def entry(
         near_duplicates=(),
         **fields,
     )
-    return Entry((0, 1), record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
+    return Entry(1, record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
 
 
 def apart(degrees: float) -> Vectors:
@@ -274,7 +274,7 @@ def event(name: str, after_s: float, type_: str = "episodic") -> Entry:
         ((said("a", degrees=None, content="Use  tabs."), said("b", degrees=None, content="use tabs")), "a"),
         ((said("a", content=LONG), said("b", content=LONG)), "a"),
         ((said("a", content=LONG), said("b", content=LONG + PUSHED)), "ab"),
-        ((said("a"), Entry((0, 2), said("b").record, said("b").scores, 0.5, is_current=False)), "ab"),
+        ((said("a"), Entry(2, said("b").record, said("b").scores, 0.5, is_current=False)), "ab"),
         ((event("a", 0.0), event("b", DAY_S)), "ab"),
         ((event("a", 0.0), event("b", DAY_S - 1)), "a"),
         ((event("a", 0.0, "semantic"), event("b", DAY_S, "semantic")), "a"),

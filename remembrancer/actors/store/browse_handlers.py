@@ -56,46 +56,45 @@ def browse(view: View, request: BrowserRequest) -> msgspec.Struct:
     lanes = view.browse(request)
     match request:
         case ReadActivity(limit=limit):
-            read = [each for _, each in lanes if isinstance(each, ActivityRead)]
+            read = [each for each in lanes if isinstance(each, ActivityRead)]
             changes = sorted((each for lane in read for each in lane.changes), key=lambda each: -each.at)
             more = len(changes) > limit or any(lane.more for lane in read)
             runs = sorted((each for lane in read for each in lane.runs), key=lambda each: -each.at)
             return ActivityRead(tuple(changes[:limit]), tuple(runs), more)
         case ListSessions(limit=limit):
             sessions = {
-                one.session_id: one for _, each in lanes if isinstance(each, SessionsListed) for one in each.sessions
+                one.session_id: one for each in lanes if isinstance(each, SessionsListed) for one in each.sessions
             }
             latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)
             return SessionsListed(tuple(latest[:limit]))
         case ReadTurns():
-            told = [each for _, each in lanes if isinstance(each, TurnsRead)]
+            told = [each for each in lanes if isinstance(each, TurnsRead)]
             return TurnsRead(
                 tuple(turn for lane in told for turn in lane.turns),
                 tuple(call for lane in told for call in lane.tool_calls),
                 next((lane.earlier for lane in told if lane.earlier is not None), None),  # a session is in one file
             )
         case FindPairs(session_id=session_id, limit=limit):
-            pairs: list[Pair] = []
-            for lane, each in lanes:
-                rows = each.pairs if isinstance(each, PairRows) else ()
-                refs = [(lane, number) for older, newer, *_ in rows for number in (older, newer)]
-                found = view.load(refs, Filters(session_id))
-                beside = {ref: ListedMemory(**record.listed()) for ref, record in found.items()}
-                pairs += [
-                    Pair(beside[lane, older], beside[lane, newer], relation, strength)
-                    for older, newer, relation, strength in rows
-                    if (lane, older) in beside and (lane, newer) in beside
-                ]
+            rows = [row for each in lanes if isinstance(each, PairRows) for row in each.pairs]
+            found = view.load(
+                {number: None for older, newer, *_ in rows for number in (older, newer)}, Filters(session_id)
+            )
+            beside = {number: ListedMemory(**record.listed()) for number, record in found.items()}
+            pairs = [
+                Pair(beside[older], beside[newer], relation, strength)
+                for older, newer, relation, strength in rows
+                if older in beside and newer in beside
+            ]
             pairs.sort(key=lambda each: (each.relation, -each.strength))
             return PairsFound(tuple(pairs[:limit]))
         case ReadGraph(limit=limit):
-            return _joined([each for _, each in lanes if isinstance(each, GraphRows)], limit)
+            return _joined([each for each in lanes if isinstance(each, GraphRows)], limit)
         case ReadUsage(session_id=session_id, limit=limit):
-            usage = [(lane, each) for lane, each in lanes if isinstance(each, UsageRows)]
+            usage = [each for each in lanes if isinstance(each, UsageRows)]
             stored = Counter[str]()
-            for _, each in usage:
+            for each in usage:
                 stored.update(each.stored)
-            wanted = [(lane, number) for lane, each in usage for number in (*each.most, *each.unused)]
+            wanted = [number for each in usage for number in (*each.most, *each.unused)]
             loaded = view.load(wanted, Filters(session_id))
             known = [ListedMemory(**record.listed()) for record in loaded.values()]
             most = sorted((each for each in known if each.access_count), key=lambda each: -each.access_count)
@@ -104,8 +103,8 @@ def browse(view: View, request: BrowserRequest) -> msgspec.Struct:
                 dict(sorted(stored.items())),
                 tuple(most[:limit]),
                 tuple(unused[:limit]),
-                sum(each.never for _, each in usage),
-                sum(each.total for _, each in usage),
+                sum(each.never for each in usage),
+                sum(each.total for each in usage),
             )
 
 

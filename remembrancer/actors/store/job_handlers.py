@@ -306,7 +306,7 @@ class JobHandlers:
     async def _answer_question(self, request: MaterialRequest) -> object:
         if isinstance(request, ReadProjects):  # which a page of the memory browser waits for, too
             known = [project for project in self._files.catalog.projects() if project.id != request.project.id]
-            return tuple(each for each in known if self._files.exists(each))
+            return tuple(each for each in known if self._files.is_there(each))
         await self._gate.step_aside()
         if self._draining:
             raise MemoryUnavailable("the store is stopping")
@@ -328,7 +328,7 @@ class JobHandlers:
             return self._files.user
         if (lane := self._files.shared_lane(project.id)) is not None:
             return lane
-        return await self._files.project(project) if self._files.exists(project) else None
+        return await self._files.project(project) if self._files.is_there(project) else None
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

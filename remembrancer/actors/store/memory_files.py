@@ -335,10 +335,6 @@ class MemoryFiles:
         """The open one of that name."""
         return self.get(name) or self.indexes.get(name)
 
-    def exists(self, project: ProjectRef) -> bool:
-        """True if the project has a space, or had one that was lost: reading must not make its first one."""
-        return self.is_there(project) or (bool(PROJECT_ID.fullmatch(project.id)) and self.catalog.knows(project.id))
-
     def is_there(self, project: ProjectRef) -> bool:
         """True if the project has a space now."""
         return project.id in self._spaces or self.shares(project.id)
@@ -473,7 +469,6 @@ class MemoryFiles:
         )
         self._spaces.add(project.id)
         await self._committer.run(CATALOG, lambda: self.catalog.register(project))
-        await self._committer.run(CATALOG, partial(self.catalog.note_file, project.id))
         finished = await self._finish(records)
         if records.unfinished(NoteWrite):
             self.notes_of(records).settle_soon()
@@ -568,23 +563,22 @@ Answer = Applied | RemembrancerError
 NOT_THE_USERS: Final = InvalidInput("the user's memories are not for this token: use scope project or session")
 
 
-def _has(records: Records, memory_id: str) -> bool:
-    """True if a memory is in a lane; in the user's, if that cannot be read, nothing is that could be changed."""
+def _if_readable(records: Records, question: Callable[[Records], bool]) -> bool:
+    """The answer of a lane; False of the user's, if that cannot be read: nothing is there that could be changed."""
     try:
-        return records.number_of(memory_id) is not None
+        return question(records)
     except RemembrancerError as error:
         if not records.is_users or error.code not in UNREADABLE:
             raise
         return False
+
+
+def _has(records: Records, memory_id: str) -> bool:
+    return _if_readable(records, lambda lane: lane.number_of(memory_id) is not None)
 
 
 def _is_erased(records: Records, memory_id: str) -> bool:
-    try:
-        return records.is_erased(memory_id)
-    except RemembrancerError as error:
-        if not records.is_users or error.code not in UNREADABLE:
-            raise
-        return False
+    return _if_readable(records, lambda lane: lane.is_erased(memory_id))
 
 
 def broadest_first(lanes: Lanes) -> list[Records]:
@@ -674,7 +668,7 @@ def is_ready(files: MemoryFiles, operation: Operation) -> bool:
         case ImportMemory(memory=memory) if memory.scope != "user":
             return False
         case _:
-            return not files.exists(operation.project)
+            return not files.is_there(operation.project)
 
 
 def target_of(files: MemoryFiles, operation: Operation) -> Target | Answer:
@@ -719,7 +713,10 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
         return _place_of_known(files, operation, lanes, found)
     match operation.change:
         case EraseMemory():
-            return next((lane for lane in lanes.values() if _is_erased(lane, memory_id)), own or user)
+            return next(
+                (lane for lane in lanes.values() if _is_erased(lane, memory_id)),
+                own or user,
+            )
         case ImportMemory(memory=memory):
             return _once(lanes, lanes.get(memory.scope, user), operation)
         case _:

@@ -299,7 +299,7 @@ class ReadHandlers:
         if ref is None:
             missing = "there is no such memory" if question.error is None else question.error.message
             return EmbeddingState(request.memory_id, embedded=False, error=missing)
-        records, number = view.lane_of(ref)
+        records, number = view.records_of(ref), ref
         timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         answer_at = anyio.current_time() + timeout_s
         embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
@@ -336,9 +336,10 @@ class ReadHandlers:
             fits = [request.characters is None or length <= request.characters for length in lengths]
             shown = found[: max(1, min(request.limit, sum(fits)))]
             memories = [each for _, each in shown]
-            for place, (ref, each) in enumerate(shown):
-                records, number = view.lane_of(ref)
-                touched = self._touched[records.name, request.session_id]
+            by_file = view.by_file(ref for ref, _ in shown)
+            names = {ref: name for name, refs in by_file.items() for ref in refs}
+            for place, (number, each) in enumerate(shown):
+                touched = self._touched[names[number], request.session_id]
                 touched[number] += request.counts_accesses
                 if touched[number]:  # shown, and not written down yet
                     count = each.access_count + touched[number]
@@ -365,18 +366,16 @@ class ReadHandlers:
         )
 
     def _description(self, view: View, request: DescribeStore) -> StoreDescription:
-        starts = view.session_starts(request.session_id)
+        start = view.session_start(request.session_id)
         return StoreDescription(
-            counts=total_counts(view.counts(request.session_id)),
+            counts=view.counts(request.session_id),
             embedding=self._embedding(),
             database_bytes=self._files.size_bytes,
             database_path=str(self._paths.database),
             uptime_s=time.monotonic() - self._started_at,
-            memories_this_session=sum(start.stored for start in starts),
-            session_started_at=min(
-                (start.started_at for start in starts if start.started_at is not None), default=None
-            ),
-            proposals=tuple(view.proposals()),
+            memories_this_session=start.stored,
+            session_started_at=start.started_at,
+            proposals=view.proposals(),
             doubts=_doubts(view, request),
         )
 
@@ -391,7 +390,7 @@ class ReadHandlers:
         error: RemembrancerError | None = None
         is_asked = not PROJECTS.isdisjoint(scopes)
         own = files.open_project(project) if is_asked else None
-        if own is None and is_asked and files.exists(project):
+        if own is None and is_asked and files.is_there(project):
             try:
                 own = await files.project(project)
             except CANNOT_BE_READ as reason:
@@ -470,8 +469,8 @@ def show_memory(
     if found is None:
         raise unknown_memory(request.memory_id)
     ref, memory = found
-    records, number = view.lane_of(ref)
-    embedded = is_embedded(records, number)
+    records = view.records_of(ref)
+    embedded = is_embedded(records, ref)
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     known = view.surroundings(ref, memory, request.session_id)
     promotions = promotions_known(memory, known.promotions)

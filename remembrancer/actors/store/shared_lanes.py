@@ -418,7 +418,7 @@ class SharedLanes:
             if others:
                 raise InvalidInput(f"another project ({others[0]}) shares {request.lane}: a lane is for one project")
             if request.dry_run:
-                there = project is None or files.exists(project)
+                there = project is None or files.is_there(project)
                 own = await self._own(project) if there else None
                 return ProjectShared(0 if own is None else len(await self._committer.run(own.name, _shareable(own))))
             await self._check_whose(request)

@@ -28,7 +28,7 @@ from remembrancer.actors.store.records.sessions import (
     read_session_story,
     read_tool_use,
 )
-from remembrancer.actors.store.records.space import Space
+from remembrancer.actors.store.records.space import Space, shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_USES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import (
@@ -176,20 +176,20 @@ class SqliteBackground:
 
         def read(query: Query) -> Surroundings:
             incoming = query(
-                """SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
+                f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
                    JOIN memories AS o ON o.number = l.source
                    WHERE l.target = (SELECT number FROM memories WHERE space = @SPACE AND id = ?)
                    AND o.forgotten_at IS NULL
-                   AND (? IS NULL OR o.scope != 'session' OR o.session_id = ?)
-                   ORDER BY l.strength DESC, o.number, l.relation LIMIT ?""",
-                (memory_id, session_id, session_id, INCOMING),
+                   AND {shown_to("o", "ifnull(?, o.session_id)")}
+                   ORDER BY l.strength DESC, o.number, l.relation LIMIT ?""",  # noqa: S608 - fixed
+                (memory_id, session_id, INCOMING),
             )
             links = tuple(MemoryLink(*row) for row in incoming)
             copies = query(
-                """SELECT id, scope FROM memories
+                f"""SELECT id, scope FROM memories AS m
                    WHERE space = @SPACE AND content_digest = ? AND id != ? AND forgotten_at IS NULL
-                   AND (scope != 'session' OR ? IS NULL OR session_id = ?) ORDER BY number""",
-                (digest_of(content), memory_id, session_id, session_id),
+                   AND {shown_to("m", "ifnull(?, m.session_id)")} ORDER BY number""",  # noqa: S608 - fixed
+                (digest_of(content), memory_id, session_id),
             )
             found = query(
                 """SELECT DISTINCT e.name FROM memories AS m JOIN memory_entities AS s ON s.memory = m.number

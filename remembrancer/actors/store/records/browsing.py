@@ -8,6 +8,7 @@ from typing import Any, Final, assert_never
 import msgspec
 
 from remembrancer.actors.store.records.contract import BrowsedRows, GraphRows, PairRows, UsageRows
+from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_graph import APART
 from remembrancer.protocol.browsing import (
@@ -38,7 +39,7 @@ LINKS: Final = 2
 """Relations for each entity that is asked for, on average."""
 UNSEEN: Final = f"""SELECT a.number FROM {APART}
    WHERE a.space = @SPACE AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')
-    AND (a.forgotten_at IS NOT NULL OR a.session_id != ?1)"""  # noqa: S608 - fixed
+    AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a", "?1")})"""  # noqa: S608 - fixed
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_json: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -65,20 +66,20 @@ def browse(query: Query, request: BrowserRequest, now: float) -> BrowsedRows:
 def _activity(query: Query, request: ReadActivity) -> ActivityRead:
     before, limit = LAST if request.before is None else request.before, request.limit
     changed = query(
-        """SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version, substr(m.content, 1, 200), m.kind,
+        f"""SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version, substr(m.content, 1, 200), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.changed_at < ?1 AND h.changed_at >= ?4
-           AND (m.scope != 'session' OR m.session_id = ?2) AND (h.owner IS NULL OR h.owner = ?2)
-           ORDER BY h.changed_at DESC LIMIT ?3""",
+           AND {shown_to("m", "?2")} AND (h.owner IS NULL OR h.owner = ?2)
+           ORDER BY h.changed_at DESC LIMIT ?3""",  # noqa: S608 - fixed
         (before, request.session_id, limit + 1, request.after),
     )
     forgotten = query(
-        """SELECT id, 'forgotten', forgotten_at, '', version, substr(content, 1, 200), kind, '[]', done, 1
-           FROM memories
+        f"""SELECT id, 'forgotten', forgotten_at, '', version, substr(content, 1, 200), kind, '[]', done, 1
+           FROM memories AS m
            WHERE space = @SPACE AND forgotten_at IS NOT NULL AND forgotten_at < ? AND forgotten_at >= ?
-           AND (scope != 'session' OR session_id = ?) ORDER BY forgotten_at DESC LIMIT ?""",
+           AND {shown_to()} ORDER BY forgotten_at DESC LIMIT ?""",  # noqa: S608 - fixed
         (before, request.after, request.session_id, limit + 1),
     )
     rows = sorted([*changed, *forgotten], key=lambda row: -row[2])
@@ -148,15 +149,15 @@ def _turns(query: Query, request: ReadTurns) -> TurnsRead:
 
 def _pairs(query: Query, request: FindPairs) -> PairRows:
     rows = query(
-        """SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
+        f"""SELECT min(a.number, b.number), max(a.number, b.number), l.relation, max(l.strength) FROM memory_links AS l
            JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target
            WHERE a.space = @SPACE AND l.relation IN ('contradicts', 'similar_to')
            AND a.forgotten_at IS NULL AND b.forgotten_at IS NULL AND a.status != 'archived' AND b.status != 'archived'
            AND a.valid_until IS NULL AND b.valid_until IS NULL
            AND NOT EXISTS (SELECT 1 FROM memory_links AS s WHERE s.relation NOT IN ('contradicts', 'similar_to')
                AND (s.source, s.target) IN ((l.source, l.target), (l.target, l.source)))
-           AND (a.scope != 'session' OR a.session_id = ?1) AND (b.scope != 'session' OR b.session_id = ?1)
-           GROUP BY 1, 2, 3 ORDER BY l.relation, max(l.strength) DESC, 2 DESC LIMIT ?2""",
+           AND {shown_to("a", "?1")} AND {shown_to("b", "?1")}
+           GROUP BY 1, 2, 3 ORDER BY l.relation, max(l.strength) DESC, 2 DESC LIMIT ?2""",  # noqa: S608 - fixed
         (request.session_id, request.limit),
     )
     return PairRows(tuple(tuple(row) for row in rows))

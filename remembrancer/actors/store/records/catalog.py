@@ -154,7 +154,7 @@ class Catalog:
             raise unusable(path, problem) from error
 
     def knows(self, name: str) -> bool:
-        """True if a file of that name (`user`, or a project's id) was made once."""
+        """True if the records of that name were made once: `user` stands for all; release 0.2.0 named projects, too."""
         return name in self._files
 
     def note_file(self, name: str) -> None:
@@ -218,9 +218,6 @@ class Catalog:
                 there.first_commit or known.first_commit,
             ),
         )
-        self._files.discard(old)
-        self._note("DELETE FROM files WHERE name = ?", (old,))
-        self.note_file(new.id)
 
     def _put(self, project_id: str, known: _Known) -> None:
         self._projects[project_id] = known

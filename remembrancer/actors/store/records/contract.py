@@ -259,6 +259,8 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     type: MemoryType = "semantic"
     by_assistant: bool = False
     kind: Kind | None = None
+    space: int = 0
+    """The number of the space that it lies in."""
 
 
 @dataclass(frozen=True, slots=True)

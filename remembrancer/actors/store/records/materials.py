@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import PassageVectors, Vectors
+from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.protocol.consolidation import FindNear, Material, MemoriesRead, ReadMemories
 from remembrancer.protocol.writes import EntityRef
@@ -124,7 +125,7 @@ def read_eligible(query: Query, request: FindNear, limit: int) -> list[int] | No
     clauses = [
         "m.space = @SPACE AND m.forgotten_at IS NULL",
         "m.scope IN (SELECT value FROM json_each(?))",
-        "(m.scope != 'session' OR m.session_id = ?)",
+        shown_to(),
     ]
     arguments: list[object] = [_listed(request.scopes), request.session_id]
     if request.scopes == ("session",):  # said so plainly that the index of sessions is used

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.edits import Memory
@@ -124,7 +125,7 @@ def memories_that_say(query: Query, memory_id: str, session_id: str | None = Non
         f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
             JOIN memories AS o ON o.number = l.source
             WHERE m.space = @SPACE AND m.id = ?1 AND l.relation = 'derived_from' AND {SAYS_IT}
-            AND (?2 IS NULL OR o.scope != 'session' OR o.session_id = ?2) ORDER BY o.number""",  # noqa: S608 - fixed
+            AND {shown_to("o", "ifnull(?2, o.session_id)")} ORDER BY o.number""",  # noqa: S608 - fixed
         (memory_id, session_id),
     )
     return tuple(row[0] for row in rows)
@@ -194,7 +195,7 @@ def known_as_of(
                ON m.space = @SPACE AND m.id = h.memory_id
            WHERE h.space = @SPACE AND h.begins IS NOT NULL AND h.begins <= ? AND (h.ends IS NULL OR h.ends > ?)
            AND h.changed_at <= ? AND (h.replaced_at IS NULL OR h.replaced_at > ?)
-           AND (h.owner IS NULL OR h.owner = ?) AND (m.scope != 'session' OR m.session_id = ?)
+           AND (h.owner IS NULL OR h.owner = ?) AND {shown_to()}
            AND (m.scope != 'user' OR m.source_project IS ? OR json_extract(h.record, '$.scope') = 'user')
            ORDER BY h.{order} DESC, h.memory_id DESC LIMIT ? OFFSET ?""",  # noqa: S608 - our names
         (valid_at, valid_at, as_of, as_of, session_id, session_id, project_id, limit, offset),
@@ -214,13 +215,13 @@ def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[
     The first linked come first.
     """
     rows = query(
-        """SELECT l.created_at, l.other, l.memory, o.id FROM (
+        f"""SELECT l.created_at, l.other, l.memory, o.id FROM (
                SELECT source AS memory, target AS other, created_at FROM memory_links
                WHERE source IN (SELECT value FROM json_each(?1)) AND relation = ?2
                UNION ALL SELECT target, source, created_at FROM memory_links
                WHERE target IN (SELECT value FROM json_each(?1)) AND relation = ?2) AS l
            JOIN memories AS o ON o.number = l.other
-           WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?3)""",
+           WHERE o.forgotten_at IS NULL AND {shown_to("o", "?3")}""",  # noqa: S608 - fixed
         (encode_json(list(numbers)).decode(), RELATED, session_id),
     )
     return sorted(rows)  # in a fifth of the time that SQLite takes for it

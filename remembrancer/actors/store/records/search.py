@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import DECODERS, known_as_of, read_memory, read_related
-from remembrancer.actors.store.records.space import Space
+from remembrancer.actors.store.records.space import Space, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import Query, padded, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.memory.replacement import PROBABLE
@@ -39,7 +40,7 @@ LISTED_DECODERS: Final = tuple((name, decode) for name, decode in DECODERS.items
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 RANKING: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
-    "m.by_assistant, m.kind"
+    "m.by_assistant, m.kind, m.space"
 )
 """The columns of `RankingFacts`."""
 SCOPE_COLUMN: Final = 3
@@ -298,11 +299,36 @@ class SqliteSearch(SqliteWords):
         )
         return dict(rows)
 
+    def number_of(self, memory_id: str) -> int | None:
+        """The memory of an id, or of another id that it has had; of several spaces in the broadest."""
+        found = self.numbers_of([memory_id])
+        return max(found, key=lambda number: self._file.numbers.index(found[number][0])) if found else None
+
+    def numbers_of(self, memory_ids: Collection[str]) -> dict[int, tuple[int, str]]:
+        """By number the memories of these ids, each with its space and the id that was given."""
+        rows = self._file.read(
+            """SELECT m.number, m.space, j.value FROM json_each(?1) AS j CROSS JOIN memories AS m
+               ON m.space = @SPACE AND m.id = j.value
+               UNION ALL SELECT m.number, m.space, j.value FROM json_each(?1) AS j CROSS JOIN aliases AS a
+               ON a.alias = j.value CROSS JOIN memories AS m ON m.number = a.memory WHERE m.space = @SPACE""",
+            (json.dumps(list(memory_ids)),),
+        )
+        return {number: (space, memory_id) for number, space, memory_id in rows}
+
+    def ids_with(self, keys: Collection[str]) -> list[str]:
+        wanted = json.dumps(list(keys))
+        rows = self._file.read(_IDS_WITH, (wanted,))
+        return [memory_id for (memory_id,) in rows]
+
     def counts(self, session_id: str | None) -> Counts:
         """The counts of everything; of session memories only those of `session_id` (None: all of them)."""
         return self._file.read_together(lambda query: _counts(query, session_id))
 
 
+_IDS_WITH: Final = """
+    SELECT id FROM memories WHERE space = @SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
+        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1)))
+"""
 _SIZES: Final = """SELECT 'scope', scope, sum(count) FROM tallies WHERE space = @SPACE AND NOT forgotten GROUP BY scope
                    UNION ALL SELECT 'passages', NULL, count(*) FROM passages WHERE space = @SPACE"""
 
@@ -362,7 +388,7 @@ _LINKS: Final = f"""SELECT json_group_array(json_array(field, id)) FROM (
         FROM memory_links WHERE target = m.number AND (relation IN ('similar_to', 'supersedes')
             OR (relation = 'contradicts' AND strength >= {PROBABLE}))) AS l
     JOIN memories AS o ON o.number = l.other
-    WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
+    WHERE o.forgotten_at IS NULL AND {shown_to("o")}
     ORDER BY l.strength DESC, o.number)"""  # noqa: S608 - a number of ours
 """The memories that `m` is linked to, with the field that names them: of what the session may see and is not
 forgotten, the strongest links first."""
@@ -371,7 +397,7 @@ _decode_links: Final = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
     """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
-    clauses = ["+m.space = @SPACE AND (m.scope != 'session' OR m.session_id = ?)"]
+    clauses = [visible()]
     arguments: list[object] = [filters.session_id]
     if filters.scopes:
         clauses.append(f"m.scope IN {places_for(filters.scopes)}")

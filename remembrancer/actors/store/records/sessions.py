@@ -226,12 +226,12 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
 
 def read_session_start(read: Query, session_id: str) -> SessionStart:
     """The beginning of a session, and the number of memories that it stored."""
-    began = read("SELECT started_at FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
+    ((began,),) = read("SELECT min(started_at) FROM sessions WHERE space = @SPACE AND session_id = ?", (session_id,))
     ((stored,),) = read(
         "SELECT count(*) FROM memories WHERE space = @SPACE AND session_id = ? AND kind != ?",
         (session_id, SESSION_RECORD),
     )
-    return SessionStart(began[0][0] if began else None, stored)
+    return SessionStart(began, stored)
 
 
 def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:

@@ -1,7 +1,8 @@
-"""One space of a database: its rows alone are read and written through it.
+"""Spaces of a database: their rows alone are read through them, and written through one of them.
 
-A statement says `@SPACE` where the number of the space is meant. That becomes a part of it, as it is of the names of
-its full texts (`words_@SPACE`), which cannot be arguments; a statement in which it stays is refused by SQLite.
+A statement says `space = @SPACE` where a space is meant, which becomes `IN` where several are read together. The number
+is a part of the statement, as it is of the names of a space's full texts (`words_@SPACE`), which cannot be arguments; a
+statement in which it stays is refused by SQLite: full texts are asked one after the other.
 """
 
 from __future__ import annotations
@@ -41,7 +42,49 @@ class SpaceConnection:
         return self.execute(statement, arguments).fetchall()
 
 
-class Space:
+def visible(alias: str = "m", session: str = "?") -> str:
+    """The condition under which a viewer sees a memory: it lies in one of the spaces that are read, and is no other
+    session's own. This alone keeps memories apart: every question of reading has it.
+
+    `session` is the place of the session's id in the statement.
+    """
+    return f"+{alias}.space = @SPACE AND {shown_to(alias, session)}"
+
+
+def shown_to(alias: str = "m", session: str = "?") -> str:
+    """As `visible`, of a memory that is known to lie in one of the spaces: another one there leads to it."""
+    return f"({alias}.scope != 'session' OR {alias}.session_id = {session})"
+
+
+class Spaces:
+    """Several spaces of a database, which are read together."""
+
+    def __init__(self, file: SqliteFile, numbers: Sequence[int]) -> None:
+        self.file = file
+        self.numbers = tuple(numbers)
+
+    def _of_spaces(self, statement: str) -> str:
+        if len(self.numbers) == 1:
+            return statement.replace("@SPACE", str(self.numbers[0]))
+        return statement.replace("= @SPACE", f"IN ({', '.join(map(str, self.numbers))})")
+
+    def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
+        """As `SqliteFile.read`."""
+        return self.file.read(self._of_spaces(query), arguments)
+
+    def read_decoded(self, work: Callable[[Query], T]) -> T:
+        """As `SqliteFile.read_decoded`."""
+        return self.file.read_decoded(lambda query: work(self._bound(query)))
+
+    def read_together(self, work: Callable[[Query], T]) -> T:
+        """As `SqliteFile.read_together`."""
+        return self.file.read_together(lambda query: work(self._bound(query)))
+
+    def _bound(self, query: Query) -> Query:
+        return lambda statement, arguments: query(self._of_spaces(statement), arguments)
+
+
+class Space(Spaces):
     """The space `name` of a database, which is made if it is not there. `commits` counts what was written through it
     since it was opened."""
 
@@ -59,22 +102,7 @@ class Space:
         else:
             with file.transaction() as connection:
                 self.number = make_space(connection, name)
-
-    def read(self, query: str, arguments: Arguments = ()) -> list[Any]:
-        """As `SqliteFile.read`."""
-        return self.file.read(query.replace("@SPACE", str(self.number)), arguments)
-
-    def read_decoded(self, work: Callable[[Query], T]) -> T:
-        """As `SqliteFile.read_decoded`."""
-        return self.file.read_decoded(lambda query: work(self._bound(query)))
-
-    def read_together(self, work: Callable[[Query], T]) -> T:
-        """As `SqliteFile.read_together`."""
-        return self.file.read_together(lambda query: work(self._bound(query)))
-
-    def _bound(self, query: Query) -> Query:
-        number = str(self.number)
-        return lambda statement, arguments: query(statement.replace("@SPACE", number), arguments)
+        super().__init__(file, [self.number])
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[SpaceConnection]:

@@ -5,7 +5,7 @@ The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from remembrancer.actors.store.records.contract import (
@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
-from remembrancer.actors.store.records.space import Space
+from remembrancer.actors.store.records.space import Spaces, shown_to, visible
 from remembrancer.actors.store.records.sqlite_file import encode_json, padded, places_for
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Fact
@@ -35,13 +35,12 @@ MOST_EDGES: Final = 200
 """Edges that one question for edges is answered with, the best supported."""
 AFTER_ALL: Final = "\U0010ffff"
 """Sorts after every letter: `beginning` + this is the end of what begins so."""
-VISIBLE: Final = "+m.space = @SPACE AND (m.scope != 'session' OR m.session_id = ?)"
 APART: Final = "memories AS a INDEXED BY memories_apart"
 IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
 """A memory that is not here is remembered, and everybody's who has the file: a short look says so of most."""
 IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
                         SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
-                        AND a.scope = 'session' AND a.session_id != ?))"""  # noqa: S608 - fixed clauses
+                        AND NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 IS_OVER: Final = (
     "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session' OR a.valid_until IS NOT NULL)"
 )
@@ -49,7 +48,7 @@ IS_OVER: Final = (
 MOST_FACTS: Final = 1000
 """Memories that one question for what says some edges is answered with."""
 IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
-                   AND (a.forgotten_at IS NOT NULL OR a.session_id != ?))"""  # noqa: S608 - fixed clauses
+                   AND (a.forgotten_at IS NOT NULL OR NOT {shown_to("a")}))"""  # noqa: S608 - fixed clauses
 COLUMNS: Final = "subject, edge, entity, memory"
 ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
 """Links between memories of one and the same thing, which a question finds by their words: they are not walked."""
@@ -106,39 +105,53 @@ _AROUND: Final = _around()
 class SqliteGraph:
     """The graph of the file. It keeps nothing in memory."""
 
-    def __init__(self, file: Space, clock: Callable[[], float]) -> None:
+    def __init__(self, file: Spaces, clock: Callable[[], float]) -> None:
         self._file = file
         self._clock = clock
 
     def entities(self, wanted: EntityFilter) -> list[EntityRow]:
-        found, visible = (
-            "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND",
-            f"AND {IS_VISIBLE}",
-        )
+        found = "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND"
+        seen = f"AND {IS_VISIBLE}"
         session, order = (wanted.session_id,), "ORDER BY e.key, e.number LIMIT ?"
         asked: list[tuple[str, Sequence[object]]] = []
         if wanted.numbers is not None:
             asked = [(f"{found} e.number IN {places_for(part)}", part) for part in map(padded, _parts(wanted.numbers))]
         elif wanted.phrases:
-            found = found.replace("FROM", "FROM names_@SPACE CROSS JOIN").replace("e.space", "+e.space")
-            found += " e.number = names_@SPACE.rowid AND"
-            order = "ORDER BY names_@SPACE.rank, e.number LIMIT ?"
             match = expression_of(wanted.phrases, "AND" if wanted.every else "OR")
-            asked = [(f"{found} names_@SPACE MATCH ? {visible} {order}", (match, *session, wanted.limit))]
+            for names in (f"names_{space}" for space in self._file.numbers):
+                best = found.replace("FROM", f"FROM {names} CROSS JOIN").replace("e.space", "+e.space")
+                statement = f"""{best} e.number = {names}.rowid AND {names} MATCH ? {seen}
+                                ORDER BY {names}.rank, e.number LIMIT ?"""
+                asked.append((statement, (match, *session, wanted.limit)))
         elif wanted.name is not None:
-            asked = [(f"{found} e.name = ? {visible} {order}", (wanted.name, *session, wanted.limit))]
+            asked = [(f"{found} e.name = ? {seen} {order}", (wanted.name, *session, wanted.limit))]
         elif wanted.beginning is not None:
             span = (wanted.beginning, wanted.beginning + AFTER_ALL)
-            asked = [(f"{found} e.key >= ? AND e.key < ? {visible} {order}", (*span, *session, wanted.limit))]
+            asked = [(f"{found} e.key >= ? AND e.key < ? {seen} {order}", (*span, *session, wanted.limit))]
         else:
             for part in map(padded, _parts(wanted.keys)):
-                statement = f"{found} e.key IN {places_for(part)} {visible} {order}"
+                statement = f"{found} e.key IN {places_for(part)} {seen} {order}"
                 asked.append((statement, (*part, *session, wanted.limit)))
         rows = [row for statement, arguments in asked for row in self._file.read(f"SELECT {statement}", arguments)]
         return [EntityRow._make(row) for row in rows]
 
     def edges(
         self, numbers: Sequence[int], session_id: str, *, outgoing: bool, relationships: Collection[str] | None
+    ) -> Edges:
+        found = [self._edges(each, session_id, relationships, outgoing=outgoing) for each in self._by_space(numbers)]
+        return Edges([row for each in found for row in each.rows], any(each.cut for each in found))
+
+    def _by_space(self, numbers: Sequence[int]) -> Iterable[Sequence[int]]:
+        """Entities by their spaces: what is looked at of a hub is bounded in each, so that a small one has its say."""
+        if len(self._file.numbers) == 1:
+            return [numbers]
+        asked = padded(numbers)
+        spaces = dict(self._file.read(f"SELECT number, space FROM entities WHERE number IN {places_for(asked)}", asked))  # noqa: S608
+        of_each = ([number for number in numbers if spaces.get(number) == space] for space in self._file.numbers)
+        return filter(None, of_each)
+
+    def _edges(
+        self, numbers: Sequence[int], session_id: str, relationships: Collection[str] | None, *, outgoing: bool
     ) -> Edges:
         here = "subject" if outgoing else "entity"
         wanted: list[object] = []
@@ -156,7 +169,7 @@ class SqliteGraph:
             f"""SELECT r.subject, r.edge, r.entity, count(*) AS said,
                     sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live
                 FROM ({source}) AS r LEFT JOIN {APART} ON {IS_OVER.format("r")}
-                WHERE a.number IS NULL OR a.scope != 'session' OR a.session_id = ?
+                WHERE a.number IS NULL OR {shown_to("a")}
                 GROUP BY r.subject, r.entity, r.edge
                 ORDER BY live DESC, said DESC, r.subject, r.entity, r.edge LIMIT ?""",  # noqa: S608
             (self._clock(), *arguments, session_id, MOST_EDGES + 1),
@@ -171,7 +184,7 @@ class SqliteGraph:
                 FROM json_each(?) AS p CROSS JOIN memory_entities AS s
                     ON s.subject = json_extract(p.value, '$[0]') AND s.entity = json_extract(p.value, '$[1]')
                 CROSS JOIN memories AS m ON m.number = s.memory
-                WHERE s.edge != ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                WHERE s.edge != ? AND m.forgotten_at IS NULL AND {visible()}
                 ORDER BY m.valid_until IS NOT NULL AND m.valid_until <= ?, m.number DESC LIMIT ?""",  # noqa: S608
             (encode_json(list(pairs)).decode(), MENTIONED_WITH, session_id, self._clock(), MOST_FACTS),
         )
@@ -186,7 +199,7 @@ class SqliteGraph:
         rows = self._file.read(
             f"""SELECT s.entity, m.id, m.content
                 FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
-                WHERE s.entity IN {places_for(asked)} AND s.relationship = ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                WHERE s.entity IN {places_for(asked)} AND s.relationship = ? AND m.forgotten_at IS NULL AND {visible()}
                 AND (m.valid_until IS NULL OR m.valid_until > ?) ORDER BY m.number""",  # noqa: S608 - fixed clauses
             (*asked, DESCRIBED_AS, session_id, self._clock()),
         )
@@ -246,6 +259,15 @@ class SqliteGraph:
     def memories(
         self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
     ) -> dict[int, RankingFacts]:
+        return {
+            number: facts
+            for each in self._by_space(numbers)
+            for number, facts in self._memories(each, filters, limit, relationships).items()
+        }
+
+    def _memories(
+        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None
+    ) -> dict[int, RankingFacts]:
         said, wanted = "TRUE", list[object]()
         if relationships is not None:
             wanted.extend(padded(self._spellings("entity", "relationship", numbers, relationships)))
@@ -293,7 +315,7 @@ class SqliteGraph:
         rows = self._file.read(
             f"""WITH seen AS MATERIALIZED (
                     SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
-                    WHERE m.space = @SPACE AND {VISIBLE}),
+                    WHERE m.space = @SPACE AND {shown_to()}),
                 edges AS MATERIALIZED (
                     SELECT DISTINCT s.subject, s.edge, s.entity FROM seen AS s WHERE {condition}),
                 ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges{alone})
@@ -317,33 +339,38 @@ class SqliteGraph:
         )
 
     def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
-        if of == "entity":
-            key = name_key(beginning) if beginning else ""
-            return self._file.read(
-                f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
-                    CROSS JOIN memory_entities AS s ON s.entity = e.number
-                    CROSS JOIN memories AS m ON m.number = s.memory
-                    WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
-                    GROUP BY e.number""",  # noqa: S608 - fixed clauses
-                (key, key + AFTER_ALL, session_id),
-            )
-        # From tag to tag through the index: there are far fewer tags than memories that have them.
-        known = self._file.read(
-            """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
-               SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
-               SELECT tag FROM known WHERE tag IS NOT NULL"""
+        spaces = (Spaces(self._file.file, [space]) for space in self._file.numbers)
+        return [each for space in spaces for each in _uses(space, of, beginning, session_id)]
+
+
+def _uses(space: Spaces, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
+    if of == "entity":
+        key = name_key(beginning) if beginning else ""
+        return space.read(
+            f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
+                CROSS JOIN memory_entities AS s ON s.entity = e.number
+                CROSS JOIN memories AS m ON m.number = s.memory
+                WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {visible()}
+                GROUP BY e.number""",  # noqa: S608 - fixed clauses
+            (key, key + AFTER_ALL, session_id),
         )
-        folded = beginning.casefold()
-        uses: list[tuple[str, int]] = []
-        for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
-            rows = self._file.read(
-                f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
-                    WHERE t.tag IN {places_for(part)} AND m.forgotten_at IS NULL AND {VISIBLE}
-                    GROUP BY t.tag""",  # noqa: S608 - fixed clauses
-                (*part, session_id),
-            )
-            uses += rows
-        return uses
+    # From tag to tag through the index: there are far fewer tags than memories that have them.
+    known = space.read(
+        """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
+           SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
+           SELECT tag FROM known WHERE tag IS NOT NULL"""
+    )
+    folded = beginning.casefold()
+    uses: list[tuple[str, int]] = []
+    for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
+        rows = space.read(
+            f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
+                WHERE t.tag IN {places_for(part)} AND m.forgotten_at IS NULL AND {visible()}
+                GROUP BY t.tag""",  # noqa: S608 - fixed clauses
+            (*part, session_id),
+        )
+        uses += rows
+    return uses
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sqlite3
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
@@ -17,9 +16,9 @@ from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.space import Space, SpaceConnection
+from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
 from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, SqliteEdits, read_applied, read_rows
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
 from remembrancer.memory.edits import AppliedOperation, Edits, Put
@@ -48,11 +47,30 @@ UNACCEPTABLE: Final = (
 )
 """The errors that are the fault of an operation itself, and not of the file."""
 
-_IDS_WITH: Final = """
-    SELECT id FROM memories WHERE space = @SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
-        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1)))
-"""
 logger = logging.getLogger(__name__)
+
+
+class Reader(SqliteSearch, SqliteBackground):
+    """The memories of several spaces of a database, which one viewer may see: what can be asked of them together, which
+    is all but the words of full texts. A number names a memory of the database."""
+
+    def __init__(self, spaces: Sequence[Records]) -> None:
+        file = Spaces(spaces[0]._file.file, [each.space for each in spaces])
+        self._file = cast(Space, file)
+        self.graph = SqliteGraph(file, spaces[0]._clock)
+
+    def spaces_of(self, numbers: Sequence[int]) -> dict[int, int]:
+        """By number the spaces that these memories lie in."""
+        asked = padded(numbers)
+        return dict(self._file.read(f"SELECT number, space FROM memories WHERE number IN {places_for(asked)}", asked))  # noqa: S608
+
+    def number_beside(self, memory_id: str, number: int) -> int | None:
+        """The memory of an id in the space of another memory."""
+        rows = self._file.read(
+            "SELECT o.number FROM memories AS m JOIN memories AS o USING (space) WHERE o.id = ? AND m.number = ?",
+            (memory_id, number),
+        )
+        return rows[0][0] if rows else None
 
 
 class Records(SqliteSearch, SqlitePassages, SqliteBackground):
@@ -72,6 +90,7 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
     """
 
     is_shared = False
+    _file: Space
 
     def __init__(
         self,
@@ -89,6 +108,11 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._session_limit = session_limit
+
+    @property
+    def space(self) -> int:
+        """The number of its space."""
+        return self._file.number
 
     def browse(self, request: BrowserRequest) -> BrowsedRows:
         """The part that this file has of an answer to the memory browser."""
@@ -245,21 +269,6 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
         return super().tidy()
 
     # Reading.
-
-    def number_of(self, memory_id: str) -> int | None:
-        rows = self._file.read(
-            """SELECT number FROM memories WHERE space = @SPACE AND id = ?1
-               UNION ALL SELECT memory FROM aliases JOIN memories ON number = memory
-               WHERE alias = ?1 AND space = @SPACE""",
-            (memory_id,),
-        )
-        return int(rows[0][0]) if rows else None
-
-    def ids_with(self, keys: Collection[str]) -> list[str]:
-        """The ids of memories of which one of these keys is the first or the last four characters."""
-        wanted = json.dumps(list(keys))
-        rows = self._file.read(_IDS_WITH, (wanted,))
-        return [memory_id for (memory_id,) in rows]
 
     def outcome_of(self, operation_id: str) -> Applied | None:
         """The outcome of an operation when it was applied here; None when it was not."""

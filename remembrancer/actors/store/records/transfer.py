@@ -10,6 +10,7 @@ import msgspec
 from remembrancer.actors.store.records.contract import Belongings
 from remembrancer.actors.store.records.memory_rows import read_history, read_memory
 from remembrancer.actors.store.records.sessions import read_events, read_sessions
+from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.memory.changes import is_version_visible, is_visible
 from remembrancer.memory.names import name_words
@@ -77,10 +78,10 @@ def _told(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryE
 
 def _read_links(query: Query, number: int, session_id: str | None) -> tuple[MemoryLink, ...]:
     rows = query(
-        """SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
+        f"""SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
            JOIN memories AS o ON o.number = l.target
-           WHERE l.source = ? AND (? IS NULL OR o.scope != 'session' OR o.session_id = ?)""",
-        (number, session_id, session_id),
+           WHERE l.source = ? AND {shown_to("o", "ifnull(?, o.session_id)")}""",  # noqa: S608 - fixed
+        (number, session_id),
     )
     if session_id is None:
         rows += query("SELECT target, relation, strength, created_at FROM awaited_links WHERE source = ?", (number,))

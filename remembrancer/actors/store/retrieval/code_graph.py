@@ -3,30 +3,24 @@ its name, and back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from collections.abc import Collection, Sequence
 
 from remembrancer.actors.store.records.contract import (
     EdgeRow,
     Edges,
     EntityFilter,
     EntityRow,
-    Filters,
     GraphRecords,
-    GraphSummary,
-    Link,
-    RankingFacts,
-    SaidRow,
 )
 from remembrancer.code.index import MOST_RELATED, RELATIONSHIPS, CodeEntity, CodeIndex
 from remembrancer.memory.names import name_key
 
 
 class CodeGraph:
-    """One tree's `GraphRecords`. No memory says its edges. What memories name as well is of the type that it has in
-    `beside`, so that both are one node."""
+    """The entities of one tree and their edges, which no memory says. What memories name as well is of the type that it
+    has in the graph `beside`, so that both are one node."""
 
-    def __init__(self, index: CodeIndex, beside: Sequence[GraphRecords]) -> None:
+    def __init__(self, index: CodeIndex, beside: GraphRecords | None) -> None:
         self._index = index
         self._beside = beside
         self._met: dict[int, CodeEntity] = {}
@@ -41,7 +35,7 @@ class CodeGraph:
         self._met |= {each.number: each for each in found}
         keys = sorted({each.key for each in found})
         named = EntityFilter(wanted.session_id, keys=keys)
-        types = {row.key: row.type for graph in self._beside if keys for row in graph.entities(named)}
+        types = {row.key: row.type for row in self._beside.entities(named)} if keys and self._beside else {}
         return [EntityRow(each.number, each.name, each.key, types.get(each.key, each.kind)) for each in found]
 
     def edges(
@@ -57,32 +51,7 @@ class CodeGraph:
                     rows.append(EdgeRow(*ends, live=1, forgotten=0))
         return Edges(rows[:MOST_RELATED], cut=len(rows) > MOST_RELATED)
 
-    def said_by(self, pairs: Sequence[tuple[int, int]], session_id: str) -> list[SaidRow]:
-        return []
-
     def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
         """The place of each, which is in no memory."""
         met = (self._met[number] for number in numbers if number in self._met)
         return {each.number: ("", f"{each.name} ({each.kind}): {each.path}:{each.line}") for each in met}
-
-    def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
-        return [0] * len(groups)
-
-    def memories(
-        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
-    ) -> dict[int, RankingFacts]:
-        return {}
-
-    def links_of(self, memories: Sequence[int]) -> list[Link]:
-        return []
-
-    def around(
-        self, memories: Mapping[int, int], keys: Mapping[str, int], session_id: str
-    ) -> list[tuple[int | str, int | str | None, int]]:
-        return []
-
-    def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
-        return GraphSummary()
-
-    def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
-        return []

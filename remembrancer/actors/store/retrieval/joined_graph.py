@@ -1,13 +1,13 @@
-"""The graphs of several lanes as one, and a walk through it.
+"""The graph of memories and that of code as one, and a walk through it.
 
-A node is what several lanes and spellings call the same: the key of a name, and a type. An edge is said by memories;
+A node is what several spaces and spellings call the same: the key of a name, and a type. An edge is said by memories;
 it is stale when all that say it are forgotten. Stale edges are walked like others, and come last.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -20,24 +20,18 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     RankingFacts,
 )
+from remembrancer.actors.store.retrieval.code_graph import CodeGraph
+from remembrancer.code.index import CodeIndex
 from remembrancer.memory.names import name_key
 from remembrancer.memory.pagerank import Around
 from remembrancer.protocol.reads import Direction, Fact
 
-Ref = tuple[int, int]
-"""A memory of a view, as its answers name it: they are in order, and have no meaning outside."""
+Ref = int
+"""A memory of a view: its number in the database. A piece of notes has one below nothing."""
 STALE_WORTH: Final = 0.5
 """The share of an entity's nearness that is left when only forgotten memories connect it."""
 LONE_WORTH: Final = 0.8
 """A memory with one entity so near has this part of what it would be worth with any number of them."""
-
-
-def by_lane(refs: Iterable[Ref]) -> dict[int, list[int]]:
-    """The numbers of memories by their lanes, the narrowest lane first."""
-    found: dict[int, list[int]] = {}
-    for lane, number in refs:
-        found.setdefault(lane, []).append(number)
-    return dict(sorted(found.items()))
 
 
 class Node(NamedTuple):
@@ -56,7 +50,7 @@ class Edge(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """That one row of one file says an edge, by so many memories. The same row may be seen from both of its ends."""
+    """That one row of one graph says an edge, by so many memories. The same row may be seen from both of its ends."""
 
     row: Hashable
     edge: Edge
@@ -174,18 +168,26 @@ def connection(entities: Iterable[Reached]) -> float:
 
 
 class JoinedGraph:
-    """The graphs of several lanes as one session sees them. It remembers, for one question, which entities make which
-    node. `own` are the lanes of the project."""
+    """The graph of `memories` as one session sees it, and those of code beside it. It remembers, for one question,
+    which entities make which node. `own` is the graph of the project's own space."""
 
-    def __init__(self, graphs: Mapping[int, GraphRecords], session_id: str, own: Collection[int]) -> None:
-        self._graphs = graphs
-        self._session_id = session_id
+    def __init__(
+        self,
+        memories: GraphRecords | None,
+        session_id: str,
+        own: GraphRecords | None = None,
+        code: Iterable[CodeIndex] = (),
+    ) -> None:
+        self._memories = memories
         self._own = own
-        self._nodes: dict[int, dict[int, Node]] = {lane: {} for lane in graphs}
-        self._numbers: dict[int, dict[Node, list[int]]] = {lane: {} for lane in graphs}
+        self._session_id = session_id
+        trees = [CodeGraph(index, memories) for index in code]
+        self._graphs: list[GraphRecords | CodeGraph] = [*([memories] if memories else ()), *trees]
+        self._nodes: list[dict[int, Node]] = [{} for _ in self._graphs]
+        self._numbers: list[dict[Node, list[int]]] = [{} for _ in self._graphs]
         self._complete: set[Node] = set()
-        self._absent: dict[int, set[str]] = {lane: set() for lane in graphs}
-        """The keys that a lane was asked for and does not have."""
+        self._absent: set[str] = set()
+        """The keys that memories were asked for and do not have."""
         self._names: dict[Node, str] = {}
         self._relationships: dict[str, str] = {}
         self._relationship_keys: dict[str, str] = {}
@@ -195,8 +197,8 @@ class JoinedGraph:
         return bool(self._graphs)
 
     def __contains__(self, memory: Ref) -> bool:
-        """True if a memory lies in one of the lanes."""
-        return memory[0] in self._graphs
+        """True for a memory, and not for a note."""
+        return self._memories is not None and memory > 0
 
     def name(self, node: Node) -> str:
         """A node's name, as it was first met."""
@@ -215,103 +217,97 @@ class JoinedGraph:
         return self._found(EntityFilter(self._session_id, keys=keys))
 
     def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
-        """The best `limit` nodes of each lane whose names have any of the phrases (or `every` one)."""
+        """The best `limit` nodes of each space whose names have any of the phrases (or `every` one)."""
         if not phrases:
             return []
         return self._found(EntityFilter(self._session_id, phrases=phrases, every=every, limit=limit))
 
     def beginning(self, key: str, limit: int) -> list[Node]:
-        """At most `limit` nodes of each lane whose keys begin so."""
+        """At most `limit` nodes of each graph whose keys begin so."""
         return self._found(EntityFilter(self._session_id, beginning=key, limit=limit))
 
     def edges(
         self, nodes: Sequence[Node], *, direction: Direction = "both", relationships: Collection[str] | None = None
     ) -> Expansion:
-        """The edges of these nodes in all lanes; of relationships with these keys, or of all."""
+        """The edges of these nodes in all graphs; of relationships with these keys, or of all."""
         self._find_spellings(nodes)
         sightings: list[Sighting] = []
         cut = False
-        for lane, graph in self._graphs.items():
-            numbers = self._numbers_of(lane, nodes)
+        for place, graph in enumerate(self._graphs):
+            numbers = self._numbers_of(place, nodes)
             for outgoing in (True, False):
                 if not numbers or direction == ("incoming" if outgoing else "outgoing"):
                     continue
                 found = graph.edges(numbers, self._session_id, outgoing=outgoing, relationships=relationships)
                 cut = cut or found.cut
-                self._meet(lane, list({row.target if outgoing else row.subject for row in found.rows}))
-                known = self._nodes[lane]
+                self._meet(place, list({row.target if outgoing else row.subject for row in found.rows}))
+                known = self._nodes[place]
                 for subject, relationship, target, live, forgotten in found.rows:
                     edge = Edge(known[subject], self._relationship_key(relationship), known[target])
-                    sightings.append(Sighting((lane, subject, relationship, target), edge, live, forgotten))
+                    sightings.append(Sighting((place, subject, relationship, target), edge, live, forgotten))
         return Expansion(sightings, cut)
 
     def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
         """The memories that say each of these edges, what is valid first."""
+        if self._memories is None:
+            return {}
         found: dict[Edge, list[Fact]] = {}
-        for lane, graph in self._graphs.items():
-            numbers, known = self._numbers[lane], self._nodes[lane]
-            pairs = {
-                (subject, target)
-                for edge in edges
-                for subject in numbers.get(edge.subject, ())
-                for target in numbers.get(edge.target, ())
-            }
-            for subject, relationship, target, fact in graph.said_by(sorted(pairs), self._session_id) if pairs else ():
-                edge = Edge(known[subject], self._relationship_key(relationship), known[target])
-                if edge in edges:
-                    found.setdefault(edge, []).append(fact)
+        numbers, known = self._numbers[0], self._nodes[0]
+        pairs = {
+            (subject, target)
+            for edge in edges
+            for subject in numbers.get(edge.subject, ())
+            for target in numbers.get(edge.target, ())
+        }
+        for subject, relationship, target, fact in (
+            self._memories.said_by(sorted(pairs), self._session_id) if pairs else ()
+        ):
+            edge = Edge(known[subject], self._relationship_key(relationship), known[target])
+            if edge in edges:
+                found.setdefault(edge, []).append(fact)
         return found
 
     def descriptions(self, nodes: Sequence[Node]) -> dict[Node, tuple[str, str]]:
         """The id and the content of the memory that describes each of these nodes, if one does."""
         found: dict[Node, tuple[str, str]] = {}
-        for lane, graph in self._graphs.items():
-            numbers = self._numbers_of(lane, nodes)
+        for place, graph in enumerate(self._graphs):
+            numbers = self._numbers_of(place, nodes)
             if numbers:
                 described = graph.descriptions(numbers, self._session_id)
-                found = {self._nodes[lane][number]: each for number, each in described.items()} | found
+                found = {self._nodes[place][number]: each for number, each in described.items()} | found
         return found
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
         """The number of unforgotten memories that name each node."""
         self._find_spellings(nodes)
         counts = dict.fromkeys(nodes, 0)
-        for lane, graph in self._graphs.items():
-            there = [node for node in nodes if node in self._numbers[lane]]
-            if not there:
-                continue
-            groups = [self._numbers[lane][node] for node in there]
-            for node, count in zip(there, graph.memory_counts(groups, self._session_id), strict=True):
-                counts[node] += count
+        there = [node for node in nodes if self._memories is not None and node in self._numbers[0]]
+        if self._memories is not None and there:
+            groups = [self._numbers[0][node] for node in there]
+            counts.update(zip(there, self._memories.memory_counts(groups, self._session_id), strict=True))
         return counts
 
     def memories(
         self, nodes: Sequence[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
     ) -> dict[Ref, RankingFacts]:
-        """Of each lane the `limit` most important and latest memories that pass the filters and name these nodes."""
+        """The `limit` most important and latest memories that pass the filters and name these nodes."""
         self._find_spellings(nodes)
-        found: dict[Ref, RankingFacts] = {}
-        for lane, graph in self._graphs.items():
-            if numbers := self._numbers_of(lane, nodes):
-                its = graph.memories(numbers, filters, limit, relationships)
-                found.update(((lane, number), facts) for number, facts in its.items())
-        return found
+        numbers = self._numbers_of(0, nodes) if self._memories is not None else []
+        return self._memories.memories(numbers, filters, limit, relationships) if self._memories and numbers else {}
 
     def nodes_named_by(self, memories: Iterable[Ref], among: Collection[Node] | None = None) -> dict[Ref, set[Node]]:
         """The nodes (of some, or of all) that memories name. Only for memories that the session was shown."""
         named: dict[Ref, set[Node]] = {}
-        asked = by_lane(memories)
-        for lane, numbers in asked.items():
-            links = self._graphs[lane].links_of(numbers)
-            if among is None:
-                self._meet(lane, list({entity for _, entity in links}))
-            else:
-                self._find_spellings(among)
-            known = self._nodes[lane]
-            for memory, entity in links:
-                node = known.get(entity)
-                if node is not None and (among is None or node in among):
-                    named.setdefault((lane, memory), set()).add(node)
+        asked = [memory for memory in memories if memory in self]
+        links = self._memories.links_of(asked) if self._memories is not None and asked else ()
+        if links and among is None:
+            self._meet(0, list({entity for _, entity in links}))
+        elif links and among is not None:
+            self._find_spellings(among)
+        for memory, entity in links:
+            node = self._nodes[0].get(entity)
+            if node is not None and (among is None or node in among):
+                named.setdefault(memory, set()).add(node)
         return named
 
     def overview(
@@ -319,61 +315,58 @@ class JoinedGraph:
     ) -> tuple[GraphSummary, dict[Node, int]] | None:
         """The project's graph at a glance, and its best connected nodes with the numbers of their edges. None: it has
         none."""
-        for lane in self._own:
-            summary = self._graphs[lane].summary(self._session_id, relationships, limit)
-            self._meet(lane, list(summary.connected))
-            degrees: Counter[Node] = Counter()
-            for number, degree in summary.connected.items():
-                if (node := self._nodes[lane].get(number)) is not None:
-                    degrees[node] += degree
-            return summary, degrees
-        return None
+        if self._own is None:
+            return None
+        summary = self._own.summary(self._session_id, relationships, limit)
+        self._meet(0, list(summary.connected))
+        degrees: Counter[Node] = Counter()
+        for number, degree in summary.connected.items():
+            if (node := self._nodes[0].get(number)) is not None:
+                degrees[node] += degree
+        return summary, degrees
 
-    def uses(self, of: Literal["entity", "tag"], beginning: str) -> Iterator[tuple[str, int]]:
+    def uses(self, of: Literal["entity", "tag"], beginning: str) -> Iterable[tuple[str, int]]:
         """Names of entities, or tags, that begin so, with the numbers of unforgotten memories that have them."""
-        for graph in self._graphs.values():
-            yield from graph.uses(of, beginning, self._session_id)
+        return self._memories.uses(of, beginning, self._session_id) if self._memories is not None else ()
 
     def look(self, nodes: Mapping[Ref | str, int]) -> Around[Ref | str]:
         """The neighbourhood of memories and of entities by their keys, for `personal_pagerank`: of each the number of
         its edges, and where these are no more than is said of it its neighbours."""
         degrees: dict[Ref | str, int] = {}
         near: defaultdict[Ref | str, dict[Ref | str, None]] = defaultdict(dict)
-        for lane, graph in self._graphs.items():
-            absent = self._absent[lane]
-            keys = {node: most for node, most in nodes.items() if isinstance(node, str) and node not in absent}
-            memories = {node[1]: most for node, most in nodes.items() if not isinstance(node, str) and node[0] == lane}
-            found = graph.around(memories, keys, self._session_id) if memories or keys else ()
-            absent.update(keys.keys() - {here for here, _, _ in found})
-            for here, there, degree in found:
-                node = here if isinstance(here, str) else (lane, here)
-                if there is None:
-                    degrees[node] = degrees.get(node, 0) + degree
-                elif here != there:
-                    near[node][there if isinstance(there, str) else (lane, there)] = None
+        keys = {node: most for node, most in nodes.items() if isinstance(node, str) and node not in self._absent}
+        memories = {node: most for node, most in nodes.items() if not isinstance(node, str)}
+        asked = self._memories is not None and (memories or keys)
+        found = self._memories.around(memories, keys, self._session_id) if self._memories is not None and asked else ()
+        self._absent.update(keys.keys() - {here for here, _, _ in found})
+        for here, there, degree in found:
+            if there is None:
+                degrees[here] = degrees.get(here, 0) + degree
+            elif here != there:
+                near[here][there] = None
         whole = {node: list(near[node]) for node, degree in degrees.items() if degree <= nodes[node]}
         return Around(degrees, whole)
 
     def _find_spellings(self, nodes: Iterable[Node]) -> None:
-        """Find all spellings of these nodes in all lanes, of which only some were met."""
+        """Find all spellings of these nodes in all graphs, of which only some were met."""
         missing = [node for node in nodes if node not in self._complete]
         if missing:
             self.keyed(sorted({node.key for node in missing}))
             self._complete.update(missing)
 
     def _found(self, wanted: EntityFilter) -> list[Node]:
-        rows = {lane: graph.entities(wanted) for lane, graph in self._graphs.items()}
-        return list(dict.fromkeys(node for lane, its in rows.items() for node in self._adopt(lane, its)))
+        rows = [graph.entities(wanted) for graph in self._graphs]
+        return list(dict.fromkeys(node for place, its in enumerate(rows) for node in self._adopt(place, its)))
 
-    def _meet(self, lane: int, numbers: Sequence[int]) -> None:
-        """Know the nodes of a lane's entities."""
-        new = [number for number in numbers if number not in self._nodes[lane]]
+    def _meet(self, place: int, numbers: Sequence[int]) -> None:
+        """Know the nodes of a graph's entities."""
+        new = [number for number in numbers if number not in self._nodes[place]]
         if new:
-            self._adopt(lane, self._graphs[lane].entities(EntityFilter(self._session_id, numbers=new)))
+            self._adopt(place, self._graphs[place].entities(EntityFilter(self._session_id, numbers=new)))
 
-    def _adopt(self, lane: int, rows: Iterable[EntityRow]) -> list[Node]:
+    def _adopt(self, place: int, rows: Iterable[EntityRow]) -> list[Node]:
         found: list[Node] = []
-        nodes, numbers = self._nodes[lane], self._numbers[lane]
+        nodes, numbers = self._nodes[place], self._numbers[place]
         for number, name, key, kind in rows:
             node = nodes.get(number)
             if node is None:
@@ -383,8 +376,8 @@ class JoinedGraph:
             found.append(node)
         return found
 
-    def _numbers_of(self, lane: int, nodes: Sequence[Node]) -> list[int]:
-        numbers = self._numbers[lane]
+    def _numbers_of(self, place: int, nodes: Sequence[Node]) -> list[int]:
+        numbers = self._numbers[place]
         return [number for node in nodes for number in numbers.get(node, ())]
 
     def _relationship_key(self, relationship: str) -> str:
