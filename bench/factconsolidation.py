@@ -14,13 +14,12 @@ import argparse
 import asyncio
 import json
 import re
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.harness import Figure, Runtime, drained, print_figures, runtime, wait_until
+from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, wait_until
 from bench.weeks import session_in
 
 LIMIT: Final = 10
@@ -93,19 +92,6 @@ async def play(running: Runtime, directory: Path, context: Context) -> list[tupl
     return played
 
 
-async def play_all(contexts: Sequence[Context]) -> dict[str, list[tuple[bool, bool, bool]]]:
-    """The outcomes by source, each context in a project of its own."""
-    outcomes: dict[str, list[tuple[bool, bool, bool]]] = {}
-    with tempfile.TemporaryDirectory() as projects:
-        async with runtime(idle_timeout_s="3600", consolidator="false") as running:
-            for place, context in enumerate(contexts):
-                directory = Path(projects) / str(place)
-                (directory / ".git").mkdir(parents=True)
-                (directory / ".git" / "HEAD").touch()
-                outcomes.setdefault(context.source, []).extend(await play(running, directory, context))
-    return outcomes
-
-
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,8 +99,11 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=3000, metavar="FACTS")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
-    rows = []
-    for source, played in asyncio.run(play_all(read(given.file, given.most))).items():
+    contexts, rows = read(given.file, given.most), []
+    outcomes: dict[str, list[tuple[bool, bool, bool]]] = {}
+    for context, answered in zip(contexts, asyncio.run(play_in_projects(contexts, play)), strict=True):
+        outcomes.setdefault(context.source, []).extend(answered)
+    for source, played in outcomes.items():
         names = ("newest found", "newest above the old one", "old one above the newest")
         for name, column in zip(names, zip(*played, strict=True), strict=False):
             share = 100 * sum(column) / len(played)

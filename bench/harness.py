@@ -10,10 +10,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -22,6 +22,9 @@ from rich.table import Table
 from bench.client import StdioClient
 from remembrancer.commands import exit_codes
 from remembrancer.config.tokens import Tokens
+
+Subject = TypeVar("Subject")
+Played = TypeVar("Played")
 
 IN_FLIGHT: Final = 8
 STOP_ATTEMPTS: Final = 3
@@ -96,6 +99,21 @@ async def runtime(**settings: str) -> AsyncIterator[Runtime]:
         yield running
     finally:
         await running.aclose()
+
+
+async def play_in_projects(
+    subjects: Sequence[Subject], play: Callable[[Runtime, Path, Subject], Awaitable[Played]]
+) -> list[Played]:
+    """The results of `play` with each subject, in a project of its own, by one runtime without a consolidator."""
+    with tempfile.TemporaryDirectory() as projects:
+        async with runtime(idle_timeout_s="3600", consolidator="false") as running:
+            results = []
+            for place, subject in enumerate(subjects):
+                directory = Path(projects) / str(place)
+                (directory / ".git").mkdir(parents=True)
+                (directory / ".git" / "HEAD").touch()
+                results.append(await play(running, directory, subject))
+            return results
 
 
 def token_of(home: Path, project: Path | None = None) -> str:

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import lzma
 import re
 import statistics
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.client import Json
-from bench.harness import Runtime, drained, runtime, wait_until
+from bench.harness import Runtime, drained, play_in_projects, wait_until
 from bench.weeks import session_in
 
 LIMIT: Final = 10
@@ -207,19 +207,6 @@ async def play_edits(client: Any, stated: Stated, rules: dict[str, set[Rule]], r
     return in_time, len(told & replaced)
 
 
-async def play_all(histories: Sequence[Json], *, untold: bool) -> list[Outcome]:
-    """The outcomes of all histories that have a rule, each in a project of its own."""
-    with tempfile.TemporaryDirectory() as projects:
-        async with runtime(idle_timeout_s="900", consolidator="false") as running:
-            outcomes = []
-            for place, history in enumerate(histories):
-                directory = Path(projects) / str(place)
-                (directory / ".git").mkdir(parents=True)
-                (directory / ".git" / "HEAD").touch()
-                outcomes.append(await play(running, directory, history, untold=untold))
-            return [each for each in outcomes if each.in_force]
-
-
 def report(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
     """The figures by the number of sessions, and of all."""
     groups = {
@@ -253,7 +240,15 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="play every Nth history alone")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = parser.parse_args()
-    reported = report(asyncio.run(play_all(read(given.file)[:: given.every], untold=given.untold)))
+    reported = report(
+        [
+            each
+            for each in asyncio.run(
+                play_in_projects(read(given.file)[:: given.every], functools.partial(play, untold=given.untold))
+            )
+            if each.in_force
+        ]
+    )
     if given.json:
         print(json.dumps(reported, indent=2))
         return 0

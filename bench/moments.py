@@ -14,14 +14,13 @@ import argparse
 import asyncio
 import json
 import random
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from bench.client import Json
-from bench.harness import Figure, Runtime, drained, print_figures, runtime, wait_until
+from bench.harness import Figure, Runtime, drained, play_in_projects, print_figures, wait_until
 from bench.weeks import session_in
 from remembrancer.commands.hook_context import action_of
 from remembrancer.protocol.kinds import KINDS
@@ -89,19 +88,6 @@ async def play(running: Runtime, directory: Path, day: Day) -> list[Played]:
     return played
 
 
-async def play_all(days: Sequence[Day]) -> list[Played]:
-    """All days, each in a project of its own."""
-    with tempfile.TemporaryDirectory() as projects:
-        async with runtime(idle_timeout_s="900", consolidator="false") as running:
-            played = []
-            for place, day in enumerate(days):
-                directory = Path(projects) / str(place)
-                (directory / ".git").mkdir(parents=True)
-                (directory / ".git" / "HEAD").touch()
-                played += await play(running, directory, day)
-            return played
-
-
 def figures(played: Sequence[Played], name: str) -> list[Figure]:
     """The figures of a project, or of all."""
     bearing = [each for each in played if each.bearing]
@@ -121,7 +107,11 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--wrong", action="store_true", help="print what is told wrongly, or not")
     asked = parser.parse_args()
-    played = asyncio.run(play_all([day for file in asked.files for day in read(file)]))
+    played = [
+        each
+        for day in asyncio.run(play_in_projects([day for file in asked.files for day in read(file)], play))
+        for each in day
+    ]
     projects = list(dict.fromkeys(each.project for each in played))
     rows = [row for name in projects for row in figures([each for each in played if each.project == name], name)]
     print_figures([*rows, *figures(played, "all")], as_json=asked.json)

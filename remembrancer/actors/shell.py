@@ -46,7 +46,7 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
-from remembrancer.protocol.sockets import Dealer, Speaker, answer_pings
+from remembrancer.protocol.sockets import Dealer, Speaker, return_pulses
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
@@ -202,7 +202,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
     life = _Life()
     _start_parent_watchdog(launch_input, life)
     pinged = (spec.paths.control_endpoint, Speaker(spec.name, spec.incarnation))
-    threading.Thread(target=answer_pings, args=pinged, name="heartbeat", daemon=True).start()
+    threading.Thread(target=return_pulses, args=pinged, name="heartbeat", daemon=True).start()
     logger.info("starting", extra={"incarnation": spec.incarnation})
     actor: Actor | None = None
     ready = False

@@ -15,7 +15,7 @@ ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restart
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: are you alive? Answered by `Alive` from a thread, and by `Pong` from the event loop."""
+    """Launcher to actor: are you alive? Answered by `Pong` from the event loop."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
@@ -161,7 +161,7 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
 
 
 class Alive(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: the process runs, whatever its event loop is busy with."""
+    """Launcher to actor and back, by a thread of libzmq: the process runs, whatever Python is busy with."""
 
 
 class QueueChanged(msgspec.Struct, frozen=True, tag=True):

@@ -20,7 +20,6 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from remembrancer.protocol.control import Alive
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
@@ -354,12 +353,13 @@ _HANDSHAKE_FAILED: Final = (
 
 
 PULSE: Final = "/pulse"
-"""Follows the routing id of a process in that of the thread which answers its pings."""
+"""Follows the routing id of a process in that of the thread which answers for it."""
 
 
-def answer_pings(endpoint: str, speaker: Speaker) -> None:
-    """Answer each message of the launcher's at `endpoint` with `Alive`, from this thread, for as long as the process
-    lives. What its event loop does is no hindrance, unless it keeps Python's lock as well."""
+def return_pulses(endpoint: str, speaker: Speaker) -> None:
+    """Send each message of the launcher's at `endpoint` back to it, from this thread, for as long as the process lives.
+
+    All of it happens in libzmq, without Python's lock, so that nothing that the process does is a hindrance."""
     with zmq.Socket(zmq.asyncio.Context.instance(), zmq.DEALER) as socket:
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
@@ -369,10 +369,7 @@ def answer_pings(endpoint: str, speaker: Speaker) -> None:
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         socket.setsockopt(zmq.IDENTITY, f"{speaker.name}/{speaker.incarnation}{PULSE}".encode())
         socket.connect(endpoint)
-        alive = encoder.encode(Alive())
-        while True:
-            socket.recv_multipart()
-            socket.send_multipart([encoder.encode(speaker.envelope()), alive])
+        zmq.proxy(socket, socket)
 
 
 class Peer(msgspec.Struct, frozen=True):

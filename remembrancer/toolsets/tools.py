@@ -414,8 +414,8 @@ def with_caveats(answer: Answer, notices: Iterable[Notice], *, degraded: bool = 
 
 def cut_notice(shown: int, offset: int | None) -> Notice:
     """The notice of an answer that stops after so many. `offset`: where it began, for a tool that can go on later."""
-    go_on = "ask for fewer, or for something narrower" if offset is None else f"go on with offset {offset + shown}"
-    return Notice("answer_cut", f"These are the first {shown}: more would be too many bytes for one answer ({go_on}).")
+    go_on = "narrow the request" if offset is None else f"continue with offset {offset + shown}"
+    return Notice("answer_cut", f"Only the first {shown} are shown, as the answer would be too large ({go_on}).")
 
 
 def cut_to_size(answer: Answer, offset: int | None = None) -> Answer:

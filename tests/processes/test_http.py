@@ -298,8 +298,13 @@ def test_without_a_token_it_answers_only_where_that_was_said_at_the_start(door: 
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("CERTIFICATE", "/no/such/file.pem"), ("CERTIFICATE", __file__), ("HOST", f"{'a' * 64}.example")],
-    ids=["no certificate", "none that can be read", "no name of a host"],
+    [
+        ("CERTIFICATE", "/no/such/file.pem"),
+        ("CERTIFICATE", __file__),
+        ("HOST", f"{'a' * 64}.example"),
+        ("HOSTS", "a*b.example"),
+    ],
+    ids=["no certificate", "none that can be read", "no name of a host", "a pattern of names"],
 )
 def test_a_door_that_cannot_open_is_a_problem_in_the_status_and_nothing_else(
     door: Door, monkeypatch: pytest.MonkeyPatch, setting: str, value: str

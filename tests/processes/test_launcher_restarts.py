@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.processes.runtimes import QUICK, behave, is_dead, runtime, until
 
 
@@ -34,9 +36,12 @@ def test_a_process_that_hangs_is_replaced(home: Path) -> None:
         assert is_dead(before.pid)
 
 
-def test_a_process_that_is_busy_for_longer_than_the_timeout_of_heartbeats_is_left_alone(home: Path) -> None:
+@pytest.mark.parametrize("behaviour", ["is busy for 4.0 s", "keeps Python for 4.0 s"])
+def test_a_process_that_is_busy_for_longer_than_the_timeout_of_heartbeats_is_left_alone(
+    home: Path, behaviour: str
+) -> None:
     """One that the machine has stopped for so long is not: then the next one comes to its end."""
-    behave(home, "gateway", "is busy for 4.0 s")
+    behave(home, "gateway", behaviour)
     with runtime(home, settings=QUICK) as running:
         until(lambda: running.lines("gateway.ended"))
         behave(home, "gateway", "")

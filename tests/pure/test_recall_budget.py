@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.text import neutralised
-from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
+from remembrancer.memory.tokens import estimate_tokens, whole_characters
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.answers import memory_of
@@ -54,7 +54,7 @@ def fitted(
     answer: Answer, max_tokens: int, passages: Sequence[Sequence[Range]] | None = None, words: Sequence[str] = ()
 ) -> Answer:
     given_ranges = [()] * len(answer["memories"]) if passages is None else passages
-    return within_budget(answer, given_ranges, frozenset(words), max_tokens, estimate_tokens, truncate)
+    return within_budget(answer, given_ranges, frozenset(words), max_tokens)
 
 
 def tokens(answer: Answer) -> int:

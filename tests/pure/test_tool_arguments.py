@@ -632,7 +632,7 @@ ERRORS: dict[str, list[tuple[dict[str, Any], str, str]]] = {
         ({"valid_until": "soon"}, "valid_until", "ISO 8601"),
         ({"add_links": [{"relation": "likes", "target": OTHER}]}, "add_links[0].relation", "caused_by"),
         ({"add_links": [{"relation": "supports", "target": "x"}]}, "add_links[0].target", "ULID"),
-        ({"add_links": [{"relation": "supports", "target": ID}]}, "add_links[0].target", "another one"),
+        ({"add_links": [{"relation": "supports", "target": ID}]}, "add_links[0].target", "linked to itself"),
         ({"add_links": [{"relation": "supports"}]}, "add_links[0].target", "is missing"),
         ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0].relation", "caused_by"),
         ({"remove_links": [{"target": OTHER}]}, "remove_links[0].relation", "is missing"),

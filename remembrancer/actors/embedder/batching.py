@@ -44,32 +44,33 @@ class Row(NamedTuple):
     text: str
 
 
+class _Job(NamedTuple):
+    passages: tuple[Passage, ...]
+    rows: deque[Row]
+    """Those that no batch has taken yet, in the order of the text."""
+    vectors: dict[int, NDArray[np.float32]]
+
+
 class JobQueue:
     """The jobs in hand, each open until its last vector has come. A batch holds one job's next passages, so that a long
-    memory is done as a whole; what space is left goes to passages of like length, since the shorter are padded to the
-    longest.
+    memory is done as a whole, and then those of texts of like length, since the shorter are padded to the longest.
 
     Batches begin in turn with the job that has the least left and with the oldest: short memories do not wait for a
     long one that came before them, and none waits for ever.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[int, deque[Row]] = {}
-        """By job, in the order of their arrival; never empty."""
-        self._left: dict[int, int] = {}
-        """Tokens, by job."""
-        self._open: dict[int, tuple[tuple[Passage, ...], dict[int, NDArray[np.float32]]]] = {}
-        """The passages of each job, and those of their vectors that have come."""
+        self._jobs: dict[int, _Job] = {}
         self._taken = 0
         self._oldest_first = False
 
     def __len__(self) -> int:
         """Passages that no batch has taken yet."""
-        return sum(map(len, self._rows.values()))
+        return sum(len(job.rows) for job in self._jobs.values())
 
     def __contains__(self, job_id: int) -> bool:
         """True if a job is open."""
-        return job_id in self._open
+        return job_id in self._jobs
 
     def add(self, job_id: int, text: str, passages: Sequence[MeasuredPassage], marks: int = 0) -> None:
         """Take a job in hand: the passages of its text, each with `marks` tokens around it."""
@@ -78,53 +79,42 @@ class JobQueue:
             for place, (start, end, tokens) in enumerate(passages)
         ]
         self._taken += len(rows)
-        self._open[job_id] = (tuple(Passage(start, end) for start, end, _ in passages), {})
-        self._rows[job_id] = deque(rows)
-        self._left[job_id] = sum(row.tokens for row in rows)
+        self._jobs[job_id] = _Job(tuple(Passage(start, end) for start, end, _ in passages), deque(rows), {})
 
     def take(self, padded_tokens: int, rows: int = 0) -> list[Row]:
         """The next batch, shortest first: at least one row, if there is one, and at most `rows`; 0: as many as fit."""
-        if not self._rows:
+        left = {job_id: len(job.rows) * job.rows[0].tokens for job_id, job in self._jobs.items() if job.rows}
+        if not left:
             return []
-        first = next(iter(self._rows)) if self._oldest_first else min(self._left, key=self._left.__getitem__)
+        first = next(iter(left)) if self._oldest_first else min(left, key=left.__getitem__)
         self._oldest_first = not self._oldest_first
-        batch = [self._pop(first)]
-        longest = batch[0].tokens
-        while self._rows and len(batch) != rows:
-            job_id = first  # its own; then that of the nearest length
-            if first not in self._rows:
-                job_id = min(self._rows, key=lambda each: abs(self._rows[each][0].tokens - longest))
-            longest = max(longest, self._rows[job_id][0].tokens)
-            if (len(batch) + 1) * longest > padded_tokens:
-                break
-            batch.append(self._pop(job_id))
+        batch: list[Row] = []
+        longest = 0
+        for job_id in sorted(left, key=lambda each: (each != first, abs(left[each] - left[first]))):
+            waiting = self._jobs[job_id].rows
+            while waiting:
+                longest = max(longest, waiting[0].tokens)
+                if batch and ((len(batch) + 1) * longest > padded_tokens or len(batch) == rows):
+                    return sorted(batch)
+                batch.append(waiting.popleft())
         return sorted(batch)
 
     def put(self, row: Row, vector: NDArray[np.float32]) -> PassagesEmbedded | None:
         """Keep a row's vector; the answer when it was the last of its job. A job that is not open is passed over."""
-        if row.job_id not in self._open:
+        job = self._jobs.get(row.job_id)
+        if job is None:
             return None
-        passages, vectors = self._open[row.job_id]
-        vectors[row.place] = vector
-        if len(vectors) < len(passages):
+        job.vectors[row.place] = vector
+        if len(job.vectors) < len(job.passages):
             return None
-        del self._open[row.job_id]
-        matrix = np.stack([vectors[place] for place in range(len(passages))])
-        return PassagesEmbedded(row.job_id, passages, matrix.astype("<f4").tobytes())
+        del self._jobs[row.job_id]
+        matrix = np.stack([job.vectors[place] for place in range(len(job.passages))])
+        return PassagesEmbedded(row.job_id, job.passages, matrix.astype("<f4").tobytes())
 
     def drop(self, job_id: int) -> None:
         """Forget a job."""
-        for table in (self._rows, self._left, self._open):
-            table.pop(job_id, None)
+        self._jobs.pop(job_id, None)
 
     def clear(self) -> None:
         """Forget everything."""
-        for table in (self._rows, self._left, self._open):
-            table.clear()
-
-    def _pop(self, job_id: int) -> Row:
-        row = self._rows[job_id].popleft()
-        self._left[job_id] -= row.tokens
-        if not self._rows[job_id]:
-            del self._rows[job_id], self._left[job_id]
-        return row
+        self._jobs.clear()

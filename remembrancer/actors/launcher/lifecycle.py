@@ -98,7 +98,7 @@ class Lifecycle:
         self._work.answered()
 
     def on_alive(self) -> None:
-        """The process answered a ping, whatever its event loop is busy with."""
+        """The process runs, whatever its event loop is busy with."""
         self._heartbeat.answered()
 
     def on_exit(self, ending: int | str, now: float) -> list[Instruction]:

@@ -167,7 +167,7 @@ class Supervisor:
                 case Tell(name=name, incarnation=incarnation, message=message):
                     self._router.send(_peer(name, incarnation), message)
                     if isinstance(message, Ping):
-                        self._router.send(_peer(name, incarnation, PULSE), message)
+                        self._router.send(_peer(name, incarnation, PULSE), Alive())
                 case Signal(name=name, signal=which):
                     self._children[name].send_signal(which)
                 case Changed():
@@ -267,8 +267,9 @@ class Supervisor:
                         self._health[peer.name] = health
                     self._note_answer(peer.name, message)
                 self._events.put_nowait(functools.partial(self._core.on_pong, *actor, health))
-            case Alive():
-                self._events.put_nowait(functools.partial(self._core.on_alive, *actor))
+            case Alive():  # the launcher's own, sent back
+                name, incarnation, _ = peer.routing_id.decode().split("/")
+                self._events.put_nowait(functools.partial(self._core.on_alive, name, incarnation))
             case QueueChanged() | CommandRefused():
                 if self._core.is_current(*actor):
                     self._note_answer(peer.name, message)

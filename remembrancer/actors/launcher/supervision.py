@@ -178,7 +178,7 @@ class Supervision:
         return [instruction for other in others for instruction in other.ask_to_stop(RESTS, now)]
 
     def on_alive(self, name: str, incarnation: str, _: float) -> list[Instruction]:
-        """A process answered a ping, but not from its event loop."""
+        """A process runs, whatever its event loop is busy with."""
         process = self._find(name, incarnation)
         if process is not None:
             process.on_alive()

@@ -67,7 +67,7 @@ async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
     }
     notices = list(asked.notices)
     if found.entities_traversed > MOST:
-        notices.append(Notice("more_entities", f"These are the nearest {MOST}: there are more within that depth."))
+        notices.append(Notice("more_entities", f"Only the nearest {MOST} are shown: there are more within that depth."))
     return with_caveats(answer, notices, degraded=asked.is_old)
 
 

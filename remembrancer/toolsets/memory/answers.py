@@ -178,5 +178,8 @@ def near_of(*found: Sequence[NearMemory]) -> Answer:
 def not_embedded(error: str | None) -> Notice:
     """That a text has no vector yet, and why if there is a reason."""
     if error is None:
-        return Notice("embedding_pending", "The vector is still being made: for now it is found by its words only.")
+        return Notice(
+            "embedding_pending",
+            "The vector is still being computed: until then, the memory is found by its words only.",
+        )
     return Notice("embedding_failed", f"Found by its words only for now (keyword_only): {error}")

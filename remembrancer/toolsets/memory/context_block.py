@@ -24,12 +24,12 @@ MARKED: Final = f"{TITLE}\n{MARK}"
 ALL: Final = "This is all that is remembered here."
 PART: Final = "More is remembered: recall_memories finds it."
 NOTHING: Final = "Nothing is remembered here yet."
-AWAY: Final = "The memory is unavailable just now: this is only what is known without it."
-NOTHING_KNOWN: Final = "The memory is unavailable just now, and nothing is known for this without it."
+AWAY: Final = "The memory is unavailable: this is the last known content."
+NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
 """Why the store has no part in a block."""
 STARTING: Final = "The memory is still starting: ask again in a moment."
-NO_ROOM: Final = "Nothing of what is remembered fits in here."
+NO_ROOM: Final = "No memory fits into this budget."
 LEAST_CUT_TOKENS: Final = 16
 """Less than this of a memory says nothing."""
 CHARACTERS_A_TOKEN: Final = 12

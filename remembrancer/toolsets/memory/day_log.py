@@ -61,7 +61,7 @@ async def read_day(call: Call, text: str) -> tuple[TimeWindow, Sequence[MemoryCh
         if each.change == FORGOTTEN or (each.session_id and not each.is_forgotten)
     ]
     if asked.reply.more:
-        cut = Notice("answer_cut", f"These are the last of more than {MOST} changes.")
+        cut = Notice("answer_cut", f"Only the last {MOST} changes are shown.")
         asked = replace(asked, notices=(*asked.notices, cut))
     return day, changes, asked
 

@@ -15,7 +15,9 @@ from remembrancer.toolsets.memory.answers import changed, copies_of
 from remembrancer.toolsets.memory.fields import clean_reason
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
-UNKNOWN: Final = "Whether its text is in another memory too is not known now: forget it again later with copies."
+UNKNOWN: Final = (
+    "The store cannot tell now whether other memories have the same text: forget it again later with copies."
+)
 
 
 class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -271,7 +271,8 @@ def keep_text(block: Answer, *, for_user: bool) -> str:
         "Keep what this session has learned. Two steps: promote those of its memories below that will be of use later "
         f"(decisions and their reasons, conventions, what was found out, errors and their fixes) with promote_memory, "
         f"{where}; and store with store_memory what is worth it and is not among them yet, as self-contained "
-        f"statements. Leave guesses and steps of the work. Then say in a line each what was kept. {_READ_AS_DATA}\n\n"
+        f"statements. Leave out guesses and intermediate steps. Then list in a line each what you kept. "
+        f"{_READ_AS_DATA}\n\n"
         f"{_data([*lines, *_warnings(block)])}"
     )
 

@@ -1,5 +1,4 @@
-"""The answer of a recall within a budget of tokens: whole memories, or their best passages. Pure; the counting is
-passed in.
+"""The answer of a recall within a budget of tokens: whole memories, or their best passages. Pure.
 
 The budget is kept by the text of the whole answer, as it is sent. The memories are gone through best first. One that
 fits whole is taken whole; of another its best passages are taken, as far as half of what is left goes, so that the
@@ -15,12 +14,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, takewhile
 from typing import Any, Final
 
-from remembrancer.memory.tokens import whole_characters
-from remembrancer.toolsets.memory.context_block import CHARACTERS_A_TOKEN, LEAST_CUT_TOKENS, Count, Truncate
+from remembrancer.memory.text import neutralised
+from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
+from remembrancer.toolsets.memory.context_block import CHARACTERS_A_TOKEN, LEAST_CUT_TOKENS
 from remembrancer.toolsets.tools import Answer, answer_text
 
-HINT: Final = "An excerpt leaves out what stands at …: get_memory shows the whole."
-NO_ROOM: Final = "max_tokens leaves no room for any of them."
+HINT: Final = "An excerpt omits text at each …: get_memory shows the full memory."
+NO_ROOM: Final = "max_tokens is too small for any of them."
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used")
@@ -35,42 +35,45 @@ def within_budget(
     passages: Sequence[Sequence[Range]],
     words: frozenset[str],
     max_tokens: int,
-    count: Count,
-    truncate: Truncate,
 ) -> Answer:
     """The answer, with what does not fit into `max_tokens` left out or cut; `omitted` says how many memories are.
 
     `passages` has for each memory the ranges of its content, best first: none, and the whole of it is one. Where not
     even one passage fits, its sentence with most of the query's `words` is shown.
     """
-    if _fits(answer, max_tokens, count):
+    if _fits(answer, max_tokens):
         return answer
     memories = answer["memories"]
     for dropped in range(len(DISPENSABLE) + 1):  # rather no note than no memory
         kept = {name: value for name, value in answer.items() if name not in DISPENSABLE[:dropped]}
         frame = {**kept, "memories": [], "omitted": len(memories)} | ({} if dropped else {"hint": HINT})
-        shown = _chosen(memories, passages, words, max_tokens - count(answer_text(frame)), count, truncate)
+        shown = _chosen(memories, passages, words, max_tokens - count_sent(answer_text(frame)))
         while shown:
             fitted = _with(kept, shown, len(memories) - len(shown), with_hint=not dropped)
-            if _fits(fitted, max_tokens, count):
+            if _fits(fitted, max_tokens):
                 return fitted
             shown.pop()  # where parts meet, a text may have more tokens than its parts
     bare = {**answer, "memories": []}
     if memories:
         bare |= {"omitted": len(memories), "hint": NO_ROOM}
     for name in DISPENSABLE:
-        if _fits(bare, max_tokens, count):
+        if _fits(bare, max_tokens):
             return bare
         bare.pop(name, None)
-    if (warnings := bare.get("warnings")) and not _fits(bare, max_tokens, count):
+    if (warnings := bare.get("warnings")) and not _fits(bare, max_tokens):
         bare["warnings"] = [{"code": warnings[0]["code"]}]
     return bare
 
 
-def _fits(answer: Answer, max_tokens: int, count: Count) -> bool:
+def count_sent(text: str) -> int:
+    """The tokens of a text as it is sent."""
+    return estimate_tokens(neutralised(text))
+
+
+def _fits(answer: Answer, max_tokens: int) -> bool:
     text = answer_text(answer)
     return len(text) <= max_tokens * CHARACTERS_A_TOKEN and (
-        len(text.encode()) <= max_tokens or count(text) <= max_tokens
+        len(text.encode()) <= max_tokens or count_sent(text) <= max_tokens
     )
 
 
@@ -88,17 +91,15 @@ def _chosen(
     passages: Sequence[Sequence[Range]],
     words: frozenset[str],
     room: int,
-    count: Count,
-    truncate: Truncate,
 ) -> list[dict[str, Any]]:
     """The memories that fit into `room` tokens, whole or as excerpts, in their order."""
     shown: dict[int, dict[str, Any]] = {}
 
     def tokens_of(memory: dict[str, Any]) -> int:
-        return count(answer_text(memory)) + JOIN_TOKENS
+        return count_sent(answer_text(memory)) + JOIN_TOKENS
 
     def excerpt(place: int, most: int) -> dict[str, Any] | None:
-        return _excerpt(memories[place], passages[place], words, most, tokens_of, truncate)
+        return _excerpt(memories[place], passages[place], words, most, tokens_of)
 
     for place, memory in enumerate(memories):
         is_short = len(memory["content"]) <= room * CHARACTERS_A_TOKEN
@@ -121,7 +122,6 @@ def _excerpt(
     words: frozenset[str],
     most: int,
     tokens_of: Callable[[dict[str, Any]], int],
-    truncate: Truncate,
 ) -> dict[str, Any] | None:
     """The best passages of a memory that `most` tokens are enough for, or else the best one from its best sentence on.
     None: there is no room for anything that is worth while."""

@@ -15,8 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.config.project import workspace_root
 from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import is_given_whole
-from remembrancer.memory.text import check_text, neutralised
-from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import SESSION_RECORD, Kind
 from remembrancer.protocol.reads import Filters, Notice, ProfileName, Recall, Recalled, Strategy
@@ -35,7 +34,7 @@ MOST_TOKENS: Final = 100_000
 OF_MEMORIES: Final = ("types", "kinds", "domains", "tags", "min_importance")
 """Filters of what files do not have."""
 Source = Literal["memory", "notes", "sessions", "code"]
-NEAREST: Final = "Nothing that answers; these are the nearest."
+NEAREST: Final = "Nothing answers the query; these are the nearest memories."
 CODE: Final = "code"
 """The source that is searched beside all others, and shown beside them: places in the project's code."""
 CODE_SHARE: Final = 3
@@ -130,18 +129,13 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         passages = [each.passages if each.id in whole else () for each in memories]
         # In a thread: long memories take their time to be counted.
         words = frozenset(re.findall(r"\w+", arguments.query.casefold()))
-        fit = partial(within_budget, formed, passages, words, arguments.max_tokens, _sent_tokens, truncate)
+        fit = partial(within_budget, formed, passages, words, arguments.max_tokens)
         answer = await anyio.to_thread.run_sync(fit)
     given_ids = [memory["id"] for memory in answer["memories"] if memory.get("id") in whole]
     used = [] if request.counts_accesses else [each for each in used_in(found.memories) if each in given_ids]
     counts = not (request.counts_accesses or asked.is_old)
     call.service.shown(call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query)
     return answer
-
-
-def _sent_tokens(text: str) -> int:
-    """The tokens of a text as it leaves."""
-    return estimate_tokens(neutralised(text))
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
@@ -177,7 +171,9 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
     )
     narrowing = [name for name in OF_MEMORIES if getattr(request, name)]
     if request.sources and "memory" not in request.sources and narrowing:
-        raise InvalidInput(f"only memories have {', '.join(narrowing)}: leave it out for notes", field=narrowing[0])
+        raise InvalidInput(
+            f"{', '.join(narrowing)} applies to memories only: leave it out when searching notes", field=narrowing[0]
+        )
     return request
 
 

@@ -48,8 +48,8 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
         found = await service.require(request, budget_s)
     except DeadlineExceeded as error:
         message = (
-            f"the reflection has not ended within {budget_s:g} s. It may still be carried out: what it makes is "
-            "found by recall. Call again to see what is left to do"
+            f"the reflection did not finish within {budget_s:g} s. It may still run: its results will be "
+            "found by recall. Call again to see the remaining work"
         )
         raise DeadlineExceeded(message) from error
     if found.run_id is not None:  # no write of the consolidator comes by the gateway, and resources may have changed
@@ -63,7 +63,7 @@ def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> R
     if arguments.session_id is not UNSET and arguments.session_id.strip() != session_id:
         message = (
             f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
-            "what other sessions keep to themselves is theirs"
+            "another session's private memories cannot be used"
         )
         raise InvalidInput(message, field="session_id")
     strategy: ReflectStrategy = given(arguments.strategy, "full")

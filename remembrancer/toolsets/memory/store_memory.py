@@ -184,7 +184,7 @@ def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType,
     """
     scope: Scope = given(arguments.scope, "project")
     if arguments.due is not UNSET and given(arguments.kind, OPEN_END) != OPEN_END:
-        raise InvalidInput(f"only an open end is due: give the kind {OPEN_END} with it, or none", field="due")
+        raise InvalidInput(f"only an open end has a due date: use the kind {OPEN_END}, or leave out kind", field="due")
     if arguments.due is not UNSET:
         return scope, type_of_kind(OPEN_END), OPEN_END
     if arguments.kind is UNSET and arguments.type is not UNSET:

@@ -116,7 +116,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         check_text(content, field="content", longest_bytes=content_limit_bytes)
     if arguments.old is not UNSET or arguments.new is not UNSET:
         if arguments.old is UNSET or arguments.new is UNSET or content is not None:
-            raise InvalidInput("old and new belong together, and stand for content: give both, or content", field="old")
+            raise InvalidInput("give either both old and new, or content", field="old")
         check_text(arguments.old, field="old", longest_bytes=content_limit_bytes)
         if arguments.new:
             check_text(f"{arguments.new}x", field="new", longest_bytes=content_limit_bytes)
@@ -160,7 +160,9 @@ def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, fi
             raise InvalidInput(message, field=f"{at}.relation")
         target = parse_memory_id(link.target, field=f"{at}.target")
         if target == memory_id:
-            raise InvalidInput(f"{at}.target is the memory itself: a link leads to another one", field=f"{at}.target")
+            raise InvalidInput(
+                f"{at}.target is the memory itself: a memory cannot be linked to itself", field=f"{at}.target"
+            )
         strength = given(link.strength, 1.0) if isinstance(link, LinkArgument) else 1.0
         if not 0 < strength <= 1:
             message = f"{at}.strength must be more than 0 and at most 1, not {shown(strength)}"

@@ -36,6 +36,6 @@ async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
     call.service.shown(call.caller, ids, used=(node_id,), tool=call.tool, question=node_id)
     notices = list(asked.notices)
     if found.more:
-        notices.append(Notice("more_nodes", "These are the nearest: there are more within that depth."))
+        notices.append(Notice("more_nodes", "Only the nearest are shown: there are more within that depth."))
     nodes = [node_of(memory) | {"distance": memory.distance} for memory in found.memories]
     return with_caveats({"nodes": nodes}, notices, degraded=asked.is_old)

@@ -18,7 +18,7 @@ from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.nodes.answering import follow, node_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
-NO_LINKS: Final = "Their links are not known now."
+NO_LINKS: Final = "Their links are not available now."
 
 
 class NodeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
