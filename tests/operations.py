@@ -22,9 +22,12 @@ def _kinds(root: type[Request[Any]]) -> set[type[Request[Any]]]:
     return {root}.union(*map(_kinds, root.__subclasses__()))
 
 
-_questions = [kind for kind in _kinds(Request) if not getattr(kind, "__parameters__", ())]
+questions = [
+    kind for kind in sorted(_kinds(Request), key=lambda kind: kind.__name__) if not getattr(kind, "__parameters__", ())
+]
+"""The types of all questions."""
 _told = work.WorkerMessage | consolidation.NotePresence | consolidation.JobReport | files.SyncDone
-to_store = msgspec.msgpack.Decoder(Union[(_told, *_questions)])
+to_store = msgspec.msgpack.Decoder(Union[(_told, *questions)])
 """Decodes all that a store may be told."""
 
 

@@ -16,7 +16,7 @@ ONE_THREAD = {
     "config/reading.py": "the start of a process",
     "memory/export_format.py": "a command",
     "memory/markdown_files.py": "a command",
-    "actors/store/code_handlers.py": "threads, but its type is in a decoder of protocol/wire.py",
+    "actors/store/code_handlers.py": "threads, but a decoder of its type is made when the module is imported",
 }
 """The only ones that `convert`, and where."""
 

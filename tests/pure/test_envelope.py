@@ -9,8 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.protocol.errors import FrameRejected, VersionMismatch
-from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, decode_envelope, encoder
+from remembrancer.protocol.errors import Failure, FrameRejected, VersionMismatch
+from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, Request, answer_decoder, decode_envelope, encoder
+from tests.operations import questions
 
 envelopes = st.builds(
     Envelope,
@@ -71,3 +72,12 @@ def test_a_message_expires_after_its_deadline_and_never_without_one(deadline: fl
     eternal = Envelope(PROTOCOL_VERSION, 1, "a", "b")
     assert not eternal.expired(now)
     assert eternal.remaining_s(now) is None
+
+
+@pytest.mark.parametrize("question", questions, ids=lambda kind: kind.__name__)
+def test_each_question_takes_its_own_answer_or_a_refusal_and_nothing_else(question: type[Request[object]]) -> None:
+    refusal = Failure("not_found", "there is none")
+    assert answer_decoder(question).decode(encoder.encode(refusal)) == refusal
+    for other in ({"type": "NoSuchAnswer"}, 0.5, b"bytes"):
+        with pytest.raises(msgspec.ValidationError):
+            answer_decoder(question).decode(encoder.encode(other))

@@ -59,6 +59,8 @@ DEFAULT_DEADLINE_S: Final = 10.0
 ANSWER_MARGIN_S: Final = 0.2
 MOST_BESIDE: Final = 3
 """Memories that are shown beside a chunk."""
+_PREPARED: Final = msgspec.json.Decoder(TreeDescription)
+"""Threads convert to this type, and msgspec cannot prepare one in two threads at once."""
 _decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
 SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
 """Directories in which nothing is indexed, but for the user's own home."""
