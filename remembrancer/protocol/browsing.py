@@ -11,7 +11,7 @@ from remembrancer.protocol.session_life import SessionEntry, ToolCall, Turn
 
 
 class MemoryChanged(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of a memory, by a session (an empty id: by the background). `begins` is how the memory begins now.
+    """A change of a memory, by a session (an empty id: by the background). `begins` is how the memory began after it.
     `fields` are those that it changed, and `done` is the state of an open end since. `is_forgotten`: the memory is
     forgotten now."""
 

@@ -201,7 +201,7 @@ async def test_the_log_of_a_day_says_in_order_what_was_stored_changed_decided_an
         assert re.fullmatch(r"## \w+day \d{4}-\d\d-\d\d", heading)
         told = [line[len("- 12:00 ") :] for line in lines if line.startswith("- ")]
         assert told == [
-            f"stored {fact}: The lantern is green",
+            f"stored {fact}: The lantern is red",
             f"decided {oil}: We burn oil in it",
             f"opened {wick}: Cut the wick",
             f"changed (content) {fact}: The lantern is green",

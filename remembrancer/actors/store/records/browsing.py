@@ -66,7 +66,8 @@ def browse(query: Query, request: BrowserRequest, now: float) -> BrowsedRows:
 def _activity(query: Query, request: ReadActivity) -> ActivityRead:
     before, limit = LAST if request.before is None else request.before, request.limit
     changed = query(
-        f"""SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version, substr(m.content, 1, 200), m.kind,
+        f"""SELECT h.memory_id, h.change, h.changed_at, h.session_id, h.version,
+               substr(coalesce(json_extract(h.record, '$.content'), m.content), 1, 200), m.kind,
                coalesce(json_extract(h.details, '$.fields'), '[]'), coalesce(json_extract(h.record, '$.done'), 0),
                m.forgotten_at IS NOT NULL
            FROM history AS h JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
