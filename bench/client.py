@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -199,7 +200,8 @@ class StdioClient(Client):
 
 
 class HttpClient(Client):
-    """One session over HTTP, of a client that sends a request again, with the same id, until it is answered."""
+    """One session over HTTP, of a client that sends a request again, with the same key, until it is answered, and begins
+    another session where its own has gone with the gateway."""
 
     def __init__(self, url: str, token: str, *, toolsets: str = "memory") -> None:
         self._url = url
@@ -232,14 +234,18 @@ class HttpClient(Client):
 
     async def _answered(self, body: Json) -> httpx.Response:
         given_up_at = time.monotonic() + GIVEN_UP_S
+        key = {"Idempotency-Key": uuid.uuid4().hex}
         while True:
             again_s = AGAIN_S
             try:
-                response = await self._client.post(self._url, json=body, headers=self._headers)
+                response = await self._client.post(self._url, json=body, headers=self._headers | key)
             except httpx.TransportError as error:
                 if time.monotonic() > given_up_at:
                     raise ClientError(CLOSED) from error
             else:
+                if response.status_code == 404 and self._headers.pop("Mcp-Session-Id", None):
+                    await self.initialize()
+                    continue
                 is_to_come_again = response.status_code == 503 and "Retry-After" in response.headers
                 if not is_to_come_again or time.monotonic() > given_up_at:
                     return response
