@@ -200,13 +200,17 @@ class StdioClient(Client):
 
 
 class HttpClient(Client):
-    """One session over HTTP, of a client that sends a request again, with the same key, until it is answered, and begins
+    """One session over HTTP, of a client that sends a request again, as it was, until it is answered, and begins
     another session where its own has gone with the gateway."""
 
     def __init__(self, url: str, token: str, *, toolsets: str = "memory") -> None:
         self._url = url
         self._client = httpx.AsyncClient(timeout=ANSWER_S)
-        self._headers = {"Authorization": f"Bearer {token}", "X-Remembrancer-Toolsets": toolsets}
+        self._headers = {
+            "Authorization": f"Bearer {token}",
+            "X-Remembrancer-Toolsets": toolsets,
+            "X-Remembrancer-Bridge": uuid.uuid4().hex,  # by which the next session is this one, as for `mcp --url`
+        }
         self._ids = itertools.count(1)
 
     async def initialize(self) -> Json:
@@ -234,16 +238,15 @@ class HttpClient(Client):
 
     async def _answered(self, body: Json) -> httpx.Response:
         given_up_at = time.monotonic() + GIVEN_UP_S
-        key = {"Idempotency-Key": uuid.uuid4().hex}
         while True:
             again_s = AGAIN_S
             try:
-                response = await self._client.post(self._url, json=body, headers=self._headers | key)
+                response = await self._client.post(self._url, json=body, headers=self._headers)
             except httpx.TransportError as error:
                 if time.monotonic() > given_up_at:
                     raise ClientError(CLOSED) from error
             else:
-                if response.status_code == 404 and self._headers.pop("Mcp-Session-Id", None):
+                if response.status_code == 404 and self._headers.pop("Mcp-Session-Id", ""):
                     await self.initialize()
                     continue
                 is_to_come_again = response.status_code == 503 and "Retry-After" in response.headers
