@@ -542,6 +542,8 @@ def scrub_spaces(
             if name == project_id:
                 edits.drop_quotes(quotes)
     database.leave_nothing(*memory_ids, *quotes)
+    database.rewrite_if_any(quotes)
+    database.leave_nothing()
 
 
 class LaneSource(Protocol):

@@ -190,6 +190,13 @@ class SqliteFile:
             drop_old_files(self.path.parent, *words)
         drop_copies(self.path)
 
+    def rewrite_if_any(self, words: Sequence[str]) -> None:
+        """Write the database anew if one of these words is still to be read in it: where SQLite moves rows from page to
+        page, it leaves their bytes between those that count, which `secure_delete` does not reach."""
+        with self._writing:
+            if any(word in self.path.read_bytes() for word in map(str.encode, words)):
+                self.writer.execute("VACUUM")
+
     def close(self) -> None:
         """Close every connection, each when its thread has finished the query that it is at. May be called twice."""
         with self._readers_lock:
