@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import random
@@ -10,6 +11,7 @@ import shutil
 import signal
 import sqlite3
 import tarfile
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -18,11 +20,14 @@ from typing import Any
 import pytest
 
 from remembrancer.actors.migrations import drop_old_files, version_of, write_checked_copy
+from remembrancer.actors.store import memory_files
 from remembrancer.actors.store.bring_forward import bring_forward, old_files, problems
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
 from remembrancer.memory.moves import encode_operation
-from remembrancer.protocol.errors import StorageFull
+from remembrancer.protocol.errors import FileLocked, StorageFull
 from remembrancer.protocol.home import CopiedFile
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import PromoteMemory
@@ -254,6 +259,28 @@ def test_three_hundred_projects_are_brought_forward(tmp_path: Path) -> None:
         counted = file.execute("SELECT count(*) FROM memories GROUP BY space HAVING space > 1").fetchall()
     with closing(sqlite3.connect(project)) as file:
         assert counted == file.execute("SELECT count(*) FROM memories").fetchall() * 301
+
+
+@pytest.mark.anyio
+async def test_who_asks_while_an_old_home_is_brought_forward_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, may_go_on = old_home(tmp_path / "home", "0.2.0.tar.gz"), threading.Event()
+    monkeypatch.setattr(memory_files, "bring_forward", lambda paths: may_go_on.wait() and bring_forward(paths))
+    committer = Committer()
+    files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
+    try:
+        with pytest.raises(FileLocked, match="being opened"):
+            files.user_file.counts(None)
+        waiting = asyncio.create_task(files.wait_for_opening())
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await waiting
+        assert files.user_file.counts(None).total > 0
+    finally:
+        may_go_on.set()
+        committer.close()
+        files.close()
 
 
 MOVED = "memory:01JZZZZZZZZZZZZZZZZZZZZZZZ"

@@ -40,7 +40,7 @@ from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
 from remembrancer.protocol.code import ListStale
 from remembrancer.protocol.paths import RuntimePaths
-from tests.runtime import Runtime, Session, command, patiently, until
+from tests.runtime import PatientSession, Runtime, Session, command, patiently, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("without_embedders")]
 
@@ -144,7 +144,7 @@ async def test_the_shared_home_of_each_release_keeps_its_lane_its_runs_and_its_p
     unpack_home(name, home)
     for variable, value in {"PROJECT": PROJECT, "CONSOLIDATOR": "false", "TOOLSETS": "memory,admin"}.items():
         monkeypatch.setenv(f"REMEMBRANCER_{variable}", value)
-    async with Session(home) as client:
+    async with PatientSession(home) as client:  # the home is taken over first
         found = await client.call("recall_memories", query="crews moor quay", strategy="keyword")
         (shared,) = (each for each in found["memories"] if each["content"] == TOGETHER_NOW)
         assert any("exchanged" in each["message"] for each in found["warnings"]), "without a journal it can be read"

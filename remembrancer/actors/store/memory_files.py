@@ -63,6 +63,8 @@ PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 """The id is a part of a path: nothing else may get there."""
 AGAIN_S: Final = 2.0
 """The time after which, after a failed attempt, the database is opened again, if somebody wants it."""
+OPENING_S: Final = 1.5
+"""The time that a question waits for a database that is being opened: less than a read's budget."""
 RECORDS: Final = "records"
 """The thread that writes them."""
 LOST: Final = "lost"
@@ -210,6 +212,13 @@ class MemoryFiles:
             self._reopening = self._committer.run(USER, self._opened_database)
             self._reopening.add_done_callback(self._tried)
         return self._user or self._refusal
+
+    async def wait_for_opening(self) -> None:
+        """Wait a moment for the database if it is being opened: a home of release 0.2.0 is taken over first."""
+        if self._database is None:
+            _ = self.user_file
+        if self._reopening is not None:
+            await asyncio.wait([self._reopening], timeout=OPENING_S)
 
     def _tried(self, opening: asyncio.Future[SqliteFile]) -> None:
         self._reopening = None
@@ -541,9 +550,7 @@ def scrub_spaces(
                 edits.drop_deleted_words()
             if name == project_id:
                 edits.drop_quotes(quotes)
-    database.leave_nothing(*memory_ids, *quotes)
-    database.rewrite_if_any(quotes)
-    database.leave_nothing()
+    database.leave_nothing(memory_ids, quotes)
 
 
 class LaneSource(Protocol):

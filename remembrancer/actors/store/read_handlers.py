@@ -385,6 +385,7 @@ class ReadHandlers:
         """The project's file if it has one, and the user's, for whom that is, with a model's vectors; where memories
         of these scopes lie. To ask makes no file."""
         files = self._files
+        await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
         of_user = self._lane_notices(USER) if found else ()
         error: RemembrancerError | None = None

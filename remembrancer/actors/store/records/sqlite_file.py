@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import mmap
 import os
 import sqlite3
 import threading
@@ -173,29 +174,35 @@ class SqliteFile:
             ((is_busy, _, _),) = self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return not is_busy
 
-    def leave_nothing(self, *words: str) -> None:
+    def leave_nothing(self, ids: Sequence[str] = (), texts: Sequence[str] = ()) -> None:
         """Take what was deleted out of the log, and out of the copies of former releases: those go as a whole, and of
-        the files of release 0.2.0 those that have one of these words in them.
+        the files of release 0.2.0 those that have one of these ids or texts in them. The database is written anew if
+        one of the texts is still to be read in it: where SQLite moves rows from page to page, it leaves their bytes
+        between those that count, which `secure_delete` does not reach.
 
         Raises:
             FileLocked: the log cannot be emptied now. It can be done again.
             FileUnusable: a copy cannot be deleted.
         """
+        self._empty_whole_log()
+        if texts and self._has_any(texts):
+            with self._writing:
+                self.writer.execute("VACUUM")
+            self._empty_whole_log()
+        if words := (*ids, *texts):
+            drop_old_files(self.path.parent, *words)
+        drop_copies(self.path)
+
+    def _empty_whole_log(self) -> None:
         if not self.empty_log():
             raise FileLocked(
                 f"words of what was deleted are still in the log of {self.path}, because it is being read or written "
                 "(a copy or an export takes a while): they are deleted as soon as that has ended"
             )
-        if words:
-            drop_old_files(self.path.parent, *words)
-        drop_copies(self.path)
 
-    def rewrite_if_any(self, words: Sequence[str]) -> None:
-        """Write the database anew if one of these words is still to be read in it: where SQLite moves rows from page to
-        page, it leaves their bytes between those that count, which `secure_delete` does not reach."""
-        with self._writing:
-            if any(word in self.path.read_bytes() for word in map(str.encode, words)):
-                self.writer.execute("VACUUM")
+    def _has_any(self, texts: Sequence[str]) -> bool:
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return any(content.find(text.encode()) >= 0 for text in texts)
 
     def close(self) -> None:
         """Close every connection, each when its thread has finished the query that it is at. May be called twice."""
