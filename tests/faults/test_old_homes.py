@@ -266,7 +266,12 @@ async def test_who_asks_while_an_old_home_is_brought_forward_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths, may_go_on = old_home(tmp_path / "home", "0.2.0.tar.gz"), threading.Event()
-    monkeypatch.setattr(memory_files, "bring_forward", lambda paths: may_go_on.wait() and bring_forward(paths))
+
+    def late(paths: RuntimePaths) -> None:
+        may_go_on.wait()
+        bring_forward(paths)
+
+    monkeypatch.setattr(memory_files, "bring_forward", late)
     committer = Committer()
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
     try:
