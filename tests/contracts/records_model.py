@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from hypothesis import strategies as st
@@ -60,6 +60,8 @@ class Remembered:
     changes: list[str] = field(default_factory=list)
     embedded: bool = False
     came_from_project: bool = False
+    proposal: Literal["open", "refused"] | None = None
+    """That it goes to the user. What was taken back from him is one that is refused."""
 
     @property
     def now(self) -> MemoryVersion:
@@ -230,6 +232,9 @@ class Model:
 
     def _restore(self, memory: Remembered, change: RestoreMemory, session_id: str) -> RestoredResult | Refusal:
         if change.version is None:
+            if not memory.now.forgotten and memory.proposal == "refused":
+                memory.proposal = "open"
+                return RestoredResult(change.memory_id, len(memory.versions), (), False)
             if not memory.now.forgotten:
                 return InvalidInput
             old = memory.now
@@ -248,12 +253,15 @@ class Model:
         before = memory.now.scope
         if before == "user" and change.target_scope == "project" and memory.came_from_project:
             memory.become("taken back", scope="project")
-            memory.came_from_project = False
+            memory.came_from_project, memory.proposal = False, "refused"
             return PromotedResult(change.memory_id, before, "project", len(memory.versions), change.reason)
+        if before == change.target_scope and memory.proposal:
+            memory.proposal = "refused"
+            return PromotedResult(change.memory_id, before, before, len(memory.versions), change.reason)
         if BREADTH.index(change.target_scope) <= BREADTH.index(before):
             return InvalidInput
         memory.become("promoted", scope=change.target_scope)
-        memory.came_from_project = change.target_scope == "user"
+        memory.came_from_project, memory.proposal = change.target_scope == "user", None
         return PromotedResult(change.memory_id, before, change.target_scope, len(memory.versions), change.reason)
 
 

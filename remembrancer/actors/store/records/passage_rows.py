@@ -132,7 +132,7 @@ class SqlitePassages:
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         with self._file.transaction() as connection:
-            return _save_embeddings(connection, self._table, model, embedded)
+            return _save_embeddings(connection, f"{self._table} AS t WHERE {self._own}", model, embedded)
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
         with self._file.transaction() as connection:
@@ -209,13 +209,14 @@ class SqlitePassages:
 
 
 def _save_embeddings(
-    connection: sqlite3.Connection | SpaceConnection, table: str, model: str, embedded: Sequence[EmbeddedMemory]
+    connection: sqlite3.Connection | SpaceConnection, own_rows: str, model: str, embedded: Sequence[EmbeddedMemory]
 ) -> SavedEmbeddings:
+    """Keep what is of rows that are still there: a memory that has moved since is embedded in its new space."""
     saved = SavedEmbeddings([])
     for memory in embedded:
         found = connection.execute(
             f"""SELECT content_digest, EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)
-                FROM {table} AS t WHERE number = ?""",  # noqa: S608 - our name
+                FROM {own_rows} AND number = ?""",  # noqa: S608 - our names
             (model, memory.number),
         ).fetchone()
         if found is None or found[1]:
