@@ -140,9 +140,6 @@ class SharedSoak(msgspec.Struct):
     """The homes, where something was found wrong."""
     wrong: list[str] = []
 
-    def fault(self, text: str) -> None:
-        self.wrong.append(text)
-
 
 # Hosts
 
@@ -583,7 +580,7 @@ class Session:
         self._soak.refused[answer.code] = self._soak.refused.get(answer.code, 0) + 1
         self.answered.append(Answered(operation, None))
         if answer.code not in RIGHTLY:
-            self._soak.fault(f"{operation.change} was refused: {answer.code}: {answer.message}")
+            self._soak.wrong.append(f"{operation.change} was refused: {answer.code}: {answer.message}")
 
     async def _read(self) -> None:
         project = self._host.project
@@ -812,7 +809,7 @@ class World:
                         while not await _is_refused(journal, self.lane):  # noqa: ASYNC110 - it tells nobody
                             await asyncio.sleep(0.05)
                 except TimeoutError:
-                    self._soak.fault(f"{guest.member} was removed, and the server at {port} lets it in")
+                    self._soak.wrong.append(f"{guest.member} was removed, and the server at {port} lets it in")
                 finally:
                     await journal.aclose()
 
@@ -845,7 +842,7 @@ class World:
             assert not isinstance(described, Failure), described
             for state in described:
                 if state.code not in (None, JournalAway.code):
-                    self._soak.fault(f"host {host.number} has stopped: {state.problem}")
+                    self._soak.wrong.append(f"host {host.number} has stopped: {state.problem}")
                     raise TimeoutError
                 positions.add((state.lane, state.position))
                 if state.behind or state.problem:
@@ -877,7 +874,7 @@ class World:
             for number, dump in enumerate(dumps[1:], start=1):
                 differing = [(ours, theirs) for ours, theirs in itertools.zip_longest(dumps[0], dump) if ours != theirs]
                 for ours, theirs in differing[:3]:
-                    self._soak.fault(f"hosts 0 and {number} differ in {len(differing)} rows: {ours} is {theirs}")
+                    self._soak.wrong.append(f"hosts 0 and {number} differ in {len(differing)} rows: {ours} is {theirs}")
             with self.hosts[0].read_space(lane) as file:
                 self._soak.entries += file.execute("SELECT position FROM lane").fetchone()[0]
                 self._soak.memories += file.execute("SELECT count(*) FROM memories").fetchone()[0]
@@ -899,17 +896,17 @@ class World:
             there = versions.pop(known, [])
             # Of one that came from a session those versions are not here which it had there.
             if not there or there != list(range(there[0], version + 1)):
-                self._soak.fault(f"{known} is at version {version}, and its history has {there}")
+                self._soak.wrong.append(f"{known} is at version {version}, and its history has {there}")
         for (known,) in file.execute("SELECT id FROM memories JOIN erased ON memory_id = id"):
-            self._soak.fault(f"{known} was erased, and is there")
+            self._soak.wrong.append(f"{known} was erased, and is there")
         for known, there in versions.items():
-            self._soak.fault(f"{known} is not there, and its history has {there}")
+            self._soak.wrong.append(f"{known} is not there, and its history has {there}")
         for known, version in file.execute(
             """SELECT memory_id, version FROM (SELECT memory_id, version, changed_at,
                lag(changed_at) OVER (PARTITION BY memory_id ORDER BY version) AS before FROM history)
                WHERE changed_at < before"""
         ):
-            self._soak.fault(f"version {version} of {known} is older than the one before it")
+            self._soak.wrong.append(f"version {version} of {known} is older than the one before it")
 
     def _compare_answers(self, host: Host, answered: Sequence[Answered]) -> None:
         """Each acknowledged operation of a host is there, and has one version; what was refused has none."""
@@ -953,10 +950,10 @@ class World:
                 # What was applied without an answer and then erased is refused when it is asked for again; a host that
                 # had left may have brought its copy back, under an id apart.
                 if name in places and (known not in erased or known in places[name]):
-                    self._soak.fault(f"{name} was refused, and has changed {known}")
+                    self._soak.wrong.append(f"{name} was refused, and has changed {known}")
             elif not applied[name] and erased.isdisjoint((known, getattr(reply.result, "memory_id", None))):
                 # With a memory the answers about it are erased, by whichever id it was asked for.
-                self._soak.fault(f"{name} was acknowledged, and is nowhere: {operation.change}")
+                self._soak.wrong.append(f"{name} was acknowledged, and is nowhere: {operation.change}")
             elif count > 1 or (
                 # What a host by itself has erased, the others still have: of that time there is nothing. What it has
                 # changed without another text came back under an id apart, and was stored again: no version has it.
@@ -970,14 +967,16 @@ class World:
                     for apart in [derive_memory_id(f"{known} {each}", memories[known])]
                 )
             ):
-                self._soak.fault(f"{name} was acknowledged, and has {count} versions of {known}: {operation.change}")
+                self._soak.wrong.append(
+                    f"{name} was acknowledged, and has {count} versions of {known}: {operation.change}"
+                )
             if reply is not None and isinstance(reply.result, RunResult):
                 said = Counter(ids[each] for each in _made_by(operation, reply.result) if each in ids)
                 for each, count in said.items():
                     there = versions[each, name] or own[each, name]
                     is_elsewhere = each in erased or places.get(name, set()) - said.keys()
                     if there > count or (there < count and not is_elsewhere):
-                        self._soak.fault(f"{name} says to have made {count} versions of {each}, and has {there}")
+                        self._soak.wrong.append(f"{name} says to have made {count} versions of {each}, and has {there}")
 
 
 def _made_by(operation: Operation, result: RunResult) -> list[str]:
@@ -1084,7 +1083,7 @@ async def run(
             try:
                 await world.settle()
             except TimeoutError:
-                soak.fault("the hosts do not agree in time")
+                soak.wrong.append("the hosts do not agree in time")
             soak.settled_s = time.monotonic() - healed
         world.compare(crew)
     except BaseException:

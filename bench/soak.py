@@ -113,9 +113,6 @@ class Soak(msgspec.Struct):
     """The home, where something was found wrong."""
     wrong: list[str] = []
 
-    def fault(self, text: str) -> None:
-        self.wrong.append(text)
-
 
 class Notes:
     """The notes of a session: a file that the tool appends to, and files that are written by hand."""
@@ -161,10 +158,10 @@ class Notes:
         for word, is_acknowledged in self.appended.items():
             if words[word] > 1:
                 soak.doubled += 1
-                soak.fault(f"{word} is {words[word]} times in {self.path}")
+                soak.wrong.append(f"{word} is {words[word]} times in {self.path}")
             elif is_acknowledged and not words[word]:
                 soak.lost += 1
-                soak.fault(f"{word} is not in {self.path}")
+                soak.wrong.append(f"{word} is not in {self.path}")
 
 
 class Session:
@@ -243,7 +240,7 @@ class Session:
             or (tool == "promote_memory" and answer.get("field") == "target_scope")
             or "may be any of" in answer["message"]  # of a short id whose ending another memory has got since
         ):
-            self._soak.fault(f"{tool} of a call that is right was refused: {answer}")
+            self._soak.wrong.append(f"{tool} of a call that is right was refused: {answer}")
         if tool == "reflect_and_consolidate":
             self._good_at += now - began
         return None
@@ -335,7 +332,7 @@ class Session:
             memory_id, expected = picked
             answer = await self._call("get_memory", memory_id=memory_id)
             if answer is not None and answer["content"] != expected.now.content:
-                self._soak.fault(f"get_memory answers with another content: {answer}, and not {expected.now}")
+                self._soak.wrong.append(f"get_memory answers with another content: {answer}, and not {expected.now}")
 
     async def recall(self) -> None:
         picked = self._pick(forgotten=self._dice.random() < 0.3)
@@ -346,7 +343,7 @@ class Session:
         for memory in answer["memories"] if answer else ():
             known = self.expected.get(memory.get("id"))
             if known is not None and known.is_certain and known.now.forgotten:
-                self._soak.fault(f"a recall shows what is forgotten: {memory}")
+                self._soak.wrong.append(f"a recall shows what is forgotten: {memory}")
 
     async def look_around(self) -> None:
         part = f"Part{self._dice.randrange(40)}"
@@ -378,14 +375,14 @@ class Session:
         word = self.notes.new_word()
         path = self.notes.write(word, self._of_a_note())
         if await self._call("memory_sync") is not None and path not in await self._found(word, {path}):
-            self._soak.fault(f"{path} was read, and is not found")
+            self._soak.wrong.append(f"{path} was read, and is not found")
 
     async def remove_note(self) -> None:
         if self.notes.by_hand:
             path = self._dice.choice(list(self.notes.by_hand))
             word = self.notes.remove(path)
             if await self._call("memory_sync") is not None and path in await self._found(word, set()):
-                self._soak.fault(f"{path} is gone, and is found")
+                self._soak.wrong.append(f"{path} is gone, and is found")
 
     async def search_note(self) -> None:
         if words := [*self.notes.by_hand.values(), *self.notes.appended]:
@@ -497,7 +494,7 @@ def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tu
     for path in [home / "memory.db"]:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
             if file.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
-                soak.fault(f"{path.name} is damaged")
+                soak.wrong.append(f"{path.name} is damaged")
             made = {row[0] for row in file.execute("SELECT source FROM memory_links WHERE relation = 'derived_from'")}
             columns = "number, id, content, scope, importance, tags, forgotten_at IS NOT NULL"
             for number, memory_id, content, scope, importance, tags, gone in file.execute(
@@ -507,7 +504,7 @@ def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tu
                 rows.setdefault(memory_id, []).append(Row(state, number in made))
             changes |= dict.fromkeys(file.execute("SELECT memory_id, change, operation_id FROM history"))
             if file.execute("SELECT count(*) FROM moves").fetchone() != (0,):
-                soak.fault("a move has not ended")
+                soak.wrong.append("a move has not ended")
     return rows, Counter((memory_id, change) for memory_id, change, _ in changes)
 
 
@@ -519,7 +516,7 @@ def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
         for text in session.unsure:
             if copies[text] > 1:
                 soak.doubled += 1
-                soak.fault(f"there {copies[text]} times: {text}")
+                soak.wrong.append(f"there {copies[text]} times: {text}")
         for short_id, expected in session.expected.items():
             # An answer has the end of an id, which a later memory may come to have too.
             meant = [each for each in rows if each.endswith(short_id)]
@@ -528,16 +525,16 @@ def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
             found = rows.get(memory_id, [])
             if not right:
                 soak.lost += 1
-                soak.fault(f"{memory_id} is {found}, and should be {expected.states}")
+                soak.wrong.append(f"{memory_id} is {found}, and should be {expected.states}")
             elif len(found) > 1 or copies[found[0].state.content] > 1:
                 soak.doubled += 1
-                soak.fault(f"{memory_id} is there twice: {found}")
+                soak.wrong.append(f"{memory_id} is there twice: {found}")
             for change in ("updated", "tagged", "forgotten", "restored"):
                 least, most = expected.changes[change], expected.changes[change] + expected.perhaps[change]
                 if not least <= changes[memory_id, change] <= most:
                     soak.doubled += changes[memory_id, change] > most
                     soak.lost += changes[memory_id, change] < least
-                    soak.fault(f"{memory_id} was {change} {changes[memory_id, change]} times, and not {least}")
+                    soak.wrong.append(f"{memory_id} was {change} {changes[memory_id, change]} times, and not {least}")
 
 
 def is_as(found: State, expected: State) -> bool:
@@ -554,7 +551,7 @@ async def check_notes(sessions: list[Session], soak: Soak) -> None:
     expected = {path for session in sessions for path in (session.notes.path, *session.notes.by_hand)}
     there = {str(path.relative_to(workspace)) for path in workspace.rglob("*") if path.is_file()}
     if strange := there - expected:
-        soak.fault(f"files are among the notes: {sorted(strange)[:MOST_SHOWN]}")
+        soak.wrong.append(f"files are among the notes: {sorted(strange)[:MOST_SHOWN]}")
     asking = sessions[0]
     await asking.connect()
     await asking.client.call("memory_sync")
@@ -563,10 +560,10 @@ async def check_notes(sessions: list[Session], soak: Soak) -> None:
             soak.notes += 1
             if path not in (found := await asking.find(word)):
                 soak.lost += 1
-                soak.fault(f"{word} is in {path}, and is found in {found}")
+                soak.wrong.append(f"{word} is in {path}, and is found in {found}")
         for word in session.notes.gone:
             if found := await asking.find(word):
-                soak.fault(f"{word} is gone, and is found in {found}")
+                soak.wrong.append(f"{word} is gone, and is found in {found}")
     await asking.client.aclose()
 
 
@@ -588,9 +585,9 @@ async def check_what_is_left(home: Path, soak: Soak) -> None:
     try:
         await wait_until(none_is, LEAVE_S)
     except TimeoutError:
-        soak.fault(f"processes are left: {left()}")
+        soak.wrong.append(f"processes are left: {left()}")
     if strange := strange_files(home):
-        soak.fault(f"files are left: {strange}")
+        soak.wrong.append(f"files are left: {strange}")
 
 
 def strange_files(home: Path) -> list[str]:
@@ -645,14 +642,14 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
         for session in crew:
             await session.client.aclose()
             if isinstance(session.client, StdioClient) and session.client.strays:
-                soak.fault(f"lines that are no JSON-RPC: {session.client.strays[:3]}")
+                soak.wrong.append(f"lines that are no JSON-RPC: {session.client.strays[:3]}")
         try:
             await wait_until(is_drained, SETTLE_S, interval_s=0.2)
         except TimeoutError:
-            soak.fault(f"not drained after {SETTLE_S:g} s: {await runtime.status()}")
+            soak.wrong.append(f"not drained after {SETTLE_S:g} s: {await runtime.status()}")
         await check_notes(crew, soak)
         if not await runtime.stop():
-            soak.fault("'remembrancer down' does not stop it")
+            soak.wrong.append("'remembrancer down' does not stop it")
         await check_what_is_left(runtime.home, soak)
         soak.memories = sum(len(session.expected) for session in crew)
         compare(crew, runtime.home, soak)

@@ -143,40 +143,20 @@ async def list_facts(call: Call, arguments: FactPage) -> Answer:
 
 
 _tool = partial(derived_tool, __name__)
-_tool(
+_search = partial(_tool, handler=find_facts, arguments=FactQuery, read_only=True)
+_search(
     "recall",
     "Find memories by meaning, words and relations, best first.",
-    find_facts,
-    FactQuery,
     fixed={"strategy": "hybrid", "ranking": "pagerank"},
-    read_only=True,
 )
-_tool(
-    "search",
-    "Find memories by meaning alone.",
-    find_facts,
-    FactQuery,
-    fixed={"strategy": "vector"},
-    read_only=True,
-)
-_tool(
-    "search_text",
-    "Find memories by words alone.",
-    find_facts,
-    FactQuery,
-    fixed={"strategy": "keyword"},
-    read_only=True,
-)
-_tool("list_memories", "All memories, newest first.", list_facts, Page, read_only=True, is_short_form=True)
-_tool(
-    "get_valid",
-    "What is true now; what became true last comes first.",
-    list_facts,
-    Page,
-    fixed={"timestamp": NOW},
-    read_only=True,
-)
-_tool("get_valid_at", "What was true at a time.", list_facts, TimeOfFacts, read_only=True)
+_search("search", "Find memories by meaning alone.", fixed={"strategy": "vector"})
+_search("search_text", "Find memories by words alone.", fixed={"strategy": "keyword"})
+
+_list = partial(_tool, handler=list_facts, read_only=True)
+_list("list_memories", "All memories, newest first.", arguments=Page, is_short_form=True)
+_list("get_valid", "What is true now; what became true last comes first.", arguments=Page, fixed={"timestamp": NOW})
+_list("get_valid_at", "What was true at a time.", arguments=TimeOfFacts)
+
 _tool(
     "get_memory",
     "One memory, with its history.",
@@ -188,15 +168,24 @@ _tool(
     shows_whole_ids=True,
 )
 _tool(
+    "get_status",
+    "Health and counts.",
+    get_memory_status,
+    GetMemoryStatusArguments,
+    read_only=True,
+    marks_data=False,
+)
+
+_write = partial(_tool, marks_data=False)
+_write(
     "store_memory",
     "Remember a fact, durably.",
     store_memory,
     FactToStore,
     renamed={"memory_type": "type"},
     is_short_form=True,
-    marks_data=False,
 )
-_tool(
+_write(
     "update_memory",
     "Change a memory. Earlier versions are kept.",
     update_memory,
@@ -204,9 +193,8 @@ _tool(
     renamed={"id": "memory_id"},
     destructive=True,
     is_short_form=True,
-    marks_data=False,
 )
-_tool(
+_write(
     "delete_memory",
     "Delete a memory or relation for good, with its history.",
     erase_memory,
@@ -214,13 +202,4 @@ _tool(
     renamed={"id": "memory_id"},
     answer_names={"memory_id": "id"},
     destructive=True,
-    marks_data=False,
-)
-_tool(
-    "get_status",
-    "Health and counts.",
-    get_memory_status,
-    GetMemoryStatusArguments,
-    read_only=True,
-    marks_data=False,
 )
