@@ -61,7 +61,7 @@ async def show_first(home: Path, console: Console) -> bool:
         promise(f"[bold]replaced:[/] {escape(NEWS)}", "Valkey" in await answer_to("what do we cache with?"))
         kept = await call(thursday, "get_memory", memory_id=stored[0])
         promise(f"[bold]and nothing is lost:[/] {escape(kept['content'])}", kept["content"] == FACTS[0][0])
-    then = "Yours: remembrancer add …, remembrancer search …, remembrancer setup CLIENT. A whole week: make demo-week."
+    then = "Yours: pipx install ., then remembrancer add …, search …, setup CLIENT. A whole week: make demo-week."
     return promise.all_kept(then)
 
 
