@@ -76,15 +76,6 @@ def _whole(text: str) -> list[str]:
     return [text.strip()] if text.strip() else []
 
 
-def join_sentences(sentences: Iterable[str]) -> str:
-    """The sentences as one line; one that ends with no mark gets a full stop before the next."""
-    line = ""
-    for sentence in sentences:
-        between = "" if not line else ". " if line[-1].isalnum() else " "
-        line += between + " ".join(sentence.split())
-    return line
-
-
 LEAST_QUOTED: Final = 16
 """Characters of a sentence by which a quotation is known."""
 

@@ -144,27 +144,6 @@ def _check_string(text: str, field: str) -> None:
         raise InvalidInput(message, field=field)
 
 
-_WORD: Final = re.compile(r"\w+")
-_STEM: Final = 4
-"""Words match when one begins the other and the shorter has so many letters: a poor man's stemming."""
-
-
-def word_match(query: str, content: str) -> float:
-    """The part of the query's words that the content has, 0 to 1."""
-    wanted = set(_WORD.findall(query.casefold()))
-    if not wanted:
-        return 0.0
-    words = set(_WORD.findall(content.casefold()))
-    return sum(any(_alike(one, other) for other in words) for one in wanted) / len(wanted)
-
-
-def _alike(one: str, other: str) -> bool:
-    if one == other:
-        return True
-    short, long = sorted((one, other), key=len)
-    return len(short) >= _STEM and long.startswith(short)
-
-
 _ROLES: Final = re.compile(
     r"<(?=/?\s*(?:system|context|instructions?|assistant|user|human|developer|important|additional-?context|memory-data"
     r"|(?:tool|function)(?:_\w+)?|antml)\b|\|)|\[(?=/?INST\])",

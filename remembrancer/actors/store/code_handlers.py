@@ -269,7 +269,7 @@ class CodeHandlers:
                     self._anchors.pop(each, None)
                     self._asked_at.pop(each, None)
                 for opened in [self._open.pop(each) for each in databases if each in self._open]:
-                    await self._read(opened.close)
+                    await self._readers.read(opened.close)
                 self._announce(tuple(tree for tree in self._work.trees if tree.database not in databases))
 
     def move_roots(self, old: ProjectRef, new: ProjectRef) -> None:
@@ -362,7 +362,7 @@ class CodeHandlers:
             sqlite3.Error: it cannot be read, for another reason.
         """
         try:
-            return await self._read(partial(question, tree))
+            return await self._readers.read(partial(question, tree))
         except sqlite3.Error as error:
             is_lost = not await asyncio.to_thread(os.path.exists, tree.database)
             if isinstance(error, sqlite3.OperationalError) and not is_lost:
@@ -370,7 +370,7 @@ class CodeHandlers:
             now = await self._make_anew(project_id, tree, str(error))
             if now is None:
                 raise  # it was deleted meanwhile
-        return await self._read(partial(question, now))
+        return await self._readers.read(partial(question, now))
 
     async def _make_anew(self, project_id: str, tree: CodeTree, reason: str) -> CodeTree | None:
         """The tree as it is listed now, with another index than the one that was lost or damaged."""
@@ -402,7 +402,7 @@ class CodeHandlers:
                 text = "No word of the query is in the code: use words or names that the code would have."
                 notices.append(Notice("no_word", text))
         found.sort(key=lambda chunk: -chunk.score)
-        with_memories = await self._read(partial(self._beside_memories, request, found))
+        with_memories = await self._readers.read(partial(self._beside_memories, request, found))
         return CodeFound(with_memories, tuple(notices))
 
     def _found_in(self, tree: CodeTree, request: SearchCode) -> list[CodeChunk]:
@@ -473,7 +473,7 @@ class CodeHandlers:
                 self._keep(request.project.id, others)
                 self._delete_index(Path(tree.database))
 
-            await self._read(delete)
+            await self._readers.read(delete)
         self._announce(tuple(each for each in self._work.trees if each != tree))
         return (described,)
 
@@ -505,9 +505,6 @@ class CodeHandlers:
 
     def _opened(self, tree: CodeTree) -> _OpenIndex:
         return self._open.setdefault(tree.database, _OpenIndex(Path(tree.database)))
-
-    async def _read(self, work: Callable[[], T]) -> T:
-        return await self._readers.read(work)
 
 
 class _OpenIndex:

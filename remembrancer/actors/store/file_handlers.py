@@ -194,7 +194,7 @@ class FileHandlers:
             if index.is_lost:
                 await self._begin_anew(project_id, index)
             else:
-                await self._read(index, index.checkpoint)
+                await self._readers.read(index.checkpoint)
 
     def _note_look(self, looking: asyncio.Future[bool]) -> None:
         if not looking.cancelled() and looking.exception() is None:
@@ -224,7 +224,7 @@ class FileHandlers:
         if index is None:
             return Indexed(())
         found = await self._made_anew_if_damaged(
-            index, self._read(index, partial(index.states, request.workspace.root, request.after))
+            index, self._readers.read(partial(index.states, request.workspace.root, request.after))
         )
         return Indexed(tuple(found), more=len(found) == PAGE)
 
@@ -287,20 +287,20 @@ class FileHandlers:
                     text = "The vector index is being opened: words alone were searched."
                     notices.append(Notice("partial_results", text))
                     return vector, None
-                return vector, await self._read(
-                    index, partial(by_meaning, index, passages, vector, request, self._settings)
+                return vector, await self._readers.read(
+                    partial(by_meaning, index, passages, vector, request, self._settings)
                 )
 
             async def search() -> tuple[list[FoundChunk], SearchMode]:
-                words = self._read(index, partial(by_words, index, request, self._settings))
+                words = self._readers.read(partial(by_words, index, request, self._settings))
                 (vector, nearest), found = await asyncio.gather(near(), words)  # the worker is asked first
                 rank = partial(search_files, index, found, nearest, passages, vector, request, self._settings)
-                return await self._read(index, rank)
+                return await self._readers.read(rank)
 
             found, mode = await self._made_anew_if_damaged(index, search())
             if request.path and not found:
                 below = FileFilter(request.workspace.root, request.sources, request.path)
-                if not await self._read(index, partial(index.latest, below, 1)):
+                if not await self._readers.read(partial(index.latest, below, 1)):
                     text = f"No file that was read has the path {request.path[:200]}, or is below it."
                     notices.append(Notice("unknown_path", text))
             synced_at = await self._synced_at(request.workspace, index)
@@ -334,8 +334,8 @@ class FileHandlers:
         if index is None:
             sources, pending, size = {}, 0, 0
         else:
-            sources = await self._read(index, partial(index.counts, workspace.root))
-            pending = len(await self._read(index, index.pending))
+            sources = await self._readers.read(partial(index.counts, workspace.root))
+            pending = len(await self._readers.read(index.pending))
             size = index.size_bytes()
         return FilesDescription(
             sources=sources,
@@ -354,7 +354,7 @@ class FileHandlers:
         if index is None:
             return FilesListed(())
         found = await self._made_anew_if_damaged(
-            index, self._read(index, partial(index.listed, workspace.root, request.after, request.limit + 1))
+            index, self._readers.read(partial(index.listed, workspace.root, request.after, request.limit + 1))
         )
         is_read = self._left.get(workspace, 0) or any(asked.workspace == workspace for asked, _ in self._asked.values())
         within_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
@@ -393,7 +393,7 @@ class FileHandlers:
         """The time at which the files were compared last, or at least taken in."""
         if workspace in self._done:
             return self._done[workspace][1]
-        return None if index is None else await self._read(index, partial(index.indexed_at, workspace.root))
+        return None if index is None else await self._readers.read(partial(index.indexed_at, workspace.root))
 
     # --- The indexes.
 
@@ -464,6 +464,3 @@ class FileHandlers:
         for workspace in self._used_at:
             if workspace.project.id == project_id:
                 self._ask(workspace, None, SyncFiles(workspace))
-
-    async def _read(self, index: FileIndex, work: Callable[[], T]) -> T:
-        return await self._readers.read(work)

@@ -82,7 +82,7 @@ class PendingSessions:
         self._starts: dict[tuple[str, str], Operation] = {}
 
     def __len__(self) -> int:
-        """The number of open files."""
+        """The number of sessions that wait."""
         return len(self._starts)
 
     def note(self, operation: Operation) -> None:
@@ -719,7 +719,7 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
     assert memory_id is not None
     found = lane_with(lanes, memory_id)
     if found is not None:
-        return _place_of_known(files, operation, lanes, found)
+        return _place_of_known(operation, lanes, found)
     match operation.change:
         case EraseMemory():
             return next(
@@ -751,7 +751,7 @@ SHARED_WITH_OTHERS: Final = (
 )
 
 
-def _place_of_known(files: MemoryFiles, operation: Operation, lanes: Lanes, found: Records) -> Target | Answer:
+def _place_of_known(operation: Operation, lanes: Lanes, found: Records) -> Target | Answer:
     """The recipient of an operation on a memory that a lane has."""
     change = operation.change
     is_taken_back = found.is_users and isinstance(change, PromoteMemory) and change.target_scope == "project"

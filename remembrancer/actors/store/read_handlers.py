@@ -248,7 +248,7 @@ class ReadHandlers:
                     about = partial(self._code.memories_about, request.project.id)
                     return search_graph(request, view, time.time(), self._weights, code, about)
 
-            answer, seen = await self._read(request.project, walk)
+            answer, seen = await self._readers.read(walk)
             self._note_shown(view.by_file(seen), request.session_id)
             return answer
 
@@ -281,7 +281,7 @@ class ReadHandlers:
     async def _note_access(self, request: NoteAccess, _context: RequestContext) -> bool:
         view = (await self._readable(request.project)).view
         filters = Filters(request.session_id, include_forgotten=True)
-        seen = await self._read(request.project, lambda: view.visible(request.memory_ids, filters))
+        seen = await self._readers.read(lambda: view.visible(request.memory_ids, filters))
         self._note_shown({**dict.fromkeys(view.names, ()), **view.by_file(seen)}, request.session_id, request.used)
         return True
 
@@ -295,7 +295,7 @@ class ReadHandlers:
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
         question = await self._readable(request.project)
         view, threads = question.view, self._readers.threads
-        ref = await self._read(request.project, lambda: view.find(request.memory_id))
+        ref = await self._readers.read(lambda: view.find(request.memory_id))
         if ref is None:
             missing = "there is no such memory" if question.error is None else question.error.message
             return EmbeddingState(request.memory_id, embedded=False, error=missing)
@@ -309,7 +309,7 @@ class ReadHandlers:
                 comparing = asyncio.ensure_future(self._vectors.check_now(records.name, number, threads))
                 await asyncio.shield(comparing)
             near = self._replaced.untold(request.session_id)
-        similar = await self._read(request.project, lambda: near_duplicates(view, ref, request.session_id))
+        similar = await self._readers.read(lambda: near_duplicates(view, ref, request.session_id))
         return EmbeddingState(request.memory_id, embedded, similar, error, near)
 
     async def _show(self, request: GetMemory, _context: RequestContext) -> MemoryShown:
@@ -327,7 +327,7 @@ class ReadHandlers:
     async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
         async def follow(view: View) -> LinksFound:
             wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
-            found = list((await self._read(request.project, lambda: view.follow(*wanted))).items())
+            found = list((await self._readers.read(lambda: view.follow(*wanted))).items())
             if not found:
                 raise unknown_memory(", ".join(request.memory_ids))
             asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
@@ -409,11 +409,8 @@ class ReadHandlers:
     ) -> tuple[T, tuple[Notice, ...]]:
         """As `answered`, with work for a thread that reads."""
         return await answered(
-            await self._readable(project, scopes), lambda view: self._read(project, lambda: work(view))
+            await self._readable(project, scopes), lambda view: self._readers.read(lambda: work(view))
         )
-
-    async def _read(self, project: ProjectRef, work: Callable[[], T]) -> T:
-        return await self._readers.read(work)
 
 
 def total_counts(all_counts: Sequence[Counts]) -> Counts:

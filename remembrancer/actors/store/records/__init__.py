@@ -1,1 +1,1 @@
-"""Records, the truth: one SQLite file for a project, one for the user."""
+"""Records, the truth: spaces of one SQLite database."""

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Final, Literal, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.memory.edits import Row
 from remembrancer.protocol.browsing import ActivityRead, GraphNode, SessionsListed, TurnsRead
 from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.errors import RemembrancerError
@@ -39,8 +38,6 @@ from remembrancer.protocol.writes import (
     Scope,
 )
 
-T = TypeVar("T")
-R = TypeVar("R", bound=Row)
 EVERY: Final = 2**31
 """More memories than any file has."""
 USER: Final = "user"

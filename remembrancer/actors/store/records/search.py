@@ -85,9 +85,7 @@ class SqliteWords:
         return found
 
     def tidy(self) -> bool:
-        """Do some of the work that nobody waits for: look for names in memories that are new or say something else,
-        which become entities that are marked as found; then merge what the index of words has taken in. Whether more is
-        left. From the thread of the file."""
+        """Merge some of what the index of words has taken in. True: more is left. From the thread of the file."""
         if self._file.commits == self._merged_at:
             return False
         with self._file.transaction() as connection:

@@ -7,11 +7,11 @@ import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Final, TypeVar, cast
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
-from remembrancer.actors.store.records.contract import USER, Belongings, BrowsedRows, Outcome, R, T
+from remembrancer.actors.store.records.contract import USER, Belongings, BrowsedRows, Outcome
 from remembrancer.actors.store.records.found_entities import find_entities
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.sqlite_edits import ArrivingEdits, Sqlite
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import read_belongings, read_portable
-from remembrancer.memory.edits import AppliedOperation, Edits, Put
+from remembrancer.memory.edits import AppliedOperation, Edits, Put, Row
 from remembrancer.memory.moves import begin_move, end_move, receive_move
 from remembrancer.memory.plan import carry_out
 from remembrancer.memory.planner import Planner
@@ -47,6 +47,8 @@ UNACCEPTABLE: Final = (
 )
 """The errors that are the fault of an operation itself, and not of the file."""
 
+T = TypeVar("T")
+R = TypeVar("R", bound=Row)
 logger = logging.getLogger(__name__)
 
 

@@ -27,8 +27,6 @@ NEAR_COSINE: Final = 0.95
 """Two memories of one scope that are not nearer than this are not compared word by word."""
 STRONGER: Final = 2.0
 """A narrower scope's memory stands for both when it is more than so many times as strong."""
-SAME_COSINE_OF_COPIES: Final = 0.999
-"""The cosine above which two texts are the same, and neither replaces the other."""
 NAMED: Final = 5
 """Ids that an answer names; more would only cost tokens."""
 COMPARED_CHARACTERS: Final = 2000
