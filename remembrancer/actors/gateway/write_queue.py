@@ -608,7 +608,8 @@ class WriteQueue:
             self._forget(operation_id)
         for each in await self._do(lambda file: file.settle(applied, rejected, time.time())):
             self._add(each, -1)
-        self.rejected += len(rejected)
+        if rejected:  # which may have been erased meanwhile, and are not set aside then
+            _, self.rejected = await self._do(lambda file: file.waiting())
         self._announce()
 
     async def wait_changed(self) -> None:
