@@ -10,7 +10,7 @@ TESTS := tests/faults tests/processes tests/clients tests/actors tests/contracts
 export PYTHONDONTWRITEBYTECODE :=
 # Tells what pip installs: it is quiet for minutes otherwise.
 SOME := 50
-PROGRESS := awk '/^Collecting/ {printf "\r\033[K    %d of some $(SOME) packages: %s", ++n, $$2; fflush()} \
+PROGRESS := awk '/^Collecting/ {printf "\r\033[K    %d of about %d packages: %s", ++n, (n > $(SOME) ? n : $(SOME)), $$2; fflush()} \
 	/^Installing/ {printf "\r\033[K    unpacking %d packages, half a minute …", n; fflush()} \
 	END {printf "\r\033[K"}'
 NPM := npm install --silent --no-audit --no-fund --prefix .clients

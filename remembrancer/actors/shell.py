@@ -46,7 +46,7 @@ from remembrancer.protocol.control import (
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
-from remembrancer.protocol.sockets import Dealer, Speaker, return_pulses
+from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave, return_pulses
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
@@ -179,6 +179,7 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     except Exception:
         logger.exception("crashed while starting")
         code = EXIT_CRASHED
+    let_messages_leave()
     logging.shutdown()
     os._exit(code)  # native threads of a model or an index must not hold up the end
 

@@ -383,7 +383,7 @@ def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, w
         present = servers.get(name)
         state = compare(client, present, wanted)
         if state == "same":
-            return _Change("nothing", "is already set up")
+            return _Change("nothing", "already set up")
         if state == "other" and not force:
             said = f"has another entry named {name!r}: use --force to replace it, or --name to choose another name"
             return _Change("refuse", said, difference=difference(present, wanted))

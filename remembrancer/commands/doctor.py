@@ -28,17 +28,17 @@ from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files
 from remembrancer.actors.snapshots import lane_position, sqlite_version
-from remembrancer.actors.store.bring_forward import REPORT, old_files, problems
+from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
-from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.commands.report import Report, command, count, flag, option
 from remembrancer.commands.runtime_client import ask, ask_home, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
-from remembrancer.commands.status import describe_remote
+from remembrancer.commands.status import describe_remote, duration
 from remembrancer.commands.terminal import styled, table
 from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.reading import load_configuration
@@ -200,6 +200,7 @@ class Examination:
     option(
         "--project", metavar="DIR", default=".", help="Whose clients' files are looked at (default: this directory)."
     ),
+    flag("--all", "shows_all", help="Show every check, not only those that found something."),
     flag("--fix", help="Close files that other users can open."),
     flag(
         "--repair",
@@ -210,7 +211,7 @@ class Examination:
         help="Delete the files of release 0.2.0 that were kept after the upgrade.",
     ),
 )
-def doctor(project: str, fix: bool, repair: bool, delete_old_files: bool) -> Report:
+def doctor(project: str, shows_all: bool, fix: bool, repair: bool, delete_old_files: bool) -> Report:
     """Look for problems with this home's memory and the clients that start it, and suggest fixes. Exit status 3:
     there is a problem."""
     if not Path(project).is_dir():
@@ -231,7 +232,8 @@ def doctor(project: str, fix: bool, repair: bool, delete_old_files: bool) -> Rep
     status = worst(finding.status for finding in found.values())
     checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in found.items()]
     outcome = exit_codes.DEGRADED if status == "problem" else exit_codes.OK
-    return Report(facts | {"status": status, "checks": checks}, [*lines, *lines_of(paths.home, found)], outcome)
+    lines += lines_of(paths.home, found, shows_all=shows_all or fix)
+    return Report(facts | {"status": status, "checks": checks}, lines, outcome)
 
 
 COMMANDS = {"doctor": doctor}
@@ -242,12 +244,13 @@ def worst(statuses: Iterator[CheckStatus] | Sequence[CheckStatus]) -> CheckStatu
     return max(statuses, key=list(MARKS).index, default="ok")
 
 
-def lines_of(home: Path, found: Mapping[str, Finding]) -> list[Line]:
-    """Each finding with its advice, and a last line that counts them."""
+def lines_of(home: Path, found: Mapping[str, Finding], *, shows_all: bool) -> list[Line]:
+    """The findings that ask for something, each with its advice, and a last line that counts all."""
     lines: list[Line] = [f"Remembrancer, home {home}"]
     listed = table("", "", "")
     listed.show_header = False
-    for name, finding in found.items():
+    shown = {name: finding for name, finding in found.items() if shows_all or finding.advice or finding.status != "ok"}
+    for name, finding in shown.items():
         advice = [f"[bold]→[/bold] {escape(finding.advice)}"] if finding.advice else []
         details = [f"[dim]{escape(line)}[/dim]" for line in finding.details]
         listed.add_row(MARKS[finding.status], name, "\n".join([escape(finding.found), *details, *advice]))
@@ -255,7 +258,9 @@ def lines_of(home: Path, found: Mapping[str, Finding]) -> list[Line]:
     problems, warnings = statuses.count("problem"), statuses.count("warning")
     said = [f"[red]{problems} problem{'s' * (problems > 1)} to mend[/red]"] if problems else []
     said += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
-    return [*lines, listed, styled("; ".join(said) or "[green]All is well.[/green]")]
+    hidden = f": {count(len(found) - len(shown), 'check')} found nothing wrong (--all shows them)"
+    last = "; ".join(said) or "[green]All is well[/green]"
+    return [*lines, *([listed] if shown else []), styled(last + (hidden if len(shown) < len(found) else ""))]
 
 
 # --- this installation and its settings ---
@@ -276,8 +281,8 @@ def check_start(_: Examination) -> Finding:
     probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"), {})
     if probed.error is not None:
         return Finding("problem", f"tried as a client starts it: {probed.error}", "fix that, or reinstall Remembrancer")
-    found = f"lists its tools {probed.tools_ms:.0f} ms after a client starts it, and answers calls"
-    return Finding("ok", f"{found} after {probed.ready_ms:.0f} ms with nothing running")
+    tools_s, ready_s = (probed.tools_ms or 0.0) / 1000, (probed.ready_ms or 0.0) / 1000
+    return Finding("ok", f"a client gets the list of tools in {tools_s:.1f} s, and its first answer in {ready_s:.1f} s")
 
 
 def check_configuration(at: Examination) -> Finding:
@@ -288,9 +293,9 @@ def check_configuration(at: Examination) -> Finding:
     except ConfigurationError as error:
         return Finding("problem", error.message, "fix that setting: no runtime starts with it")
     if configuration.warnings:
-        found = f"{len(configuration.warnings)} have no effect or want a look"
+        found = f"{count(len(configuration.warnings), 'setting')} without effect or to look at"
         return Finding("warning", found, "'remembrancer config' shows all settings", few(configuration.warnings))
-    return Finding("ok", "every setting is known and allowed")
+    return Finding("ok", "all settings are valid")
 
 
 def check_model(at: Examination) -> Finding:
@@ -312,7 +317,7 @@ def check_model(at: Examination) -> Finding:
         model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
         return Finding("problem", error.message, "until it is fixed, search is by keyword only")
-    found = f"{model.model} by {model.engine}, {model.dimensions} dimensions: the weights are there, and can be loaded"
+    found = f"{model.model} by {model.engine}, {model.dimensions} dimensions, can be loaded"
     if last_key not in (None, model.key):
         advice = "nothing to do: everything is embedded again in the background"
         return Finding("warning", f"{found}; the present vectors are of {last_key}", advice)
@@ -336,11 +341,13 @@ def check_other_hosts(at: Examination) -> Finding:
     remote = at.runtime.store.remote if at.runtime is not None and at.runtime.store is not None else None
     if remote is None:
         if not members:
-            return Finding("ok", "none makes vectors of this memory: its texts stay here")
+            return Finding("ok", "no other machine makes vectors: the texts stay on this one")
         if at.settings is not None and at.settings.embedder_listen is not None:
-            return Finding("ok", f"{names} may come when a runtime is up")
+            return Finding("ok", f"{names} can connect while the memory runs")
         advice = "set REMEMBRANCER_EMBEDDER_LISTEN, or revoke them with 'remembrancer admin embedder --revoke NAME'"
-        return Finding("warning", f"{names} may make vectors, and nobody listens for them", advice)
+        return Finding(
+            "warning", f"{names} were invited to make vectors, but nothing listens for their connections", advice
+        )
     found = f"{remote.address}: {describe_remote(remote)}"
     if remote.error is not None:
         return Finding("problem", remote.error, "change embedder_listen, or stop the program that uses the port")
@@ -447,7 +454,7 @@ def check_permissions(at: Examination) -> Finding:
         if _is_wide(about) and about.st_uid == os.getuid()
     ]
     if not foreign and not wide:
-        found = f"{len(places)} files and directories are this user's alone"
+        found = f"only you can open the {len(places)} files and directories"
         found += f"; {len(narrowed)} were narrowed" if narrowed else ""
         return Finding("ok", found, details=few(narrowed))
     advice = ["change the owner to your user (chown)"] if foreign else []
@@ -499,15 +506,17 @@ def check_files(at: Examination) -> Finding:
     details = few([*bad, *(f"set aside: {path}" for path in aside)])
     if bad:
         advice = "the rest goes on; fix it, or restore a backup with 'remembrancer backup restore'"
-        return Finding("problem", f"{len(bad)} cannot be used", advice, details)
+        return Finding("problem", f"{count(len(bad), 'file')} unusable", advice, details)
     if aside:
         advice = "check their contents, restore a backup of lost memories, and delete them"
         return Finding("warning", f"{len(aside)} were damaged or lost, and begun anew", advice, details)
-    return Finding("ok", f"{len(looks)} files and directories are sound")
+    return Finding("ok", f"{len(looks)} files and directories can be read and written")
 
 
 def _lost(at: Examination) -> list[Path]:
     """The file of memories, if the catalogue knows of any and it is not there any more."""
+    if is_old(at.paths):
+        return []  # the next start makes it of the old files
     looks = [(path, look_at(path)) for path in ([at.paths.database] if at.records.registered else [])]
     return [path for path, look in looks if look.problem is None and not look.size_bytes]
 
@@ -516,7 +525,7 @@ def check_disk(at: Examination) -> Finding:
     """Check that enough is free: at least 1 GiB, and twice what is stored."""
     used = sum(about.st_size for _, about in everything(at.paths) if stat.S_ISREG(about.st_mode))
     free = shutil.disk_usage(nearest_directory(at.paths.home)).free
-    found = f"{size_in_words(free)} free; {size_in_words(used)} are used here"
+    found = f"{size_in_words(free)} free, {size_in_words(used)} used by this memory"
     if free < NEARLY_FULL_BYTES:
         return Finding("problem", found, "free disk space now: the next writes will fail")
     if free < max(GIB, 2 * used):
@@ -562,7 +571,7 @@ def check_processes(at: Examination) -> Finding:
                 return Finding("problem", f"{who} does not answer: {error.message}", advice)
     if at.runtime is None:
         return Finding("ok", "nothing runs")
-    problems = find_problems(at.runtime)
+    problems = [each for each in find_problems(at.runtime) if each.code != "queued_rejected"]  # `check_queue` has those
     if not problems:
         return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
     first, *others = problems
@@ -582,11 +591,13 @@ def check_orphans(at: Examination) -> Finding:
             known |= {record.pid, *(child.pid for child in record.children)}
         left = {pid: name for pid, name in _actors(at.paths, record).items() if pid not in known}
         if not left:
-            return Finding("ok", "no process of this home is without a launcher")
+            return Finding("ok", "no process is left over")
         if time.monotonic() > give_up_at:
             advice = f"they hang, or would have left: kill -9 {' '.join(map(str, left))}"
             details = tuple(f"{name}: process {pid}" for pid, name in left.items())
-            return Finding("problem", f"{len(left)} processes have no launcher", advice, details)
+            return Finding(
+                "problem", f"{count(len(left), 'process', 'processes')} left over, without a launcher", advice, details
+            )
         time.sleep(0.1)  # they are not our children: there is nothing to wait on
 
 
@@ -634,7 +645,6 @@ def check_records(at: Examination) -> Finding:
     files = at.records.files
     if not files:
         return Finding("ok", "nothing is stored yet")
-    releases = ", ".join(sorted({file.release for file in files if file.release}))
     copies = sorted(at.paths.home.rglob(f"*.{COPY}-*"))
     found = {file.path: finding_of(file) for file in files}
     whole = sum(finding.status == "ok" for finding in found.values())
@@ -645,13 +655,16 @@ def check_records(at: Examination) -> Finding:
     advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
     old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
     details += [f"not taken over whole from release 0.2.0: {problem}" for problem in left_out.values()]
+    if is_old(at.paths):
+        waiting = count(len(old_files(at.paths)), "file")
+        advice[f"nothing to do: the next start takes {waiting} of release 0.2.0 into memory.db, and keeps them"] = None
     if old:
         size = size_in_words(sum(path.stat().st_size for path in old.values()))
-        details.append(f"{len(old)} files of release 0.2.0 are kept, {size}: 'remembrancer doctor --delete-old-files'")
+        advice[f"'doctor --delete-old-files' deletes {len(old)} files that were kept from release 0.2.0, {size}"] = None
     status = worst([*(finding.status for finding in found.values()), "warning" if left_out else "ok"])
     return Finding(
         status,
-        f"{whole} of {len(files)} files are whole, {total}, of release {releases}",
+        f"{whole} of {count(len(files), 'file')} whole, {total}",
         "; ".join(advice),
         few(details),
     )
@@ -671,9 +684,9 @@ def check_copies(at: Examination) -> Finding:
             late.append(f"{path}: {f'the last one is {ages[-1] / DAY_S:.0f} days old' if copies else 'none yet'}")
     if not ages:
         return Finding("ok", "none yet: a running memory makes one of each file a day")
-    newest, oldest = (f"{age / 3600:.0f} h" for age in (min(ages), max(ages)))
-    found = f"the last copies, each checked, are {newest} to {oldest} old, and all together take {size_in_words(size)}"
+    found = f"every file was copied in the last {duration(max(ages))}; the copies take {size_in_words(size)}"
     if late:
+        found = f"{count(len(late), 'file')} without a copy of the last two days"
         return Finding("warning", found, "free disk space, or see store.log for the reason", few(late))
     return Finding("ok", found)
 
@@ -758,14 +771,14 @@ def check_queue(at: Examination) -> Finding:
     rejected = Counter((write.code, write.message or "") for write in refused)
     damaged = sorted(at.paths.home.glob("queue.damaged-*"))
     age_s = max(0.0, time.time() - queued[0].queued_at) if queued else 0.0
-    said = [f"{depth} writes wait, the oldest for {age_s:.0f} s"] if depth else []
+    said = [f"{count(depth, 'write')} in the queue, the oldest for {duration(age_s)}"] if depth else []
     details = [
         f"{count} rejected as {code}: {message[:SHOWN_CHARACTERS]}" for (code, message), count in rejected.items()
     ]
     details += [f"a damaged queue was set aside: {each}" for each in damaged]
     advice = []
     if rejected:
-        said.append(f"{len(refused)} were rejected")
+        said.append(f"{count(len(refused), 'write')} rejected")
         advice.append("`remembrancer admin queue` lists, retries, exports and drops what was rejected")
     if damaged:
         advice.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
@@ -807,16 +820,19 @@ def check_clients(at: Examination) -> Finding:
     details = few([*bad, *doubtful, *good])
     if bad:
         return Finding(
-            "problem", f"{len(bad)} entries start nothing", "'remembrancer setup' writes a right one", details
+            "problem",
+            f"{count(len(bad), 'entry')} that cannot start it",
+            "'remembrancer setup' writes a right one",
+            details,
         )
     if doubtful:
         advice = "mend such a file; 'remembrancer setup' writes absolute commands"
-        return Finding("warning", f"{len(doubtful)} want a look", advice, details)
+        return Finding("warning", f"{count(len(doubtful), 'entry')} to look at", advice, details)
     if not good:
         names = sorted(client.title for client in clients() if client.is_found(at.around))
-        found = f"no client starts it; found on this machine: {', '.join(names) or 'none that is known'}"
-        return Finding("warning", found, "'remembrancer setup' shows how")
-    return Finding("ok", f"{len(good)} entries start it", details=details)
+        found = f"no assistant uses this memory yet; installed here: {', '.join(names) or 'none that setup knows'}"
+        return Finding("warning", found, "'remembrancer setup CLIENT' connects one")
+    return Finding("ok", f"{count(len(good), 'entry')} that can start it", details=details)
 
 
 def our_entries(client: Client, place: ClientFile, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:

@@ -11,7 +11,7 @@ import anyio
 
 from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, command, flag, option
+from remembrancer.commands.report import Report, command, count, flag, option
 from remembrancer.commands.runtime_client import ask_home, connected_store, directory_here, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained, Upkept
@@ -142,14 +142,10 @@ def undo_run(places: list[Place], run_id: str) -> Report:
     ]
     lines = []
     for place, result in undone:
-        outcome = "it was undone before" if result.already else _as_they_were(len(result.memories))
+        outcome = "it was undone before" if result.already else f"{count(len(result.memories), 'memory')} restored"
         lines.append(f"{_name(place)}: {outcome}")
         lines += [f"  {skipped.memory_id} is left alone: {skipped.reason}" for skipped in result.skipped]
     return Report({"run_id": run_id, "places": facts}, lines)
-
-
-def _as_they_were(number: int) -> str:
-    return "1 memory is as it was" if number == 1 else f"{number:,} memories are as they were"
 
 
 def _facts(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:

@@ -93,5 +93,5 @@ def describe(model: ModelProgress) -> str:
     if model.answers and model.role != "active":
         parts.append("answers questions meanwhile")
     if not model.workers:
-        parts.append(model.error or "no worker yet")
+        parts.append(model.error or "not loaded")
     return ", ".join(parts)

@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from rich.markup import escape
-from rich.table import Table
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Group, Report, argument, command, count, flag
+from remembrancer.commands.report import Group, Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask_home, ask_store, paths_here
-from remembrancer.commands.terminal import table
 from remembrancer.config.project import project_of, working_tree_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, from_failure
 from remembrancer.protocol.home import DescribeProjects, KnownProject, ProjectsDescribed
@@ -110,14 +107,14 @@ def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
     return ask_home(paths, DescribeProjects())
 
 
-def _table(known: Sequence[KnownProject]) -> Table:
-    listed = table("project", ">memories", ">sessions", "last session", "id", overflow="fold")
+def _table(known: Sequence[KnownProject]) -> Rows:
+    rows = []
     for project in known:
         shared = "" if project.lane is None else f"  (shared as {project.lane})"
-        place = escape(f"{project.directory or project.path or 'unknown'}{shared}")
+        place = f"{project.directory or project.path or 'unknown'}{shared}"
         counts = f"{project.memories:,}", f"{project.sessions:,}"
-        listed.add_row(place, *counts, _moment(project.last_used_at), project.id)
-    return listed
+        rows.append((place, *counts, _moment(project.last_used_at), project.id))
+    return Rows(("project", ">memories", ">sessions", "last session", "id"), rows)
 
 
 def _moment(at: float | None) -> str:

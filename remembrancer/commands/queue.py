@@ -10,12 +10,10 @@ from typing import Final
 
 import click
 import msgspec
-from rich.table import Table
-from rich.text import Text
 
 from remembrancer.actors.gateway.queue_contents import QueuedWrite, read_queue
 from remembrancer.actors.gateway.write_queue import QueueFile
-from remembrancer.commands.report import Report, argument, command, flag
+from remembrancer.commands.report import Report, Rows, argument, command, count, flag
 from remembrancer.commands.runtime_client import ask, is_up, paths_here
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.control import ChangeQueue
@@ -27,8 +25,8 @@ from remembrancer.protocol.writes import Operation, StoreMemory
 SHOWN: Final = 60
 """Characters of a content that a line shows."""
 DONE: Final = {
-    "retry": "are queued again. They are applied within seconds, or at the next start of the runtime.",
-    "drop": "that were set aside are deleted.",
+    "retry": "Queued again, to be applied within seconds or at the next start",
+    "drop": "Deleted for good",
 }
 _operation = msgspec.msgpack.Decoder(Operation)
 _json = msgspec.json.Encoder()
@@ -64,7 +62,7 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
         return Report({"writes": [json.loads(line) for line in lines]}, lines, piped=lines)
     change = ChangeQueue(tuple(write.operation_id for write in chosen), deletes=what == "drop")
     number = _change(paths, change)
-    return Report({"writes": number}, f"{number} writes {DONE[what]}")
+    return Report({"writes": number}, f"{DONE[what]}: {count(number, 'write')}.")
 
 
 def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
@@ -108,18 +106,19 @@ def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Repo
         ]
         for writes in (queued, aside)
     ]
-    tables = []
-    for title, writes in (("Queued: applied when the store takes them", queued), ("Set aside: refused", aside)):
-        if writes:
-            tables.append(Table(title=title, title_justify="left"))
-            for column in ("id", "for", "queued at (UTC)", "what", "why"):
-                tables[-1].add_column(column, overflow="fold")
-            for write in writes:
-                cells = (
-                    *(write.operation_id, write.lane, _when(write.queued_at)),
-                    *(_about(write), write.message or ""),
-                )
-                tables[-1].add_row(*map(Text, cells))
+    columns = ("id", "for", "queued at (UTC)", "what", "why")
+    tables = [
+        Rows(
+            columns,
+            [
+                (each.operation_id, each.lane, _when(each.queued_at), _about(each), each.message or "")
+                for each in writes
+            ],
+            title,
+        )
+        for title, writes in (("Queued: applied when the store takes them", queued), ("Set aside: refused", aside))
+        if writes
+    ]
     nothing = "The queue is empty, and nothing is set aside."
     return Report({"queued": facts[0], "set_aside": facts[1]}, tables or nothing)
 

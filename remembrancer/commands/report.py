@@ -21,10 +21,29 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     Line = str | RenderableType
-    """A line of plain text, or a table or a styled text of Rich's."""
+    """A line of plain text, a table, or a styled text of Rich's."""
 
 Facts = Mapping[str, Any] | Sequence[Any]
 Table = Mapping[str, tuple[str, str, str]]
+
+
+class Rows:
+    """A table of plain texts. A column whose heading begins with > is aligned to the right."""
+
+    def __init__(self, headings: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+        self.headings, self.rows, self.title = headings, rows, title
+
+    def __rich__(self) -> RenderableType:
+        """The table for a terminal."""
+        from rich.text import Text
+
+        from remembrancer.commands.terminal import table
+
+        made = table(*self.headings, overflow="fold")
+        made.title, made.title_justify = self.title, "left"
+        for row in self.rows:
+            made.add_row(*map(Text, row))
+        return made
 
 
 class Report(NamedTuple):
@@ -93,6 +112,12 @@ class Group(click.Group):
         ):
             args = [self.default, *args]
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The names, each with its whole first sentence."""
+        with formatter.section("Commands"):
+            rows = [(name, each.get_short_help_str(limit=300)) for name, each in sorted(self.commands.items())]
+            formatter.write_dl(rows)
 
 
 class LazyGroup(click.Group):

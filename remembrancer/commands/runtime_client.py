@@ -102,7 +102,7 @@ def wait_down(paths: RuntimePaths, within_s: float) -> bool:
 
 def nothing_runs(home: Path) -> str:
     """The words for a person when there is no runtime."""
-    return f"no runtime of the home {home} is up: a session starts one by itself, or run 'remembrancer up'"
+    return f"nothing is running for the home {home}: the next session or memory command starts it, or 'remembrancer up'"
 
 
 class AskStore(Protocol):

@@ -334,7 +334,7 @@ class Setup:
         facts = self._facts([Outcome(plan) for *_, plan in rows], None)
         for each, (client, *_) in zip(facts["clients"], rows, strict=True):
             each |= {"found": client.is_found(self.around), "done": False}
-        self.say(f"A client is to start: [bold]{escape(shlex.join(self.command))}[/bold]")
+        self.say(f"Clients start: [bold]{escape(shlex.join(self.command))}[/bold]")
         if self.scope == "user" and is_temporary(Path(self.command[0])):
             self.say(f"  [yellow]{WILL_NOT_LAST}[/yellow]")
         others: list[str] = []
@@ -401,8 +401,8 @@ class Setup:
             return
         if probed is not None:
             say(
-                f"[green]✓[/green] tested from a cold start: {command} lists {probed.tools} tools after "
-                f"{probed.tools_ms:.0f} ms, and answers calls after {probed.ready_ms:.0f} ms"
+                f"[green]✓[/green] tested: {command} lists {probed.tools} tools after {probed.tools_ms:.0f} ms, "
+                f"and answers calls after {probed.ready_ms:.0f} ms"
             )
         if not wrote:
             return

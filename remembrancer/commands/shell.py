@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, argument, command, confirm, flag, option
+from remembrancer.commands.report import Report, Rows, argument, command, confirm, flag, option
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX
-from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_RECORD
+from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, OPEN_END, SESSION_RECORD
 from remembrancer.protocol.session_life import SHELL_SESSION
 
 if TYPE_CHECKING:
@@ -251,17 +251,22 @@ def memory_command(*params: click.Parameter, name: str) -> Callable[[Callable[..
     argument("query", nargs=-1, required=True, metavar="QUERY", help="A question, or words."),
     option("--strategy", type=click.Choice(("hybrid", "vector", "keyword", "graph")), help="Default: hybrid."),
     flag("--all", "shows_all", help="Show all results at a terminal, not only the best five."),
+    flag("--open", "is_open", help="Only open ends that are not done."),
     *FILTERS,
     name="search",
 )
-def search(where: Where, query: Sequence[str], strategy: str | None, shows_all: bool, **given: Any) -> Report:
+def search(
+    where: Where, query: Sequence[str], strategy: str | None, shows_all: bool, is_open: bool, **given: Any
+) -> Report:
     """Find memories by meaning and words, best first. Exit status 1: nothing was found."""
+    given["kind"] = (OPEN_END,) if is_open else given["kind"]
     arguments = {"query": " ".join(query), "limit": given["number"], "detail": True, "strategy": strategy}
     times = _without_none({"after": given["since"], "before": given["until"]}) or None
     memories, warnings = _gather(where, "recall_memories", {**arguments, **_filters(where, given), "time_range": times})
+    memories = [memory for memory in memories if not (is_open and memory.get("done"))]
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[: given["number"]]
     if not memories:
-        return _listing(memories, warnings, nothing="Nothing was found.", status=exit_codes.FAILED)
+        return _listing(memories, warnings, nothing=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
     return _listing(memories, warnings, most=len(memories) if shows_all else BEST)
 
 
@@ -293,7 +298,16 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
         memories.sort(key=lambda memory: memory["importance"] if order else _moment(memory), reverse=True)
-    return _listing(memories[: given["number"]], warnings, nothing="Nothing of the kind is remembered here.")
+    nothing = "" if memories else _nothing(where, "No memory here fits these options.")
+    return _listing(memories[: given["number"]], warnings, nothing=nothing)
+
+
+def _nothing(where: Where, otherwise: str) -> str:
+    """The line for no results: that nothing is remembered yet and what to do, or `otherwise`."""
+    if _gather(where, "list_memories", {"limit": 1, "kind": list(LISTED), "include_forgotten": True})[0]:
+        return otherwise
+    elsewhere = "" if where.all_projects else "; --all-projects looks in all projects"
+    return f"Nothing is remembered here yet: 'remembrancer add TEXT' adds a memory{elsewhere}."
 
 
 def _filters(where: Where, given: Answer) -> Answer:
@@ -398,16 +412,12 @@ def _stale(where: Where) -> Report:
     project = project_of(Path(where.places()[0].directory))
     found = ask_store(ListStale(project))
     lines = [f"{_one_line(each.content)[:160]}\n    {each.code}  {_bare(each.memory_id)}" for each in found]
-    notes = () if found else ("No memory here is about code that is not as it was.",)
+    notes = () if found else ("No memory here is about code that has changed since.",)
     return Report({"memories": found}, lines, notes=notes)
 
 
 def _waiting(where: Where) -> Report:
     """Proposals to give memories to the user, and pairs of which the newer may replace the older."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import table
-
     facts: dict[str, list[Answer]] = {"proposals": [], "contradictions": []}
     for place in where.places():
         own = {"project": place.name} if place.name else {}
@@ -416,15 +426,14 @@ def _waiting(where: Where) -> Report:
         for name, listed in facts.items():
             listed += [each | own for each in status.get(name, ())]
     if not any(facts.values()):
-        return Report(facts, "Nothing is proposed to go to the user, and no two memories wait for a decision.")
-    shown = table("memory", "why", "id", overflow="fold")
-    for each in facts["proposals"]:
-        shown.add_row(*map(escape, (_one_line(each["content"]), each["reason"], _bare(each["memory_id"]))))
-    for each in facts["contradictions"]:
-        why = f"replaced? {_one_line(each['newer'])}"
-        shown.add_row(*map(escape, (_one_line(each["older"]), why, _bare(each["older_id"]))))
+        return Report(facts, "Nothing waits for a decision: no proposals for the user, no contradictions.")
+    rows = [(_one_line(each["content"]), each["reason"], _bare(each["memory_id"])) for each in facts["proposals"]]
+    rows += [
+        (_one_line(each["older"]), f"replaced? {_one_line(each['newer'])}", _bare(each["older_id"]))
+        for each in facts["contradictions"]
+    ]
     how = "'remembrancer edit ID --to user' accepts, '--to project' refuses a proposal; of a pair: --replaced, --both."
-    return Report(facts, [shown, how])
+    return Report(facts, [Rows(("memory", "why", "id"), rows), how])
 
 
 @memory_command(
@@ -475,7 +484,7 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     lines = [answer["content"], "", f"{', '.join([own, *state])}, importance {answer['importance']:g}{tags}"]
     version = answer.get("version")
     changed = f", changed {_minute(answer['updated_at'])} (version {version})" if version and version > 1 else ""
-    lines.append(f"stored {_minute(answer['created_at'])} by {answer['session_id']}{changed}")
+    lines.append(f"stored {_minute(answer['created_at'])} by {_author(answer)}{changed}")
     if answer.get("access_count"):
         lines.append(f"used {answer['access_count']} times, last {_minute(answer['last_accessed'])}")
     entities = [each["name"] for each in answer.get("related_entities", ())]
@@ -492,7 +501,8 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     projects = [project_of(Path(place.directory)).id for place in where.places()] if links else []
     words = words_of(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {_bare(other)}" for relation, other in links]
-    lines += [f"- {why}" for why in answer.get("why", ())]
+    session = f"session {answer['session_id']}"
+    lines += [f"- {why.replace(session, _author(answer))}" for why in answer.get("why", ())]
     return [*lines, _bare(answer["id"])]
 
 
@@ -518,18 +528,13 @@ def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:
 
 def _changes(answer: Answer) -> tuple[Answer, list[Line]]:
     """The history of a memory: for a program, and for a person."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import table
-
     facts = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
-    shown = table("version", "when", "change", "by", "what", overflow="fold")
+    rows = []
     for each in answer["history"]:
         more = {name: value for name, value in each.items() if name not in ("version", "at", "change", "session_id")}
         what = ", ".join(f"{name}: {_plain(value)}" for name, value in more.items())
-        cells = (str(each["version"]), _minute(each["at"]), each["change"], each["session_id"], what)
-        shown.add_row(*map(escape, cells))
-    return facts, [_one_line(answer["content"]), shown]
+        rows.append((str(each["version"]), _minute(each["at"]), each["change"], _author(each), what))
+    return facts, [_one_line(answer["content"]), Rows(("version", "when", "change", "by", "what"), rows)]
 
 
 def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
@@ -551,14 +556,11 @@ def _shown(where: Where, ids: Sequence[str], number: int) -> Report:
         for row in rows:
             text = words.get(row.memory_id, "not here")
             lines.append(f"  {row.place}  {text}  {_bare(row.memory_id)}" if row.memory_id else "  nothing was found")
-    return Report({"shown": [each._asdict() for each in found]}, lines or "Nothing is known to have been shown.")
+    nothing = "None of these has been shown to a session yet." if ids else "No memory has been shown to a session yet."
+    return Report({"shown": [each._asdict() for each in found]}, lines or nothing)
 
 
 def _graph(where: Where, entity: str, relation: str | None, depth: int | None, number: int) -> Report:
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import table
-
     arguments = {"entity": entity or None, "depth": depth, "relationship_type": relation}
     with where.connected(where.places()[0]) as client:
         answer = client.call("search_knowledge_graph", limit=number, **arguments)
@@ -566,29 +568,30 @@ def _graph(where: Where, entity: str, relation: str | None, depth: int | None, n
     if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
         hint = f": did you mean {near}?" if near else ""
-        return Report(answer, ("Nothing is known of it" if entity else "No entities are known yet") + hint, notes=notes)
-    shown = table("entity", "type", "memories", "is related with", overflow="fold")
-    for each in answer["entities"]:
-        edges = "; ".join(map(_relation, each["relationships"]))
-        shown.add_row(*map(escape, (each["name"], each["type"], str(each["memory_count"]), edges)))
-    return Report(answer, shown, notes=notes)
+        return Report(
+            answer, (f"No entity {entity!r} is known" if entity else "No entities are known yet") + hint, notes=notes
+        )
+    rows = [
+        (each["name"], each["type"], str(each["memory_count"]), "; ".join(map(_relation, each["relationships"])))
+        for each in answer["entities"]
+    ]
+    return Report(answer, Rows(("entity", "type", "memories", "relations"), rows), notes=notes)
 
 
 @memory_command(argument("day", nargs=-1, metavar="[DAY]", help="today, Tuesday, yesterday, 2026-02-20."), name="log")
 def log(where: Where, day: Sequence[str]) -> Report:
     """Show the changes of a day in order: stored, changed, decided, closed."""
-    from rich.markup import escape
-
-    from remembrancer.commands.terminal import table
-
     answer, warnings = _log_of(where, " ".join(day) or None)
     if not answer["changes"]:
         return Report(answer, "Nothing was stored or changed.", notes=_noted(warnings))
-    shown = table("when", "what", "memory", "id", overflow="fold")
-    for each in answer["changes"]:
-        at = datetime.fromisoformat(each["at"]).astimezone()
-        shown.add_row(f"{at:%a %H:%M}", *map(escape, (each["did"], _one_line(each["text"]), _bare(each["id"]))))
-    return Report(answer, shown, notes=_noted(warnings))
+    rows = [
+        (
+            f"{datetime.fromisoformat(each['at']).astimezone():%a %H:%M}",
+            *(each["did"], _one_line(each["text"]), _bare(each["id"])),
+        )
+        for each in answer["changes"]
+    ]
+    return Report(answer, Rows(("when", "what", "memory", "id"), rows), notes=_noted(warnings))
 
 
 def _log_of(where: Where, day: str | None) -> tuple[Answer, dict[str, str]]:
@@ -630,7 +633,7 @@ def add(where: Where, text: Sequence[str], tag: Sequence[str], allow_secrets: bo
             allow_secrets=allow_secrets or None,
             **given,
         )
-    known = "It was known already" if answer.get("already_known") else "Remembered"
+    known = "Already remembered" if answer.get("already_known") else "Remembered"
     ids = map(_bare, answer.get("ids", [answer["memory_id"]]))
     return _done(answer, f"{known}: {_one_line(content)[:60]}  {', '.join(ids)}")
 
@@ -673,7 +676,7 @@ def edit(
         return _settle(where, memory, pair)
     if to is not None:
         answer = where.ask("promote_memory", memory_id=memory, target_scope=to, reason=reason)
-        return _done(answer, f"It is the {to}'s from now on.")
+        return _done(answer, f"Moved to the {to}; 'remembrancer undo {_bare(memory)}' moves it back")
     content = content if not text else " ".join(text) if text != ("-",) else sys.stdin.read().strip()
     changes = _without_none({"content": content, "done": done and done == "yes", **given})
     if not changes:
@@ -841,18 +844,18 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
     found = where.ask("get_memory", memory_id=memory)
     text, version, bare = _one_line(found["content"]), found.get("version", 1), _bare(memory)
     if found["status"] == "forgotten":
-        return _done(where.ask("restore_memory", memory_id=memory), f"It is back: {text}  {bare}")
+        return _done(where.ask("restore_memory", memory_id=memory), f"Brought back: {text}  {bare}")
     if version == 1:
         answer = where.ask("forget_memory", memory_id=memory, reason="its storing was undone")
         return _done(answer, f"Forgotten ('remembrancer undo {bare}' brings it back): {text}")
     if found["history"][-1]["change"] == "promoted":
         back = found["history"][-1].get("from_scope", "project")
         return _done(
-            where.ask("promote_memory", memory_id=memory, target_scope=back), f"It is the {back}'s again: {text}"
+            where.ask("promote_memory", memory_id=memory, target_scope=back), f"Moved back to the {back}: {text}"
         )
     restored = where.ask("restore_memory", memory_id=memory, version=version - 1)
     now = _one_line(where.ask("get_memory", memory_id=memory)["content"])
-    return _done(restored, f"As it was before: {now}  {bare}")
+    return _done(restored, f"Undone, it reads: {now}  {bare}")
 
 
 # --- the words for a person ---
@@ -877,6 +880,11 @@ def _noted(warnings: dict[str, str]) -> tuple[str, ...]:
 def _bare(memory: str) -> str:
     """An id as a person has it: of a whole one the end, which is as good as unique."""
     return memory.removeprefix(MEMORY_PREFIX)[-SHORT:]
+
+
+def _author(change: Answer) -> str:
+    session = str(change["session_id"])
+    return "you, in the shell" if session == SHELL_SESSION else session
 
 
 def _one_line(text: str) -> str:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +15,7 @@ from rich.markup import escape
 from remembrancer import __version__
 from remembrancer.commands import exit_codes
 from remembrancer.commands.model import describe
-from remembrancer.commands.report import Report, command, option
+from remembrancer.commands.report import Report, Rows, command, option
 from remembrancer.commands.runtime_client import (
     ask,
     ask_home,
@@ -97,7 +96,7 @@ def _present(paths: RuntimePaths) -> Report:
     state = ask(paths, AskStatus())
     problems = find_problems(state)
     releases = _releases(paths, state)
-    lines = lines_of(state, problems, releases)
+    lines = lines_of(state, problems)
     status = exit_codes.DEGRADED if problems else exit_codes.OK
     return Report(report(paths.home, state, problems, releases), lines, status)
 
@@ -155,9 +154,7 @@ def _fields(struct: msgspec.Struct | None, *names: str) -> dict[str, Any]:
     return {name: None if struct is None else getattr(struct, name) for name in names}
 
 
-def lines_of(
-    status: RuntimeStatus, problems: tuple[Problem, ...], releases: Mapping[str, str] = MappingProxyType({})
-) -> list[Line]:
+def lines_of(status: RuntimeStatus, problems: tuple[Problem, ...]) -> list[Line]:
     """The processes, what they have done, and what to do about that which is wrong."""
     listed = table("process", "state", ">pid", ">restarts", ">up", ">memory")
     for process in status.processes:
@@ -170,17 +167,15 @@ def lines_of(
             duration(process.uptime_s) if process.pid else "-",
             f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
         )
-    lines: list[Line] = [f"Remembrancer {__version__}, home {status.home}", listed, *_work(status, releases)]
+    lines: list[Line] = [f"Remembrancer {__version__}, home {status.home}", listed, *_work(status)]
     for problem in problems:
         lines += [styled(f"[yellow]![/yellow] {escape(problem.what)}"), f"  {problem.advice}"]
     return lines if problems else [*lines, styled("[green]All is well.[/green]")]
 
 
-def _work(status: RuntimeStatus, releases: Mapping[str, str]) -> list[str]:
+def _work(status: RuntimeStatus) -> list[str]:
     """The work that the processes have done, in lines."""
     lines = ["Embedders, consolidator and indexer rest until somebody asks for something."] if status.is_resting else []
-    formats = Counter(releases.values())
-    lines += [f"files       {count} of release {release}" for release, count in sorted(formats.items())]
     if status.store is not None:
         counts, embedding = status.store.counts, status.store.embedding
         lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {counts.entities} entities")
@@ -308,10 +303,8 @@ def _trace(paths: RuntimePaths, wanted: str) -> Report:
     """The time of one slow call, step by step, or all that are logged (`recent`)."""
     calls = slow_calls(paths.logs)
     if wanted == RECENT:
-        listed = table("trace", "tool", "ended", ">ms")
-        for call in reversed(calls):
-            listed.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}")
-        return Report(calls[::-1], listed)
+        rows = [(call.trace, call.tool, call.when, f"{call.total_ms:.2f}") for call in reversed(calls)]
+        return Report(calls[::-1], Rows(("trace", "tool", "ended", ">ms"), rows))
     if wanted in ("last", "slowest"):
         chosen = max(calls, key=lambda call: call.total_ms if wanted == "slowest" else calls.index(call), default=None)
     else:

@@ -89,7 +89,7 @@ def print_lines(lines: Sequence[RenderableType]) -> None:
         out.width = 200
         for line, text in zip(lines, texts, strict=True):
             with out.capture() as captured:
-                out.print(text, soft_wrap=not isinstance(text, Table))
+                out.print(text, soft_wrap=isinstance(text, Text))
             print(line if isinstance(line, str) else "\n".join(map(str.rstrip, captured.get().splitlines())))
         return
     height = sum(len(out.render_lines(text, pad=False)) for text in texts)

@@ -100,7 +100,7 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     kind = change.kind or kind_of(before)
     if kind != OPEN_END and (change.due is not None or change.done is not None):
         field = "done" if change.due is None else "due"
-        raise InvalidInput(f"only an open end has {field}: give the kind {OPEN_END} with it", field=field)
+        raise InvalidInput(f"only an open end can have {field}: set its kind to {OPEN_END} as well", field=field)
     after = msgspec.structs.replace(
         before,
         content=_with_passage(before.content, change.content),

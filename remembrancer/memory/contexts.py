@@ -3,13 +3,14 @@ Pure."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, estimate_tokens, truncate
 from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Section
 
 STANDING_SHARE: Final = 0.5
@@ -68,7 +69,8 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
         nonlocal room
         left = min(room, most)
         for memory in memories:
-            if memory.id in given:
+            least = AROUND + min(len(memory.content) / CHARACTERS_A_TOKEN, longest if is_part else math.inf)
+            if memory.id in given or least > left:  # to count tokens takes longer
                 continue
             shown = _cut(memory, longest) if is_part else memory
             cost = estimate_tokens(shown.content) + AROUND + DATED * (memory.version > 1 or memory.due is not None)

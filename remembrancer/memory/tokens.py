@@ -7,6 +7,8 @@ import re
 import unicodedata
 from typing import Final
 
+CHARACTERS_A_TOKEN: Final = 12
+"""No prose and no code has more: what is longer than its room by this measure is not even counted."""
 WORD_LOOK_BACK: Final = 24
 """A cut goes back to the end of a word if there is one so near."""
 LEAST_CHUNK_TOKENS: Final = 32

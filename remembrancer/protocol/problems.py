@@ -31,7 +31,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 ADVICE: Final[Mapping[ProcessState, str]] = {
-    "starting": "it starts; ask again in a moment",
+    "starting": "nothing to do: it is ready in a moment",
     "degraded": "mend what it says; it tries again by itself",
     "unresponsive": "it hangs and is being replaced",
     "restarting": "it is being started again",
@@ -103,11 +103,11 @@ def of_queue(gateway: GatewayHealth) -> Iterator[Problem]:
         advice = "delete the file set aside when it is not needed"
         yield Problem("queue_damaged", "warning", gateway.queue_damage, advice)
     if gateway.queue_rejected:
-        what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
+        what = f"queued writes that were refused and set aside: {gateway.queue_rejected}"
         advice = "`remembrancer admin queue` lists, retries, exports and drops them"
         yield Problem("queued_rejected", "warning", what, advice)
     if gateway.queue_depth:
-        what = f"{gateway.queue_depth} writes are queued"
+        what = f"writes in the queue: {gateway.queue_depth}"
         yield Problem("queued", "warning", what, "they are applied by themselves, in order")
 
 
@@ -130,7 +130,7 @@ def _of_store(status: RuntimeStatus, away: set[str]) -> Iterator[Problem]:
         )
         yield Problem("embedding_failed", "problem", what, advice)
     elif not store.embedding.workers and any(process.role == "embedder" for process in status.processes):
-        what = "no embedder works for the store"
+        what = "no embedder is ready yet"
         yield Problem(
             "embedding_starting", "warning", what, "ask again in a moment; until then search is by keyword only"
         )

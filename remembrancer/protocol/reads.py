@@ -507,13 +507,14 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
 
 
 class GatherContext(SessionRequest[ContextGathered], frozen=True):
-    """Gather what a session should know for its task, for about so many `tokens`. Nothing is
-    counted as accessed."""
+    """Gather what a session should know for its task, for about so many `tokens`; `with_subjects`, where not all fits,
+    what the rest is about. Nothing is counted as accessed."""
 
     task: str = ""
     files: tuple[str, ...] = ()
     sections: tuple[Section, ...] = get_args(Section)
     tokens: int = 3000
+    with_subjects: bool = True
 
 
 class NoteAccess(SessionRequest[bool], frozen=True):

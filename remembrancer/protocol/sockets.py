@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
@@ -129,7 +130,7 @@ class _Endpoint(Generic[In]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close; what is queued for sending has `LINGER_MS` to leave. May be called twice."""
+        """Close; what is queued for sending has `LINGER_MS` to leave, while the process lives. May be called twice."""
         socket, self._socket = self._socket, None
         if socket is not None and self._reader is not None:
             self._reader.close()
@@ -354,6 +355,13 @@ _HANDSHAKE_FAILED: Final = (
 
 PULSE: Final = "/pulse"
 """Follows the routing id of a process in that of the thread which answers for it."""
+
+
+def let_messages_leave() -> None:
+    """Give what closed sockets have queued `LINGER_MS` to leave: for the end of a process, which uses none after it."""
+    ending = threading.Thread(target=zmq.asyncio.Context.instance().term, daemon=True)
+    ending.start()
+    ending.join(2 * LINGER_MS / 1000)
 
 
 def return_pulses(endpoint: str, speaker: Speaker) -> None:

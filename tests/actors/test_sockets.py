@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -330,6 +331,29 @@ async def test_a_dealer_leaves_no_socket_behind(endpoint: str) -> None:
             async with client(endpoint) as dealer:
                 await dealer.wait_connected(PATIENCE_S)
         await until(lambda: psutil.Process().num_fds() <= before + 4)
+
+
+LAST_WORDS = """
+import os, sys, anyio
+from remembrancer.protocol.control import StartFailed, from_launcher
+from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
+
+async def say() -> None:
+    async with Dealer(sys.argv[1], Speaker("dying", "01D"), from_launcher) as dealer:
+        await dealer.wait_connected(60)
+        for _ in range(200):
+            dealer.send(StartFailed("", "x" * 10_000))
+
+anyio.run(say)
+let_messages_leave()
+os._exit(0)
+"""
+
+
+async def test_what_a_process_says_last_leaves_before_it_ends(endpoint: str) -> None:
+    async with serving(endpoint) as service:
+        await anyio.run_process([sys.executable, "-c", LAST_WORDS, endpoint], stderr=None)
+        await until(lambda: len(service.heard) == 200)
 
 
 async def test_nothing_crosses_a_network_in_the_clear() -> None:

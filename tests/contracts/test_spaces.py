@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, get_args
@@ -226,6 +228,48 @@ def test_no_question_of_a_space_is_answered_with_what_another_one_has(
     assert SECRET not in repr(answer)
     assert is_empty(answer), answer
     ask(theirs)
+
+
+NEW = itertools.count(1000)
+OFTEN: dict[str, Callable[[Records], Any]] = {
+    "ids_with": READS["ids_with"],
+    "survey": lambda it: it.survey([], SESSION, 5),
+    "missing": READS["missing"],
+    "dead_letters": READS["dead_letters"],
+    "number_of": READS["number_of"],
+    "outcome_of": READS["outcome_of"],
+    "store": lambda it: it.apply([store_operation(f"{next(NEW)}", "a beacon on Skagen and Thyborøn")]),
+    "tidy": lambda it: it.tidy(),
+}
+"""Questions that every store, recall or answer with short ids asks, and what every store does."""
+
+
+def test_what_is_asked_all_the_time_costs_no_more_in_a_space_of_many(tmp_path: Path) -> None:
+    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+        records = Records(database, PROJECT.id, lambda: REQUESTED_AT)
+        costs: list[dict[str, int]] = []
+        for numbers in (range(50), range(50, 1000)):
+            records.apply([store_operation(f"{number}", f"lamp {number}") for number in numbers])
+            texts = records.texts(records.pending(MODEL))
+            vector, passages = np.eye(4, dtype=np.float32)[:1], (Passage(0, 5),)
+            embedded = [EmbeddedMemory(number, digest_of(text), passages, vector) for number, text in texts.items()]
+            records.save_embeddings(MODEL, embedded)
+            costs.append({name: steps_of(database, partial(ask, records)) for name, ask in OFTEN.items()})
+        few, many = costs
+        assert {name for name in OFTEN if many[name] > 2 * few[name] + 10} == set()
+
+
+def steps_of(database: SqliteFile, ask: Callable[[], Any]) -> int:
+    """The steps of SQLite's virtual machine that a question or a write takes."""
+    ask()  # the thread's connection is there, its statements are prepared
+    steps = itertools.count()
+    connections = [database.writer, *(reader.connection for reader in database._readers)]
+    for connection in connections:
+        connection.set_progress_handler(lambda: next(steps) < 0, 1)
+    ask()
+    for connection in connections:
+        connection.set_progress_handler(None, 0)
+    return next(steps)
 
 
 def test_every_question_that_there_is_is_asked() -> None:

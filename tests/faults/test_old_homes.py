@@ -25,7 +25,10 @@ from remembrancer.actors.store.bring_forward import bring_forward, old_files, pr
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
+from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.doctor import Examination
 from remembrancer.memory.moves import encode_operation
 from remembrancer.protocol.errors import FileLocked, StorageFull
 from remembrancer.protocol.home import CopiedFile
@@ -322,3 +325,14 @@ def test_a_move_that_was_under_way_is_ended_or_has_not_begun(is_received: bool, 
         known = file.execute("SELECT count(*) FROM applied_operations WHERE operation_id = 'move'").fetchone()[0]
         assert known == (2 if is_received else 0)
     new_portraits(paths)
+
+
+def test_a_doctor_knows_an_old_home_that_waits_for_its_upgrade_from_one_that_lost_its_memories(tmp_path: Path) -> None:
+    paths = old_home(tmp_path / "home", "0.2.0.tar.gz")
+    at = Examination(paths, Surroundings(tmp_path, {}, "linux", tmp_path))
+    assert doctor.check_files(at).status == "ok"
+    records = doctor.check_records(at)
+    assert (records.status, "the next start takes 2 files of release 0.2.0" in records.advice) == ("ok", True)
+    for path in old_files(paths).values():
+        path.unlink()
+    assert "missing or empty, though memories were in it" in doctor.check_files(at).details[0]

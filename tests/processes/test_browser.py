@@ -401,6 +401,8 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come
     assert "port 8080" in text
     assert "Nothing is open" in text
     assert "forgotten The gate opens at seven" in text
+    assert "You, here" in text
+    assert "In the background" not in text
     yesterday = Page(visit.get("/today", day="2020-01-01")).text
     assert "Nothing was done on this day" in yesterday
     sessions = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))

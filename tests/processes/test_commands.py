@@ -99,6 +99,7 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
         assert said["formats"] == RELEASES, "by the store's word: nobody else opens its files"
 
         assert "All is well." in well().stdout
+        assert "of release" not in well().stdout, "no file waits for an upgrade"
 
         done = answered("admin", "scale", "embedder=2")
         assert done.returncode == exit_codes.OK

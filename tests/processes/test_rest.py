@@ -112,6 +112,7 @@ async def test_a_command_wakes_what_it_needs_and_a_look_at_the_browser_keeps_not
 
     async def is_found_by_meaning() -> bool:
         found = await said("search", "who repairs the lamp of the harbour?")
+        assert {each["code"] for each in found.get("warnings", ())} <= {"embedding_starting"}, "it is waited for"
         return [each["code"] for each in found.get("warnings", ())] == [] and bool(found["memories"])
 
     await until(is_found_by_meaning)

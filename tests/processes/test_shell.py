@@ -97,6 +97,8 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     assert "We deploy on Fridays" in shell("show", memory_id)
     shell("undo", memory_id)
     assert shell("show", memory_id).startswith("We deploy on Tuesdays\n"), "the text comes first"
+    assert "by you, in the shell" in shell("show", memory_id)
+    assert "session:shell" not in shell("show", memory_id)
 
     assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
     shell("forget", memory_id, "--reason", "moved")
@@ -109,6 +111,18 @@ def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: She
     shell("undo", memory_id)
     assert shell.json("show", memory_id)["scope"] == "project"
     assert "ends with ZZZZ" in shell("show", "ZZZZ", status=exit_codes.FAILED)
+
+
+def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(shell: Shell) -> None:
+    for looks in (("search", "zebra"), ("list",), ("list", "--open")):
+        assert (
+            "Nothing is remembered here yet: 'remembrancer add TEXT'"
+            in command(*looks, home=shell.home, directory=shell.directory).stderr
+        )
+    memory_id = shell.json("add", "We deploy on Tuesdays")["memory_id"]
+    assert "Nothing was found" in shell("search", "deploy", "--tag", "x", status=exit_codes.FAILED)
+    shell("forget", memory_id)
+    assert "No memory here fits" in command("list", home=shell.home, directory=shell.directory).stderr
 
 
 def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shell: Shell) -> None:
@@ -135,10 +149,12 @@ def test_open_ends_are_listed_by_due_date_and_closed(shell: Shell) -> None:
     assert "due 2030-05-02" in shell("list", "--open", "--user")
     shell("edit", docs, "--done")
     assert "write the docs" not in shell("list", "--open")
+    assert "write the docs" not in shell("search", "write the docs", "--open")
+    assert shell.json("search", "the boat", "--open")["memories"][0]["id"] == paint
     assert "done due 2030-04-01" in shell("search", "write the docs")
     shell("edit", docs, "--reopen", "--due", "")
     assert [memory["id"] for memory in shell.json("list", "--open")["memories"]] == [paint, docs, mail]
-    assert "only an open end" in shell("edit", fact, "--done", status=exit_codes.USAGE)
+    assert "only an open end can have done" in shell("edit", fact, "--done", status=exit_codes.USAGE)
 
 
 def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:
@@ -148,7 +164,7 @@ def test_the_log_of_a_day_tells_what_was_done(shell: Shell) -> None:
     assert [(each["did"], each["id"]) for each in changes] == [("decided", memory_id), ("changed (content)", memory_id)]
     assert "We deploy on Wednesdays" in shell("log", "today")
     assert shell.json("log", "yesterday")["changes"] == []
-    assert "must be a day" in shell("log", "someday", status=exit_codes.USAGE)
+    assert "must be today or a past day" in shell("log", "someday", status=exit_codes.USAGE)
 
 
 def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
@@ -163,7 +179,7 @@ def test_pairs_that_wait_for_a_decision_are_reviewed(shell: Shell) -> None:
         assert [(each["older"], each["newer"]) for each in waiting] == [(older, newer)]
         shell("edit", old, decision)
         assert shell.json("list", "--review")["contradictions"] == []
-    assert "Nothing is proposed" in shell("list", "--review")
+    assert "Nothing waits for a decision" in shell("list", "--review")
 
 
 def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
@@ -194,7 +210,7 @@ def test_what_is_proposed_to_the_user_is_reviewed_and_a_promotion_taken_back(she
     ids = [
         shell.json("add", text, "--kind", "preference")["memory_id"] for text in ("Ilse wants tea", "Ilse wants mint")
     ]
-    assert "Nothing is proposed" in shell("list", "--review")
+    assert "Nothing waits for a decision" in shell("list", "--review")
     assert "2 proposed" in shell("admin", "maintain")
     assert {each["memory_id"] for each in shell.json("list", "--review")["proposals"]} == set(ids)
     assert "it speaks of the user" in shell("list", "--review")

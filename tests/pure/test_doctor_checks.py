@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from remembrancer.actors import snapshots
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
@@ -22,7 +23,7 @@ from remembrancer.actors.migrations import Schema, Step
 from remembrancer.actors.store.home_reader import SHARED, examine_file
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
-from remembrancer.commands.doctor import GIB, Examination, worst
+from remembrancer.commands.doctor import GIB, Examination, Finding, worst
 from remembrancer.config.settings import Settings
 from remembrancer.journal.jetstream import Server
 from remembrancer.journal.sealing import Keyring
@@ -45,6 +46,28 @@ def at(tmp_path: Path) -> Examination:
     project.mkdir(parents=True)
     home.mkdir(mode=0o700)
     return Examination(RuntimePaths(home), Surroundings(user, {"PATH": str(user / "bin")}, "linux", project))
+
+
+def test_only_findings_that_ask_for_something_are_listed_unless_all_are_wanted(at: Examination) -> None:
+    found = {
+        "home": Finding("ok", "/home"),
+        "index": Finding("ok", "3 memories wait", "nothing to do"),
+        "clients": Finding("warning", "no assistant uses it", "setup connects one"),
+    }
+
+    def printed(found: dict[str, Finding], *, shows_all: bool) -> str:
+        console = Console(width=1000)
+        with console.capture() as captured:
+            console.print(*doctor.lines_of(at.paths.home, found, shows_all=shows_all), sep="\n")
+        return captured.get()
+
+    few = printed(found, shows_all=False)
+    assert "/home" not in few.partition("\n")[2]
+    assert "nothing to do" in few
+    assert "1 warning to look at: 1 check found nothing wrong (--all shows them)" in few
+    assert "--all" not in printed(found, shows_all=True)
+    well = printed({"home": found["home"]}, shows_all=False)
+    assert well.splitlines()[1:] == ["All is well: 1 check found nothing wrong (--all shows them)"]
 
 
 def test_the_worst_finding_decides() -> None:
@@ -212,6 +235,14 @@ def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
     assert bool(find_problems(status)) == (expected != "ok")
 
 
+def test_refused_writes_are_left_to_the_check_of_the_queue(at: Examination) -> None:
+    well = status_of()
+    assert well.gateway is not None
+    at.runtime = msgspec.structs.replace(well, gateway=msgspec.structs.replace(well.gateway, queue_rejected=1))
+    assert find_problems(at.runtime)
+    assert doctor.check_processes(at).status == "ok"
+
+
 def database(path: Path, version: int, *statements: str) -> Path:
     with sqlite3.connect(path) as connection:
         for statement in (*statements, f"PRAGMA user_version = {version}"):
@@ -289,7 +320,7 @@ def test_queued_writes_are_a_warning_when_they_should_have_gone(at: Examination)
     at.held = True
     slow = doctor.check_queue(at)
     assert slow.status == "warning"
-    assert "1 writes wait" in slow.found
+    assert "1 write in the queue, the oldest for" in slow.found
 
 
 def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at: Examination) -> None:
@@ -305,8 +336,8 @@ def test_rejected_writes_and_damaged_queues_are_named_without_their_contents(at:
     queue.close()
     finding = doctor.check_queue(at)
     assert finding.status == "warning"
-    assert "2 writes wait" in finding.found
-    assert "1 were rejected" in finding.found
+    assert "2 writes in the queue" in finding.found
+    assert "1 write rejected" in finding.found
     assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
     assert "queue.damaged-1" in finding.details[1]
     assert "remembrancer admin queue" in finding.advice

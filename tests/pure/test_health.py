@@ -48,10 +48,10 @@ def test_each_other_state_of_a_process_is_a_problem_with_advice(state: ProcessSt
     [
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="away")), "away"),
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="reconnecting")), "reconnecting"),
-        (runtime(gateway=msgspec.structs.replace(GATEWAY, queue_depth=4)), "4 writes are queued"),
+        (runtime(gateway=msgspec.structs.replace(GATEWAY, queue_depth=4)), "writes in the queue: 4"),
         (msgspec.structs.replace(runtime(), store=UNUSABLE), "p_1/memory.db cannot be read"),
         (runtime(gateway=None), "gateway has not reported"),
-        (runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0)), "no embedder works"),
+        (runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0)), "no embedder is ready"),
         (runtime(embedding=msgspec.structs.replace(EMBEDDING, error="no weights")), "no weights"),
         (msgspec.structs.replace(runtime(), store=None), "store has not reported"),
     ],

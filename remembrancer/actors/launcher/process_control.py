@@ -58,6 +58,7 @@ from remembrancer.protocol.wire import Envelope
 SOCKETS_LOOK_S: Final = 1.0
 """The time between two looks for the sockets; at the second look without them, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
+"""The time that a command waits for what the processes say of themselves; then what is known must do."""
 QUEUE_CHANGED_S: Final = 2.0
 """The time that the gateway has to change its queue, whose file another program may have locked for a moment."""
 Answer = Pong | QueueChanged | CommandRefused
@@ -66,7 +67,6 @@ ANSWERS: Final[dict[type[Ping | ChangeQueue], tuple[type[Answer], ...]]] = {
     ChangeQueue: (QueueChanged, CommandRefused),
 }
 """The answers of an actor to each question of the launcher's."""
-"""The time that a command waits for what the processes say of themselves; then what is known must do."""
 
 logger = logging.getLogger(__name__)
 

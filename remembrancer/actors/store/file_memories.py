@@ -72,7 +72,7 @@ class FileMemories:
         return [[], hits] if apart else [hits]
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        return Survey(Sizes({"project": self._size}, self._size), self._index.frequencies(groups))
+        return Survey(Sizes({"project": self._size}), self._index.frequencies(groups))
 
     @cached_property
     def _size(self) -> int:

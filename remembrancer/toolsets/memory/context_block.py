@@ -32,8 +32,6 @@ STARTING: Final = "The memory is still starting: ask again in a moment."
 NO_ROOM: Final = "No memory fits into this budget."
 LEAST_CUT_TOKENS: Final = 16
 """Less than this of a memory says nothing."""
-CHARACTERS_A_TOKEN: Final = 12
-"""A memory longer than its room by this measure is not even counted: no prose and no code has more."""
 MAX_SOURCE: Final = 120
 INDENT: Final = "  "
 RULES: Final = "Decisions and conventions"

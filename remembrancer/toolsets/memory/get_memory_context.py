@@ -65,7 +65,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     if arguments.unseen is True:
         seen = service.seen(caller)
         memories = [each for each in memories if each.id not in seen]
-        if arguments.sections is not UNSET and not is_all:  # a later prompt: what is said unasked has to bear on it
+        if not (request.with_subjects or is_all):  # what is said unasked has to bear on the prompt
             least = service.settings.prompt_probability
             memories = [] if away else [each for each in memories if each.scores.relevance >= least]
     says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
@@ -121,6 +121,7 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
         task=task[:SEARCHED_CHARACTERS],
         files=tuple(dict.fromkeys(cleaned)),
         tokens=given(arguments.max_tokens, DEFAULT_TOKENS),
+        with_subjects=arguments.unseen is not True or arguments.sections is UNSET,  # not with a session's later prompts
     )
     if arguments.sections is UNSET or not arguments.sections:
         return request

@@ -15,8 +15,8 @@ from itertools import accumulate, takewhile
 from typing import Any, Final
 
 from remembrancer.memory.text import neutralised
-from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
-from remembrancer.toolsets.memory.context_block import CHARACTERS_A_TOKEN, LEAST_CUT_TOKENS
+from remembrancer.memory.tokens import CHARACTERS_A_TOKEN, estimate_tokens, truncate, whole_characters
+from remembrancer.toolsets.memory.context_block import LEAST_CUT_TOKENS
 from remembrancer.toolsets.tools import Answer, answer_text
 
 HINT: Final = "An excerpt omits text at each …: get_memory shows the full memory."

@@ -77,7 +77,11 @@ def _activity(query: Query, request: ReadActivity) -> ActivityRead:
         (before, request.session_id, limit + 1, request.after),
     )
     forgotten = query(
-        f"""SELECT id, 'forgotten', forgotten_at, '', version, substr(content, 1, 200), kind, '[]', done, 1
+        f"""SELECT id, 'forgotten', forgotten_at,
+               coalesce((SELECT h.session_id FROM history AS h
+                         WHERE h.space = @SPACE AND h.memory_id = m.id AND h.change = 'forgotten'
+                         ORDER BY h.version DESC LIMIT 1), ''),
+               version, substr(content, 1, 200), kind, '[]', done, 1
            FROM memories AS m
            WHERE space = @SPACE AND forgotten_at IS NOT NULL AND forgotten_at < ? AND forgotten_at >= ?
            AND {shown_to()} ORDER BY forgotten_at DESC LIMIT ?""",  # noqa: S608 - fixed

@@ -181,11 +181,9 @@ class PassageFilter:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The number of memories of each scope (if any), whosever they are, forgotten ones not counted; of passages, at
-    least as many as there are."""
+    """The number of memories of each scope (if any), whosever they are, forgotten ones not counted."""
 
     scopes: dict[Scope, int]
-    passages: int
 
     @property
     def memories(self) -> int:

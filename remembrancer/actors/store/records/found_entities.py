@@ -31,7 +31,7 @@ FOUND_ORDINAL: Final = -1
 def find_entities(edits: SqliteEdits, now: float) -> bool:
     """Look for names in some of the memories that were noted. Whether more are left. Inside a transaction."""
     noted = edits.execute(
-        """SELECT n.memory, m.content, m.kind FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory
+        """SELECT n.memory, m.content, m.kind FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
            WHERE m.space = @SPACE ORDER BY n.memory LIMIT ?""",
         (AT_ONCE,),
     ).fetchall()
@@ -84,7 +84,7 @@ def _is_entity(edits: SqliteEdits, key: str) -> bool:
     """True if a name is certain or in enough memories, those of one session alone not counted; and not in too many."""
     (having, is_certain, known) = edits.execute(
         """SELECT count(*), max(f.is_certain), sum(m.scope != 'session') FROM found_names AS f
-           JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",
+           CROSS JOIN memories AS m ON m.number = f.memory WHERE f.key = ? AND m.space = @SPACE""",
         (key,),
     ).fetchone()
     (total,) = edits.execute("SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE").fetchone()

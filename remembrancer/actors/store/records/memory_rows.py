@@ -81,7 +81,8 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
     rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE space = @SPACE AND id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
         known = query(
-            "SELECT m.id FROM aliases JOIN memories AS m ON m.number = memory WHERE alias = ? AND m.space = @SPACE",
+            """SELECT m.id FROM aliases CROSS JOIN memories AS m ON m.number = memory
+               WHERE alias = ? AND m.space = @SPACE""",
             (memory_id,),
         )
         return read_memory(query, known[0][0]) if known else None

@@ -37,7 +37,7 @@ class SqlitePassages:
 
     @property
     def _of_own(self) -> str:
-        return f"memory IN (SELECT number FROM {self._table} WHERE {self._own})"  # noqa: S608 - our names
+        return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
         asked = padded(numbers)

@@ -987,6 +987,13 @@ MEMORY: Final = Schema(
     END;
     """,
     ),
+    Step(
+        "0.3.0",
+        """
+    -- By the characters that short ids end in.
+    CREATE INDEX memories_by_ending ON memories (space, substr(id, -4), id);
+    """,
+    ),
 )
 
 OWNED: Final = (

@@ -136,7 +136,8 @@ class SqliteSearch(SqliteWords):
         rows = self._file.read(
             " UNION ALL ".join(
                 (
-                    _SIZES,
+                    """SELECT 'scope', scope, sum(count) FROM tallies
+                       WHERE space = @SPACE AND NOT forgotten GROUP BY scope""",
                     """SELECT 'graph', NULL,
                            EXISTS (SELECT 1 FROM entities
                            WHERE space = @SPACE) OR EXISTS (SELECT 1 FROM memory_links)""",
@@ -153,7 +154,7 @@ class SqliteSearch(SqliteWords):
         )
         own = [number for sort, _, number in rows if sort == "own"]
         return Survey(
-            _sizes(rows),
+            Sizes({scope: count for sort, scope, count in rows if sort == "scope"}),
             [count for sort, _, count in rows if sort == "word"],
             own if len(own) <= limit else None,
             any(there for sort, _, there in rows if sort == "graph"),
@@ -324,16 +325,11 @@ class SqliteSearch(SqliteWords):
 
 
 _IDS_WITH: Final = """
-    SELECT id FROM memories WHERE space = @SPACE AND (substr(id, -4) IN (SELECT value FROM json_each(?1))
-        OR substr(id, 8, 4) IN (SELECT value FROM json_each(?1)))
+    SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
+        WHERE space = @SPACE AND substr(memories.id, -4) = key.value
+    UNION SELECT memories.id FROM json_each(?1) AS key CROSS JOIN memories
+        WHERE space = @SPACE AND memories.id >= 'memory:' || key.value AND memories.id < 'memory:' || key.value || '~'
 """
-_SIZES: Final = """SELECT 'scope', scope, sum(count) FROM tallies WHERE space = @SPACE AND NOT forgotten GROUP BY scope
-                   UNION ALL SELECT 'passages', NULL, count(*) FROM passages WHERE space = @SPACE"""
-
-
-def _sizes(rows: Sequence[tuple[str, Any, Any]]) -> Sizes:
-    scopes = {scope: count for sort, scope, count in rows if sort == "scope"}
-    return Sizes(scopes, next(last or 0 for sort, _, last in rows if sort == "passages"))
 
 
 def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:

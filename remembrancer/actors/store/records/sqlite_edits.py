@@ -372,7 +372,7 @@ class SqliteEdits:
             case AddAlias():
                 self.execute(
                     """INSERT INTO aliases SELECT ?1, number FROM memories WHERE space = @SPACE AND id = ?2
-                       AND NOT EXISTS (SELECT 1 FROM aliases AS a JOIN memories AS m ON m.number = a.memory
+                       AND NOT EXISTS (SELECT 1 FROM aliases AS a CROSS JOIN memories AS m ON m.number = a.memory
                                        WHERE a.alias = ?1 AND m.space = @SPACE)""",
                     (edit.alias, edit.memory_id),
                 )

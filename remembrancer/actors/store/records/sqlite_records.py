@@ -263,7 +263,8 @@ class Records(SqliteSearch, SqlitePassages, SqliteBackground):
         if self._file.commits == self._merged_at:
             return False
         if self._file.read(
-            "SELECT 1 FROM names_to_find AS n JOIN memories AS m ON m.number = n.memory WHERE m.space = @SPACE LIMIT 1"
+            """SELECT 1 FROM names_to_find AS n CROSS JOIN memories AS m ON m.number = n.memory
+               WHERE m.space = @SPACE LIMIT 1"""
         ):
             with self._edits() as edits:
                 if find_entities(edits, self._clock()):

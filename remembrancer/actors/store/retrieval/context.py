@@ -23,6 +23,7 @@ from remembrancer.memory.contexts import Choice, choose, section_of
 from remembrancer.memory.decay import has_ended, recency
 from remembrancer.memory.names import name_key
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
+from remembrancer.memory.tokens import CHARACTERS_A_TOKEN
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import SESSION_RECORD, STANDING, Kind
 from remembrancer.protocol.reads import (
@@ -42,8 +43,6 @@ MOST: Final = 600
 """Memories that are looked at: more never fit."""
 FOUND: Final = 40
 """Memories that a search for the task contributes at most."""
-CHARACTERS_A_TOKEN: Final = 12
-"""No prose and no code has more: what is longer than the budget by this measure is not read."""
 LOADED_AT_ONCE: Final = 64
 SUBJECTS: Final = 24
 LEAST_OF_SUBJECT: Final = 2
@@ -90,7 +89,8 @@ class Gathering:
             named = [each for each in every if self._files.are_named_in(each.content)]
             rest = [*of_files, *named, *found, *(() if self._request.task else every)]
             choice = choose(Choice(standing, ends, rest), self._request.tokens, is_part=True)
-            subjects = await self._in_thread(self._subjects)
+            if self._request.with_subjects:
+                subjects = await self._in_thread(self._subjects)
         sections: dict[Section, list[RecalledMemory]] = {name: [] for name in self._request.sections}
         for each in choice.given:
             if (name := section_of(each, self._request.sections)) is not None:
@@ -107,7 +107,7 @@ class Gathering:
     def _first(self, order: Order, kinds: tuple[Kind, ...] = ()) -> tuple[list[RecalledMemory], bool]:
         """The first memories in an order that have a place here, and whether these are all."""
         filters = Filters(self._request.session_id, kinds=kinds)
-        room = self._request.tokens * CHARACTERS_A_TOKEN
+        room = self._request.tokens * CHARACTERS_A_TOKEN  # what is longer is not read
         found: list[RecalledMemory] = []
         is_all = True
         for refs in self._view.first(filters, order, MOST + 1):

@@ -138,7 +138,8 @@ class EmbeddingScheduler:
         self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
-        self._expected_until = -math.inf
+        self._expected_until = self._asked_at = -math.inf
+        self._may_rest = False
         self._handing = asyncio.Event()
         self._awaited = asyncio.Event()
         self._saving = asyncio.Event()
@@ -229,10 +230,12 @@ class EmbeddingScheduler:
     def expect_workers(self) -> None:
         """The launcher starts workers now, and none has a model yet."""
         self._expected_until = self._clock() + STARTING_S
+        self._may_rest = True
 
     def workers_failed(self) -> None:
         """The launcher can start no workers."""
         self._expected_until = -math.inf
+        self._may_rest = False
 
     def models(self) -> tuple[ModelProgress, ...]:
         """The progress of each model."""
@@ -341,6 +344,9 @@ class EmbeddingScheduler:
         Raises:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is no vector.
         """
+        if self._may_rest and not self.workers and self._clock() - self._asked_at > STARTING_S:
+            self.expect_workers()  # the first question after a while wakes those that rest
+        self._asked_at = self._clock()
         work = next((work for work in self._works if work.key == (model or self.answering.key)), None)
         identity = None if work is None else work.identity
         if work is None or identity is None or not work.leases.has_workers:
