@@ -102,8 +102,9 @@ def repair(path: Path, now: float) -> RepairedFile:
 def _was_made(fresh: Path, path: Path) -> bool:
     """True if an attempt that was killed had made the sound file, and nothing was written since."""
     log = path.with_name(f"{path.name}-wal")
-    times = [each.stat().st_mtime for each in (path, log) if each.exists()]
-    return fresh.exists() and not log.exists() and fresh.stat().st_mtime >= max(times, default=0.0)
+    if not fresh.exists() or (log.exists() and log.stat().st_size):  # who looks at a database leaves an empty log
+        return False
+    return not path.exists() or fresh.stat().st_mtime >= path.stat().st_mtime
 
 
 def _put_in_place(path: Path, fresh: Path, now: float) -> Path | None:

@@ -63,6 +63,7 @@ from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
     Change,
+    EraseMemory,
     NearMemory,
     Operation,
     PortableMemory,
@@ -118,6 +119,7 @@ class PlayedStore:
         self._endpoint = paths.store_endpoint
         self.refuses: Failure | None = None
         self.refuses_writes: Failure | None = None
+        self.refuses_erasing: Failure | None = None
         self.rejects: set[str] = set()
         """Contents that can never be applied."""
         self.hangs_for: set[str] = set()
@@ -216,6 +218,8 @@ class PlayedStore:
         match message:
             case Submit(operation=Operation(change=StartSession() | EndSession()) as operation):
                 return self._apply(operation)
+            case Submit(operation=Operation(change=EraseMemory())) if self.refuses_erasing:
+                return self.refuses_erasing
             case Submit() | SubmitBatch(operations=(_, *_)) if self.refuses_writes:
                 return self.refuses_writes
             case Submit() if self.answers_nonsense:

@@ -15,8 +15,10 @@ import pytest
 from remembrancer.actors.gateway import shown_log
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.config.project import project_of
+from remembrancer.protocol.errors import Failure, NotFound
 from remembrancer.protocol.session_life import RecordEvents, Turn
-from remembrancer.protocol.writes import Operation, memory_id_of
+from remembrancer.protocol.writes import Operation, Submit, memory_id_of
+from tests.actors import gateway_rig
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import PATIENCE_S, until
@@ -102,6 +104,32 @@ async def test_a_write_that_another_project_has_queued_stays_and_one_s_own_goes(
         await until(lambda: gateway.health().queue_depth == 0 and not rig.paths.erasing.exists())
         assert (await us.call("get_memory", memory_id=queued["memory_id"]))["error"] == "not_found"
         assert gateway.health().queue_rejected == 0
+
+
+async def test_a_write_that_reaches_the_store_while_it_is_erased_is_erased_too(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway_rig, "PATIENT", QUICK)
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session(**ADMIN) as client:
+        store.refuses_writes = Failure("records_unusable", "they are being copied")
+        queued = await client.store(SECRET)
+        assert queued["warnings"][0]["code"] == "queued"
+        store.refuses_erasing = Failure("not_found", "it is not there yet")
+        require = gateway.access.require
+
+        async def asked(question: Any, budget_s: float) -> Any:
+            try:
+                return await require(question, budget_s)
+            except NotFound:
+                if isinstance(question, Submit):
+                    store.refuses_erasing = store.refuses_writes = None
+                    await until(lambda: gateway.health().queue_depth == 0)
+                raise
+
+        monkeypatch.setattr(gateway.access, "require", asked)
+        erased = await client.call("erase_memory", memory_id=queued["memory_id"])
+        assert erased.get("status") == "erased", erased
+        assert store.memories == {}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import shutil
 import signal
 import sqlite3
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -178,19 +179,10 @@ def test_what_is_in_the_log_alone_is_not_lost_and_without_a_file_the_copy_is_all
 
 
 def test_a_repair_that_is_killed_at_any_moment_is_done_by_the_next_one(home: Home) -> None:
-    page, place = home.roots["memories"], home.directory / "kept"
-    (place / "backups").mkdir(parents=True)
-    shutil.copyfile(home.copy, place / "backups" / "memory.db.20260131T120000Z")
-    path = place / "memory.db"
-    shutil.copyfile(home.path, path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("PRAGMA user_version")
-        with connection:
-            connection.execute("UPDATE sessions SET client = 'in the log alone'")
-        with path.open("r+b") as file:
-            file.seek((page - 1) * PAGE)
-            file.write(bytes(PAGE))
+    with damaged_beside_a_log(home, home.directory / "kept") as path:
+        place = path.parent
+        (place / "backups").mkdir(parents=True)
+        shutil.copyfile(home.copy, place / "backups" / "memory.db.20260131T120000Z")
         shutil.copytree(place, home.directory / "whole")
         began = time.monotonic()
         repair_file(home.directory / "whole" / "memory.db", 0.0)
@@ -204,6 +196,45 @@ def test_a_repair_that_is_killed_at_any_moment_is_done_by_the_next_one(home: Hom
             assert rows(copied / "memory.db") == expected
             assert list(copied.glob("memory.db.damaged-*"))
             shutil.rmtree(copied)
+
+
+def test_a_repair_that_ended_before_its_file_was_in_place_is_done_by_the_next_one(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with damaged_beside_a_log(home, home.directory / "log") as damaged:
+        shutil.copytree(damaged.parent, home.directory / "ended")
+    path = home.directory / "ended" / "memory.db"
+    replace = Path.replace
+
+    def ends_at_last(source: Path, target: Path) -> Path:
+        if target == path:
+            raise KeyboardInterrupt
+        return replace(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", ends_at_last)
+        with pytest.raises(KeyboardInterrupt):
+            repair_file(path, 0.0)
+    assert not path.with_name("memory.db-wal").exists()
+    assert repair.is_damaged(path)
+    repair_file(path, 0.0)
+    assert "in the log alone" in str(rows(path)["sessions"])
+
+
+@contextmanager
+def damaged_beside_a_log(home: Home, place: Path) -> Iterator[Path]:
+    """A copy of the file without a page of its memories, and with a change that is in its log alone."""
+    place.mkdir()
+    path = place / "memory.db"
+    shutil.copyfile(home.path, path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        with connection:
+            connection.execute("UPDATE sessions SET client = 'in the log alone'")
+        with path.open("r+b") as file:
+            file.seek((home.roots["memories"] - 1) * PAGE)
+            file.write(bytes(PAGE))
+        yield path
 
 
 def killed(path: Path, after_s: float) -> bool:

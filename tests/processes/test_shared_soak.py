@@ -81,7 +81,9 @@ def test_the_soak_notices_what_is_lost_doubled_or_other_on_one_host(tmp_path: Pa
         return "\n".join(soak.wrong)
 
     erased = "INSERT INTO erased (space, memory_id, erased_at) SELECT space,"
+    elsewhere = "INSERT INTO erased SELECT s.number, id, 0.0 FROM spaces AS s, memories WHERE name = 'user'"
     assert wrong("SELECT 1") == ""
+    assert wrong(elsewhere, hosts=1) == "", "a copy of its own, of while it had left"
     assert "hosts 0 and 1 differ" in wrong("UPDATE memories SET importance = 0.9", hosts=1)
     assert "tag was acknowledged, and is nowhere" in wrong("DELETE FROM applied_operations")
     assert "its history has [1]" in wrong("DELETE FROM history WHERE version = 2")

@@ -262,10 +262,11 @@ class StoreAccess:
     async def _erase_in_store(self, erasing: Erasing, memory_id: str) -> ErasedResult:
         """Raises `NotFound` for a memory that is neither there nor in the queue, for all that the session may see."""
         operation = erasing.operation
+        was_queued = await self._queue.makes(memory_id, operation)  # asked first: it may reach the store meanwhile
         try:
             reply = await self.require(Submit(operation, erasing.quotes), ERASE_S)
         except NotFound:
-            if not await self._queue.makes(memory_id, operation):
+            if not was_queued:
                 raise
             change = EraseMemory(memory_id, was_queued=True)
             reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), ERASE_S)
