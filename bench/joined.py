@@ -3,7 +3,7 @@
 `joined.txt` has 202 memories of twenty domains, each with the entities that an assistant names beside it, 100 questions
 whose words find one memory while another one answers, 40 that are answered by what their words find, and 40 that none
 answers. They lie among the memories
-of `bench.everyday` and `bench.topics`, which name no entity; beside its own entities each names its domain, so that
+of `bench.everyday` and `topics.txt`, which name no entity; beside its own entities each names its domain, so that
 there are hubs. One half was looked at while the ranking was chosen (`tuned`); the other is only reported.
 """
 
@@ -18,9 +18,9 @@ from typing import Any, Final
 from bench.data_forms import UNDATED, Haystack, Item, Question
 from bench.everyday import read_everyday
 from bench.in_process import Sets
-from bench.topics import load_topics
 
 DATA: Final = Path(__file__).with_name("joined.txt")
+TOPICS: Final = DATA.with_name("topics.txt")
 HALVES: Final = ("tuned", "held out")
 WAYS: Final[Mapping[str, Mapping[str, Any]]] = {
     "words": {"strategy": "keyword"},
@@ -57,7 +57,8 @@ def read_joined() -> Haystack:
             questions.append(Question(answer, asked, half, UNDATED, frozenset([answer])))
         elif mark == "!":
             questions.append(Question("", text, half, UNDATED, frozenset()))
-    others = [*read_everyday()[0], *(each.text for each in load_topics("both").statements)]
+    topics = [line[2:] for line in TOPICS.read_text(encoding="utf-8").splitlines() if line[:2] in ("- ", "= ")]
+    others = [*read_everyday()[0], *topics]
     items += [Item(f"o{place}", text, UNDATED) for place, text in enumerate(dict.fromkeys(others))]
     return Haystack("joined", tuple(items), tuple(questions), "semantic", entities=entities)
 

@@ -1,6 +1,6 @@
 """Damage to a file of a home beside its records: it is said, nothing is overwritten, and projects go on.
 
-The worst dozen of `bench.damage`, which tries all of them.
+The worst dozen of `tests.faults.damage`, which tries all of them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bench.damage import Damage, Scene, damages, tried
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import FileLocked
+from tests.faults.damage import Damage, Scene, damages, tried
 from tests.runtime import Session, command
 
 WORST = (

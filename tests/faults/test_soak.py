@@ -1,4 +1,4 @@
-"""A short soak: all tools from six sessions while everything is killed. `python -m bench.soak` is the long one."""
+"""A short soak: all tools from six sessions while everything is killed. `python -m tests.faults.soak` is a long one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import tests.runtime
-from bench import harness, soak
-from bench.soak import Expected, Session, Soak, State, compare, run
+from bench import harness
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import ForgetMemory, TagMemory
+from tests.faults import soak
+from tests.faults.soak import Expected, Session, Soak, State, compare, run
 from tests.operations import change_operation, memory_id_of, store_operation
 
 KILLS = 20

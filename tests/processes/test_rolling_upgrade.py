@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.shared_soak import Host, SharedSoak, World
 from remembrancer.actors.store.shared_lane import FORMAT
 from remembrancer.protocol.errors import Failure, SchemaTooNew
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.sharing import DescribeLanes, LaneState
 from remembrancer.protocol.writes import Applied, Operation, Submit
+from tests.faults.shared_soak import Host, SharedSoak, World
 from tests.lane_dump import dump_of
 from tests.operations import SESSION, store_operation
 from tests.patience import PATIENCE_S

@@ -14,8 +14,6 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bench import shared_soak
-from bench.shared_soak import Host, SharedSoak, World
 from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
 from remembrancer.actors.consolidator.maintenance import maintain
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
@@ -26,6 +24,8 @@ from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
+from tests.faults import shared_soak
+from tests.faults.shared_soak import Host, SharedSoak, World
 from tests.lane_dump import dump_of
 from tests.operations import SESSION, store_operation
 from tests.patience import PATIENCE_S, PATIENT_JOURNAL

@@ -1,4 +1,4 @@
-"""A short soak of a shared lane, while everything breaks. `python -m bench.soak --journal` is the long one."""
+"""A short soak of a shared lane, while everything breaks. `python -m tests.faults.soak --journal` is the long one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.shared_soak import FAULTS, Answered, Session, SharedSoak, Weather, World, by_way_of, run
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.journal.jetstream import Server
@@ -21,6 +20,7 @@ from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, TagMemory
 from tests.contracts.test_shared_lane import LANE, Hosts
+from tests.faults.shared_soak import FAULTS, Answered, Session, SharedSoak, Weather, World, by_way_of, run
 from tests.operations import change_operation, memory_id_of, store_operation
 
 OPERATIONS = 44

@@ -1,4 +1,6 @@
-"""Damages to one file of a home, which must not stop another project: `python -m bench.damage [--json] [--only WORD]`.
+"""Damages to one file of a home, which must not stop another project.
+
+`python -m tests.faults.damage [--json] [--only WORD]`
 
 A home with two projects, P and Q, and the user's memories is damaged in one place: something else is put where a file
 was (a directory, a pipe, a device, a file instead of a directory), or it is locked, cut, overwritten, taken away, or of

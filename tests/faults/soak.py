@@ -1,4 +1,4 @@
-"""Nothing acknowledged may get lost: `python -m bench.soak [--kills N] [--sessions N] [--seed N]`.
+"""Nothing acknowledged may get lost: `python -m tests.faults.soak [--kills N] [--sessions N] [--seed N]`.
 
 Sessions call all tools at random, two of three through real bridges and each third one over HTTP, and write down what
 was acknowledged, while every process (store, gateway, embedders, consolidator, indexer, launcher, bridges) is killed
@@ -10,8 +10,8 @@ exit status is 1 when anything of that is not so.
 
 What a session does and when something is killed follows from the seed; how that falls together does not.
 
-`python -m bench.soak --journal [--operations N]` is the soak of what several machines share: see
-`bench/shared_soak.py`.
+`python -m tests.faults.soak --journal [--operations N]` is the soak of what several machines share: see
+`tests/faults/shared_soak.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from tests.ports import free_port
 
 if TYPE_CHECKING:
-    from bench.shared_soak import SharedSoak
+    from tests.faults.shared_soak import SharedSoak
 
 ROLES: Final = ("store", "gateway", "embedder", "consolidator", "indexer", "launcher", "bridge")
 LONGEST_PAUSE_S: Final = 0.3
@@ -683,7 +683,7 @@ def main() -> int:
     print(f"seed {options.seed}", file=sys.stderr)
     soak: Soak | SharedSoak
     if options.journal:
-        from bench.shared_soak import run_long
+        from tests.faults.shared_soak import run_long
 
         soak = asyncio.run(run_long(options.seed, options.operations, options.sessions, options.pace))
     else:

@@ -1,4 +1,4 @@
-"""Find whether anything leaves the scope in which it was said: `python -m bench.leaks FILE… [--json]`.
+"""Find whether anything leaves the scope in which it was said: `python -m tests.faults.leaks FILE… [--json]`.
 
 A FILE holds a week of use, in the form of `bench/data_forms.py`. All of it is stored in its project, also what is about
 the user. Each session keeps some memories to itself beside that, and hooks tell its prompts and its last answer: each

@@ -1,4 +1,4 @@
-"""A shared lane while everything breaks: `python -m bench.soak --journal [--operations N]`.
+"""A shared lane while everything breaks: `python -m tests.faults.soak --journal [--operations N]`.
 
 Three NATS servers and four hosts: store processes with homes of their own, each reaching
 the servers over links of its own, their clocks ten minutes apart. They share a project and what is the user's, and each
