@@ -143,8 +143,10 @@ class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """Remove for good up to `limit` rows of what nobody needs any more. Times are seconds since the epoch.
 
     Turns and tool calls of sessions that were closed before `sessions_before`; what undoing needs of runs that began
-    before `runs_before` (they cannot be undone then); what came of operations that were applied before
-    `operations_before` (nobody sends one again so late), but for those that are on their way to another file.
+    before `runs_before` (they cannot be undone then), and, as old, the log of consolidations, versions of memories that
+    are gone or have many newer ones, promotions of memories that are gone, and closed sessions that have left nothing;
+    what came of operations that were applied before `operations_before` (nobody sends one again so late), but for those
+    that are on their way to another space.
     """
 
     sessions_before: float

@@ -364,7 +364,7 @@ def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(re
         records.apply(
             [
                 change_operation(f"start{number}", StartSession(name)),
-                change_operation(f"end{number}", EndSession(name)),
+                change_operation(f"end{number}", EndSession(name), requested_at=REQUESTED_AT + number),
             ]
         )
         entry = records.materials(ReadSession(PROJECT, name)).entry
@@ -372,5 +372,6 @@ def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(re
         assert entry.ended_at is not None
         carry_out(records, CloseSession(name, "completed", entry.ended_at), part=number)
         if number == 1:
-            records.note_maintenance(50.0)
-    assert work_of(records).maintenance == MaintenanceState(50.0, 1)
+            done_at = entry.ended_at
+            records.note_maintenance(done_at)
+    assert work_of(records).maintenance == MaintenanceState(done_at, 1)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from remembrancer.actors.store.records.background import KEPT_VERSIONS
+from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move
 from remembrancer.memory.moves import begin_move
@@ -11,9 +13,18 @@ from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import ForgetMemory, PromoteMemory
+from remembrancer.protocol.writes import Applied, ForgetMemory, PromoteMemory, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, upkeep_of, work_of
-from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo_operation
+from tests.contracts.runs_rig import (
+    ONE,
+    SUMMARY,
+    TWO,
+    carry_out,
+    consolidating,
+    shown,
+    stored,
+    undo_operation,
+)
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, change_operation, store_operation
 
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
@@ -103,3 +114,56 @@ def test_an_operation_that_was_queued_for_months_is_known_from_when_it_was_appli
         records.apply([operation])
         pruned(records, nothing(operations_before=factory.clock.now - 30 * DAY_S))
         assert records.outcome_of(operation.operation_id) is not None
+
+
+def test_old_versions_behind_many_newer_ones_go(factory: SqliteFactory, records: Records) -> None:
+    for number in range(KEPT_VERSIONS + 5):
+        records.apply([change_operation(f"update {number}", UpdateMemory(ONE, importance=0.1 + number / 1000))])
+    before = shown(records, ONE).history
+    long_ago = nothing(runs_before=factory.clock.now + 1)
+    assert upkeep_of(records, 0, nothing(runs_before=factory.clock.now))[1] == 0, "not before the time"
+    pruned(records, long_ago)
+    after = shown(records, ONE).history
+    assert after == (before[0], *before[-KEPT_VERSIONS:])
+    assert upkeep_of(records, 0, long_ago)[1] == 0
+
+
+def test_the_log_and_the_history_of_what_has_gone_to_the_user_go_and_it_can_still_be_taken_back(
+    factory: SqliteFactory, records: Records
+) -> None:
+    user = Records(records._file.file, USER, factory.clock)
+    records.promote([change_operation("away", PromoteMemory(ONE, "user"))], user)
+    long_ago = nothing(runs_before=factory.clock.now + 1)
+    for each in (records, user):
+        assert upkeep_of(each, 0, long_ago)[1] <= pruned(each, long_ago)
+    assert rows(records, "history", ONE) == 0
+    assert len(shown(user, ONE).history) == 3
+    assert rows(user, "promotion_log", ONE) == 1, "it is there, and says why"
+    (back,) = user.promote([change_operation("back", PromoteMemory(ONE, "project"))], records)
+    assert isinstance(back.reply, Applied)
+    assert [entry.change for entry in shown(records, ONE).history] == ["stored", "archived", "promoted", "taken back"]
+    pruned(user, long_ago)
+    assert (rows(user, "promotion_log", ONE), rows(user, "history", ONE)) == (0, 0)
+
+
+def test_consolidations_and_sessions_without_a_trace_go(factory: SqliteFactory, records: Records) -> None:
+    carry_out(records, *consolidating(), run_id="consolidating", source_ids=(ONE, TWO), result_ids=(SUMMARY,))
+    silent = "a session that said nothing"
+    records.apply([change_operation("in", StartSession(silent), session_id=silent)])
+    records.apply([change_operation("out", EndSession(silent), session_id=silent)])
+    ended = next(each.ended_at for each in work_of(records).sessions if each.session_id == silent)
+    assert ended is not None
+    carry_out(records, CloseSession(silent, "completed", ended), run_id="closing it")
+    assert rows(records, "consolidation_log") == 1
+    pruned(records, nothing(runs_before=factory.clock.now + 1))
+    assert rows(records, "consolidation_log") == 0
+    entries = [records.materials(ReadSession(PROJECT, each)).entry for each in (silent, SESSION, OTHER_SESSION)]
+    assert [entry is None for entry in entries] == [True, False, False]
+
+
+def rows(records: Records, table: str, memory_id: str = "%") -> int:
+    """The number of a space's rows in a table, of one memory or of all."""
+    whose = "memory_id" if table != "consolidation_log" else "run_id"
+    count = f"SELECT count(*) FROM {table} WHERE space = @SPACE AND {whose} LIKE ?"
+    ((found,),) = records._file.read(count, (memory_id,))
+    return int(found)

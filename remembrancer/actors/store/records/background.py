@@ -54,6 +54,8 @@ EDGES_OF: Final = 5000
 """Memories whose entities one answer connects: a tenth of a second."""
 NAMED_TOGETHER: Final = 16
 """Of a memory that names more entities than this, the others are connected with the first one alone."""
+_OVER_AT: Final = "coalesce(s.ended_at, s.last_active_at)"
+"""The end of a session that is not active."""
 INCOMING: Final = 50
 """Links that are shown of those that lead to one memory."""
 
@@ -262,21 +264,17 @@ def _requests(query: Query) -> tuple[ConsolidationRequest, ...]:
 
 
 def _maintenance(query: Query) -> MaintenanceState:
-    ((done_at, sessions),) = query(
-        """SELECT done_at, max(0, (SELECT count(*) FROM sessions WHERE space = @SPACE AND status != 'active')
-               - coalesce(sessions, 0))
-           FROM (SELECT @SPACE AS space, ? AS what) LEFT JOIN maintenance USING (space, what)""",
-        (MAINTENANCE,),
-    )
+    ((done_at,),) = query("SELECT max(done_at) FROM maintenance WHERE space = @SPACE AND what = ?", (MAINTENANCE,))
+    closed = f"SELECT count(*) FROM sessions AS s WHERE s.space = @SPACE AND s.status != 'active' AND {_OVER_AT} > ?"  # noqa: S608
+    ((sessions,),) = query(closed, (done_at or 0.0,))
     return MaintenanceState(done_at, sessions)
 
 
 def note_maintained(query: Query, at: float) -> None:
     """Note in a transaction that maintenance has been done."""
     query(
-        """INSERT INTO maintenance
-           VALUES (@SPACE, ?, ?, (SELECT count(*) FROM sessions WHERE space = @SPACE AND status != 'active'))
-           ON CONFLICT DO UPDATE SET done_at = excluded.done_at, sessions = excluded.sessions""",
+        """INSERT INTO maintenance VALUES (@SPACE, ?, ?, 0)
+           ON CONFLICT DO UPDATE SET done_at = excluded.done_at""",
         (MAINTENANCE, at),
     )
 
@@ -353,7 +351,9 @@ def _session_read(query: Query, session_id: str) -> SessionRead:
     return SessionRead(entry, count_turns(query, session_id), tools, promoted)
 
 
-_CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at) < ?"
+KEPT_VERSIONS: Final = 100
+"""The newest versions of a memory, which stay however old they are; so does the first one."""
+_CLOSED: Final = f"s.status != 'active' AND {_OVER_AT} < ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,12 +394,45 @@ def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
         """SELECT operation_id FROM applied_operations WHERE space = @SPACE AND applied_at < ?
            AND operation_id NOT IN (SELECT operation_id FROM moves WHERE space = @SPACE)""",
     )
+    history = _Stale(
+        "history",
+        "(memory_id, version, operation_id)",
+        f"""SELECT h.memory_id, h.version, h.operation_id
+            FROM history AS h LEFT JOIN memories AS m ON m.space = @SPACE AND m.id = h.memory_id
+            WHERE h.space = @SPACE AND h.changed_at < ?
+            AND (m.id IS NULL OR h.version BETWEEN 2 AND m.version - {KEPT_VERSIONS})""",  # noqa: S608 - a number
+    )
+    promotions = _Stale(
+        "promotion_log",
+        "sequence",
+        """SELECT sequence FROM promotion_log AS l WHERE space = @SPACE AND promoted_at < ?
+           AND NOT EXISTS (SELECT 1 FROM memories WHERE space = @SPACE AND id = l.memory_id)""",
+    )
+    consolidations = _Stale(
+        "consolidation_log",
+        "sequence",
+        "SELECT sequence FROM consolidation_log WHERE space = @SPACE AND consolidated_at < ?",
+    )
+    traces = ("memories", "turns", "tool_calls")
+    sessions = _Stale(
+        "sessions",
+        "session_id",
+        f"SELECT session_id FROM sessions AS s WHERE s.space = @SPACE AND {_CLOSED}"  # noqa: S608 - our names
+        + "".join(
+            f" AND NOT EXISTS (SELECT 1 FROM {table} AS t WHERE t.space = @SPACE AND t.session_id = s.session_id)"  # noqa: S608
+            for table in traces
+        ),
+    )
     return (
         (calls, edit.sessions_before),
         (turns, edit.sessions_before),
         (changes, edit.runs_before),
         (runs, edit.runs_before),
         (operations, edit.operations_before),
+        (history, edit.runs_before),
+        (promotions, edit.runs_before),
+        (consolidations, edit.runs_before),
+        (sessions, edit.runs_before),
     )
 
 
