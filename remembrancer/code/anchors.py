@@ -1,7 +1,7 @@
-"""Anchors: the place in the code that a memory is about, and what has become of that place since. Pure.
+"""Anchors: the place in the code that a memory is about, and its fate since. Pure.
 
-An anchor keeps what a symbol said when the memory was stored. It is judged anew whenever the code has changed, by that
-alone, so whatever was wrong for a moment is right again at the next look.
+An anchor keeps the content of a symbol as of when the memory was stored. It is judged again after every change of the
+code, by the code alone, so a passing error is corrected at the next look.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from remembrancer.memory.found_names import FoundName
 
 Verdict = Literal["fresh", "moved", "changed", "gone"]
 MOST: Final = 4
-"""Anchors of one memory."""
+"""The most anchors of one memory."""
 ENOUGH_PIECES: Final = 3
-"""A symbol of fewer says what others say by chance: under another name it is not the same one."""
+"""A symbol with fewer pieces resembles others by chance, so it is not recognised under another name."""
 ALIKE: Final = 0.5
-"""The share of its pieces by which a symbol elsewhere, of the same name, is the one that was there."""
+"""The share of common pieces by which a symbol of the same name elsewhere is recognised."""
 _ASIDE: Final = re.compile(
     r"(?:^|[/_.-])(?:tests?|specs?|examples?|demos?|fixtures?|mocks?|bench|benchmarks?)(?=$|[/_.-])"
 )
 
 
 class Anchor(msgspec.Struct, frozen=True, array_like=True):
-    """A symbol (of an empty name: a file) as it was when its memory was stored, and where and what it is now.
+    """A symbol (with an empty name: a file) as it was when its memory was stored, and its present place and state.
 
-    `since` is the last commit at which it was as it had been, `share` the part that has changed, in [0, 1]; `above` is
-    the class of a method, as it was.
+    `since` is the last commit with the old code, `share` the part that has changed, in [0, 1]; `above` is the class of
+    a method at that time.
     """
 
     tree_id: str
@@ -58,16 +58,16 @@ class Symbols(Protocol):
 
 
 class Mentions(NamedTuple):
-    """The names in a memory that may be in the code."""
+    """The names in a memory that may be names in the code."""
 
     files: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
 
 def mentions_of(names: Iterable[FoundName], source_file: str | None, roots: Iterable[str] = ()) -> Mentions:
-    """The files and symbols that a memory may be about, by the names in its text and the file that it came from.
+    """The files and symbols that a memory may be about, by the names in its text and its source file.
 
-    A word with a capital letter in a sentence is none. `roots` are those of trees that a path may begin with.
+    A plain capitalised word of a sentence does not count. `roots` are the trees' roots that a path may begin with.
     """
     files = [] if source_file is None else [source_file]
     symbols = []
@@ -82,7 +82,7 @@ def mentions_of(names: Iterable[FoundName], source_file: str | None, roots: Iter
 
 
 def anchors_of(mentions: Mentions, tree_id: str, code: Symbols) -> list[Anchor]:
-    """The anchors of a memory with these mentions: what names one place, and no other, in this tree."""
+    """The anchors of a memory with these mentions: one for each name with exactly one place in this tree."""
     files = [path for file in mentions.files if len(found := code.paths(file, 2)) == 1 for path in found]
     anchored: dict[tuple[str, str], PlacedSymbol] = {}
     for name in mentions.names:
@@ -102,7 +102,8 @@ def anchor_at(tree_id: str, each: PlacedSymbol, code: Symbols) -> Anchor:
 
 
 def _meant(name: str, files: Sequence[str], code: Symbols) -> PlacedSymbol | None:
-    """The one symbol that a name means. Of several it is that in a file which is named too, or that is no test."""
+    """The one symbol that a name means. Among several, the one in a file that is mentioned too, or the one outside of
+    tests."""
     found = [each for each in code.symbols_named(name) if f".{_dotted(each)}".endswith(f".{name}")]
     named = [each for each in found if each.path in files] or [each for each in found if not _ASIDE.search(each.path)]
     places = {(each.path, each.symbol.name) for each in named or found}
@@ -114,7 +115,7 @@ def _dotted(each: PlacedSymbol) -> str:
 
 
 def judged(anchor: Anchor, code: Symbols, commit: str) -> Anchor:
-    """An anchor as the code is now. `commit` is the one at which it was judged last."""
+    """The anchor, judged by the present code. `commit` is the one of the previous judgement."""
     there = code.symbols_at(anchor.path, anchor.was.name)
     here = (
         there
@@ -149,7 +150,7 @@ def _at(anchor: Anchor, found: PlacedSymbol, verdict: Verdict) -> Anchor:
 
 
 def _class_of(each: PlacedSymbol, code: Symbols) -> Symbol | None:
-    """The class of a method; None of any other symbol."""
+    """The class of a method; None for any other symbol."""
     above = each.symbol.name.rpartition(".")[0]
     found = code.symbols_at(each.path, above) if above else []
     start, end = each.symbol.start_line, each.symbol.end_line
@@ -157,8 +158,8 @@ def _class_of(each: PlacedSymbol, code: Symbols) -> Symbol | None:
 
 
 def _in_class(anchor: Anchor, code: Symbols) -> list[PlacedSymbol]:
-    """The methods of an anchor's name in a class that is elsewhere or has another name, the likest class first. A small
-    method says what others say by chance: its class is known by the methods beside it."""
+    """The methods of the anchor's name in a class that was moved or renamed, the most similar class first. A small
+    method resembles others by chance, so its class is recognised by the methods beside it."""
     if anchor.above is None or len(anchor.above.pieces) // 4 < ENOUGH_PIECES:
         return []
     found = []
@@ -171,7 +172,7 @@ def _in_class(anchor: Anchor, code: Symbols) -> list[PlacedSymbol]:
 
 
 def _elsewhere(anchor: Anchor, code: Symbols) -> PlacedSymbol | None:
-    """The symbol that says the same in another place: of several the one whose name and path are most like it."""
+    """The symbol with the same content in another place; among several, the one with the most similar name and path."""
     was = anchor.was
 
     def likeness(each: PlacedSymbol) -> tuple[bool, bool, bool, bool]:
@@ -197,15 +198,16 @@ def _is_telling(symbol: Symbol) -> bool:
 
 
 def _says_the_same(was: Symbol, now: Symbol) -> bool:
-    if was.is_open and was.pieces:  # what has come since is not what the memory was about
+    if was.is_open and was.pieces:  # the memory was not about later additions
         return _changed_share(was, now) == 0.0
     return was.digest == now.digest or (was.is_open and not was.pieces)
 
 
 def _changed_share(was: Symbol, now: Symbol) -> float:
-    """The share of its pieces that a symbol has lost, or of those that it has now that are new, whichever is more."""
+    """The share of its old pieces that a symbol has lost, or the share of its present pieces that are new, whichever is
+    larger."""
     old, new = _numbers(was.pieces), _numbers(now.pieces)
-    # Of many pieces both keep those with the lowest numbers: what is above the other's last may be there.
+    # Both keep only the pieces with the lowest numbers, so pieces above the other's last number may exist.
     lost = {piece for piece in old - new if len(new) < MOST_PIECES or piece < max(new)}
     if was.is_open:
         return len(lost) / max(1, len(old))
@@ -222,7 +224,7 @@ def _last(name: str) -> str:
 
 
 def worst_of(anchors: Sequence[Anchor]) -> Anchor:
-    """The anchor by which a memory is judged: it is gone if all are, else the one that has changed most."""
+    """The anchor by which a memory is judged: "gone" only if all are gone, otherwise the one that has changed most."""
     order: list[Verdict] = ["gone", "changed", "moved", "fresh"]
     here = [anchor for anchor in anchors if anchor.verdict != "gone"]
     worst = min(anchors, key=lambda each: (order.index(each.verdict), -each.share))
@@ -232,7 +234,7 @@ def worst_of(anchors: Sequence[Anchor]) -> Anchor:
 
 
 def described(anchor: Anchor) -> str:
-    """An anchor in some five words and its place."""
+    """An anchor in about five words, with its place."""
     place = f"{anchor.place}:{anchor.line}" + (f" {anchor.name}" if anchor.name else "")
     since = f" since {anchor.since}" if anchor.since else ""
     if anchor.verdict == "gone":

@@ -1,6 +1,5 @@
-"""Source text cut into chunks: functions, methods, types and the text between them, by the syntax where a grammar knows
-it, and otherwise at blank lines. Pure.
-"""
+"""Cuts source text into chunks: functions, methods, types and the text between them, by syntax where a grammar is
+installed, and otherwise at blank lines. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ if TYPE_CHECKING:
     import tree_sitter
 
 MOST_LINES: Final = 80
-"""Lines of one chunk: a longer function makes several, a longer class one for each of its members."""
+"""Lines of one chunk. A longer function makes several chunks, a longer class one for each member."""
 MOST_CHARACTERS: Final = 8000
 LEAST_LINES: Final = 2
 DEEPEST: Final = 12
-"""Levels of definitions within each other that are looked into."""
+"""Levels of nested definitions that are looked into."""
 SIGNATURE: Final = 300
 """Characters of a signature."""
 
@@ -58,10 +57,10 @@ _AROUND: Final = """
 _THROUGH: Final = frozenset(_AROUND.split())
 """Nodes around definitions that are looked into."""
 _BODIES: Final = frozenset({"class_body", "enum_class_body", "function_body", "field_declaration_list"})
-"""Nodes that are a body, where the grammar does not call them one."""
+"""Nodes that are bodies although the grammar does not name the field."""
 _TYPES: Final = {"struct_type": "struct", "interface_type": "interface"}
 _IN_PARTS: Final = frozenset({"haskell", "elixir"})
-"""Languages in which a function may have several definitions in a row."""
+"""Languages in which a function may have several consecutive definitions."""
 _VALUES: Final = re.compile(
     r"arrow_function|function|class|lambda|closure|struct|object|call_expression|new_expression"
 )
@@ -71,7 +70,7 @@ _MACROS: Final = {
     **dict.fromkeys(("defmodule", "defprotocol", "defimpl"), "module"),
     **dict.fromkeys(("def", "defp", "defmacro", "defmacrop", "defguard", "defdelegate"), _FUNCTION),
 }
-"""Elixir defines by calls."""
+"""Elixir's definitions are calls of macros."""
 _LINE_DEFINES: Final = re.compile(
     r"""^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([^)]*\))?|open|
     override|inline|unsafe|extern|virtual|sealed|data|case|local|mutable|partial|external)\s+)*
@@ -84,8 +83,8 @@ _TYPES_IN_LINES: Final = {"class", "struct", "interface", "trait", "protocol", "
 
 
 class Chunk(NamedTuple):
-    """A piece of a file. Lines count from 1, both ends in it. `name` is the path of names, as `Class.method`; `head` is
-    what a reader sees first of it: the comment above, the signature, the docstring."""
+    """A piece of a file. Lines count from 1 and are inclusive. `name` is a dotted path such as `Class.method`; `head`
+    is the comment above, the signature and the docstring."""
 
     start_line: int
     end_line: int
@@ -97,28 +96,28 @@ class Chunk(NamedTuple):
 
 
 class Definition(NamedTuple):
-    """A definition, in the place of its `node`."""
+    """A definition at its `node`."""
 
     node: tree_sitter.Node
-    """With all that is around it alone: decorators, `export`."""
+    """Includes wrappers that hold nothing else: decorators, `export`."""
     inner: tree_sitter.Node
     kind: str
     name: str
 
 
 def chunks_of(source: Source | None, text: str) -> list[Chunk]:
-    """The chunks of a file in the order of its lines. What a parser cannot read is cut as well."""
+    """The chunks of a file in the order of its lines. Text that the parser cannot read is cut as well."""
     return cut_by_lines(text) if source is None else list(source.chunks())
 
 
 def parsed(text: str, language: str) -> Source | None:
-    """A file by its syntax; None where no grammar is known."""
+    """A file with its syntax tree; None without a grammar."""
     parser = parser_of(language)
     return None if parser is None else Source(text, language, parser)
 
 
 class Source:
-    """One file by its tree: `data` is its text, `root` the tree."""
+    """One file with its syntax tree: `data` is its text, `root` the tree."""
 
     def __init__(self, text: str, language: str, parser: tree_sitter.Parser) -> None:
         self.data = text.encode("utf-8", "replace")
@@ -126,14 +125,14 @@ class Source:
         self.root = parser.parse(self.data).root_node
         self._lines = text.split("\n")
         self._found: dict[int, list[Definition]] = {}
-        """The definitions in nodes that were looked into, by the nodes' ids."""
+        """The definitions in each visited node, by the node's id."""
 
     def chunks(self) -> Iterator[Chunk]:
-        """Its chunks, in the order of the lines."""
+        """The chunks in the order of the lines."""
         yield from self._region(self.definitions(self.root), 0, len(self._lines) - 1, "", 0)
 
     def definitions(self, node: tree_sitter.Node, depth: int = 0) -> list[Definition]:
-        """The definitions in a node that are in no other one in there."""
+        """The outermost definitions in a node."""
         if node.id in self._found:
             return self._found[node.id]
         found: list[Definition] = []
@@ -161,7 +160,7 @@ class Source:
                 inner = type_ if kind in OPEN else inner
             return Definition(node, inner, kind, name)
         if inner.type == "variable_declaration" and (kind := _KIND_OF.get(inner.named_children[-1].type)) in OPEN:
-            return Definition(node, inner.named_children[-1], kind, self._text(inner.named_children[0]))  # of Zig
+            return Definition(node, inner.named_children[-1], kind, self._text(inner.named_children[0]))  # Zig
         if inner.type in ("public_field_definition", "field_definition"):
             value = inner.child_by_field_name("value")
             if value is None or "function" not in value.type:
@@ -197,13 +196,13 @@ class Source:
     def _region(
         self, definitions: Sequence[Definition], first: int, last: int, above: str, depth: int
     ) -> Iterator[Chunk]:
-        """The chunks of some lines with these definitions in them, and of the lines between."""
+        """The chunks of a range of lines: of the given definitions, and of the lines between them."""
         at = first
         for _, parts in groupby(definitions, self._identity):
             definition, *others = parts
             node, until = definition.node, (others or [definition])[-1].node.end_point
             start, end = self._with_comments(node, at), min(last, until.row - (until.column == 0))
-            if end < at:  # on the line of the one before
+            if end < at:  # on the same line as the previous one
                 continue
             start = max(start, at)
             if start > at:
@@ -215,7 +214,7 @@ class Source:
             yield from self._between(at, last, above)
 
     def _identity(self, definition: Definition) -> str | int:
-        """The same for all parts of one function."""
+        """A key that all parts of one function share."""
         in_parts = self.language in _IN_PARTS and definition.kind == _FUNCTION
         return definition.name if in_parts else definition.node.id
 
@@ -253,11 +252,11 @@ class Source:
         return Chunk(start + 1, end + 1, kind, name, signature, head, "\n".join(self._lines[start : end + 1]))
 
     def _with_comments(self, node: tree_sitter.Node, first: int) -> int:
-        """The line where the comments begin that stand directly above a node, at the earliest the first."""
+        """The first line of the comments directly above a node, but not before the line `first`."""
         start: int = node.start_point.row
         before = node.prev_named_sibling
         while before is None and node.parent is not None and node.parent.start_byte == node.start_byte:
-            node = node.parent  # the first in a body, before which the comment stands
+            node = node.parent  # the first in its body: the comment stands before the body
             before = node.prev_named_sibling
         while before is not None and self._is_comment(before) and before.start_point.row >= first:
             most_between = 1 + self._lines[before.start_point.row].lstrip().startswith("/**")
@@ -275,7 +274,7 @@ class Source:
         return node.type == "unary_operator" and _DOC_ATTRIBUTE.match(self.data, node.start_byte) is not None
 
     def _head(self, definition: Definition, start: int) -> tuple[str, str]:
-        """The signature in a line, and the comment above, the signature and the docstring together."""
+        """The signature on one line; and the comment above, the signature and the docstring together."""
         inner = definition.inner
         body = body_of(inner)
         first = definition.node.start_byte
@@ -315,7 +314,7 @@ class Source:
         if name is None:
             for child in node.named_children:
                 name = child.child_by_field_name("name")
-                if name is None and child.type == "variable_declaration":  # of Kotlin
+                if name is None and child.type == "variable_declaration":  # Kotlin
                     name = next(iter(child.named_children), None)
                 if name is not None:
                     break
@@ -326,7 +325,7 @@ class Source:
             while (bare := re.sub(r"<[^<>]*>", "", text)) != text:
                 text = bare
             text = text.partition("<")[0]
-        if (receiver := node.child_by_field_name("receiver")) is not None:  # of Go
+        if (receiver := node.child_by_field_name("receiver")) is not None:  # Go
             owner = re.findall(r"\w+", self._text(receiver).partition("[")[0])
             text = f"{owner[-1]}.{text}" if owner else text
         return text.strip("\"'`")[:200]
@@ -339,14 +338,14 @@ class Source:
 
 
 def body_of(node: tree_sitter.Node) -> tree_sitter.Node | None:
-    """The part of a definition that follows its signature; None where the grammar does not tell it."""
+    """The part of a definition after its signature; None where the grammar does not show it."""
     body = node.child_by_field_name("body")
     return body or next((child for child in node.named_children if child.type in _BODIES), None)
 
 
 def cut_by_lines(text: str) -> list[Chunk]:
-    """The chunks of a text of which no grammar is known: it is cut before lines without indentation that follow a blank
-    one or define something."""
+    """The chunks of a text without a grammar. It is cut before unindented lines that follow a blank line or look like a
+    definition."""
     lines = text.split("\n")
     starts = [0]
     for at in range(1, len(lines)):
@@ -372,7 +371,7 @@ def cut_by_lines(text: str) -> list[Chunk]:
 
 
 def _portions(lines: Sequence[str], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Lines in portions of a chunk's size, divided at a blank line where there is one in its last third."""
+    """Lines in portions of the size of a chunk, divided at a blank line if there is one in the last third."""
     size = sum(map(len, lines[start : end + 1])) + end - start
     if start <= end < start + MOST_LINES and size <= MOST_CHARACTERS:
         yield start, end

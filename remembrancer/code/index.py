@@ -1,7 +1,8 @@
-"""The index of one tree of code: a SQLite file with its chunks and the postings of their terms. Derived, and deletable.
+"""The index of one tree of code: a SQLite file with its chunks and an inverted index of their terms. Derived, and safe
+to delete.
 
-One process writes it and others read. Postings come in segments, one for each change, so that a change is written in
-one place; several of about one size are merged. Until then those of a chunk that has gone, which has no row, stay.
+One process writes it and others read. Each change adds one segment of postings, so that it is written in one place;
+segments of similar size are merged. Until then, the postings of deleted chunks remain and are ignored.
 """
 
 from __future__ import annotations
@@ -31,26 +32,27 @@ from remembrancer.protocol.files import ListedFile
 from remembrancer.protocol.paths import delete_database
 
 VERSION: Final = 8
-"""Of the tables and of how code is cut and counted: an index of another one is made anew."""
+"""The version of the tables, and of cutting and counting. An index of another version is rebuilt."""
 MOST_ALIKE: Final = 8
-"""So many segments of about one size are merged into one, which is about so many times as large: there are few of each
-size, and each posting is written again once for each size (a log-structured merge tree: O'Neil et al., 1996)."""
+"""This many segments of similar size are merged into one, which is about that many times as large. So there are few
+segments of each size, and a posting is rewritten once for each size (log-structured merge tree: O'Neil et al., 1996).
+"""
 SMALL: Final = 512
-"""Chunks up to which segments are of one size."""
+"""Segments of up to this many chunks count as one size."""
 MOST_CHANGES: Final = 1000
-"""Changes of which it is kept what they have taken away: who read the index before more of them reads all of it."""
+"""Changes whose removals are kept. A reader that is further behind loads everything again."""
 MERGED_AT_ONCE: Final = 2000
-"""Terms of the largest segment that are merged in one transaction."""
+"""Terms of the largest segment that one transaction merges."""
 MOST_LOG_BYTES: Final = 32 * 1024 * 1024
-"""A longer write-ahead log is moved into the file in the middle of much work."""
+"""A longer write-ahead log is checkpointed in the middle of the work."""
 MOST_DEFINITIONS: Final = 200
-"""Chunks that define one name and are considered."""
+"""Chunks defining one name that are considered."""
 BUSY_S: Final = 5.0
 SIGILS: Final = "_$@"
 MOST_MEANINGS: Final = 3
-"""Symbols of one name; of more than these it is not told which is meant."""
+"""A name with more symbols than this is ambiguous and refers to none."""
 MOST_RELATED: Final = 100
-"""Symbols that one is related with."""
+"""The most relations of one symbol."""
 DEFINED_IN: Final = "defined_in"
 REFERS_TO: Final = "refers_to"
 IMPORTED: Final = "imports"
@@ -112,14 +114,14 @@ _SCHEMA: Final = """
 
 
 class KnownFile(NamedTuple):
-    """A file as it was when it was read."""
+    """The state of a file when it was read."""
 
     mtime_ns: int
     size: int
 
 
 class CodeEntity(NamedTuple):
-    """A symbol as an entity of a graph: its name is the path of names, or of a file its path."""
+    """A symbol as an entity of the graph. Its name is the dotted path of names, or the file's path."""
 
     number: int
     name: str
@@ -130,7 +132,7 @@ class CodeEntity(NamedTuple):
 
 
 class FoundCode(NamedTuple):
-    """A chunk that may answer."""
+    """A chunk that may answer a question."""
 
     path: str
     start_line: int
@@ -145,14 +147,14 @@ class FoundCode(NamedTuple):
 
 Mode = Literal["make", "write", "read"]
 UNDECODABLE: Final = (zlib.error, ValueError, TypeError, LookupError, msgspec.DecodeError)
-"""Raised by a value that nobody has written."""
+"""The errors that a corrupt value raises."""
 
 
 class CodeIndex:
-    """The index in a file, to be read, written by the one process that does, or made where there is none.
+    """An index file, opened for reading or writing, or created if it does not exist.
 
     Raises:
-        sqlite3.Error: the file is not there, is no index, or of another version.
+        sqlite3.Error: the file does not exist, is no index, or has another version.
     """
 
     def __init__(self, path: Path, mode: Mode = "read") -> None:
@@ -186,15 +188,15 @@ class CodeIndex:
         if self._connection.execute("PRAGMA user_version").fetchone() == (0,):
             self._connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT")
 
-    # --- Writing.
+    # --- Writing
 
     def known(self) -> dict[str, KnownFile]:
-        """The files that were read, whether they were taken in or not."""
+        """All files that were read, including skipped ones."""
         rows = self._connection.execute("SELECT path, mtime_ns, size FROM files")
         return {path: KnownFile(mtime_ns, size) for path, mtime_ns, size in rows}
 
     def digests(self, paths: Sequence[str]) -> dict[str, bytes]:
-        """The digests, of 64 bits, of the chunks of each of these files that have any."""
+        """The 64-bit digests of the chunks of each of these files that has any."""
         found: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
         for path, digest in self._connection.execute(
             """SELECT f.path, c.digest FROM json_each(?) AS given JOIN files AS f ON f.path = given.value
@@ -205,11 +207,11 @@ class CodeIndex:
         return {path: each.tobytes() for path, each in found.items()}
 
     def take(self, segment: Segment, removed: Sequence[str] = ()) -> None:
-        """Take in files that are new or have changed, and let others go, in one transaction. A chunk without a text
-        stays as it is, in its new place.
+        """Index new and changed files and remove others, in one transaction. A chunk without a text is already there
+        and only moves.
 
         Raises:
-            sqlite3.OperationalError: a chunk that should be there is not; nothing was taken in.
+            sqlite3.OperationalError: a chunk that should be there is missing; nothing was changed.
         """
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
@@ -243,13 +245,12 @@ class CodeIndex:
             connection.execute("INSERT INTO gone VALUES (?, ?, ?)", (revision, bytes(chunks_gone), bytes(files_gone)))
             connection.execute("DELETE FROM gone WHERE revision <= ?", (revision - MOST_CHANGES,))
         self._cut_log()
-        self._loaded = self._loaded._replace(version=-1)  # an own change is in no `data_version`
+        self._loaded = self._loaded._replace(version=-1)  # `data_version` does not count own changes
         while alike := self._alike():
             self._merge(alike)
 
     def _take_chunks(self, file: int, chunks: Sequence[ReadChunk], first: int) -> list[int]:
-        """Make these the chunks of a file, the new ones of them numbered from `first`; the numbers of those that have
-        gone."""
+        """Replace a file's chunks, numbering new ones from `first`. Returns the numbers of the removed ones."""
         connection = self._connection
         there: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)
         rows = connection.execute("SELECT digest, number, start_line, end_line FROM chunks WHERE file = ?", (file,))
@@ -286,7 +287,7 @@ class CodeIndex:
         return gone
 
     def _take_symbols(self, file: int, read: ReadFile) -> None:
-        """Make those that were read the symbols of a file: one that says the same stays, in its new place."""
+        """Replace a file's symbols. One with the same content stays and only moves."""
         connection = self._connection
         there: defaultdict[tuple[object, ...], list[tuple[int, int, int]]] = defaultdict(list)
         rows = connection.execute(
@@ -315,31 +316,31 @@ class CodeIndex:
         )
 
     def note(self, **about: object) -> None:
-        """Keep facts about the index itself, by their names."""
+        """Store facts about the index itself."""
         self._connection.execute("BEGIN IMMEDIATE")
         with self._connection:
             for name, value in about.items():
                 self._put(name, value)
 
     def about(self) -> dict[str, object]:
-        """The facts that were noted."""
+        """The stored facts about the index."""
         return dict(self._connection.execute("SELECT name, value FROM about WHERE name NOT IN ('next', 'revision')"))
 
     def counts(self) -> tuple[int, int]:
-        """The number of files that are taken in, and of their chunks."""
+        """The number of indexed files and of their chunks."""
         row = self._connection.execute(
             "SELECT (SELECT count(*) FROM files WHERE skipped = ''), (SELECT count(*) FROM chunks)"
         ).fetchone()
         return row[0], row[1]
 
     def skipped(self) -> dict[str, int]:
-        """The number of files that were read and not taken in, by the reason."""
+        """The number of skipped files for each reason."""
         return dict(
             self._connection.execute("SELECT skipped, count(*) FROM files WHERE skipped != '' GROUP BY skipped")
         )
 
     def files(self, after: str, limit: int) -> list[ListedFile]:
-        """The files after that path, in the order of their paths."""
+        """The files after a path, in the order of their paths."""
         rows = self._connection.execute(
             """SELECT path, language, (SELECT count(*) FROM chunks WHERE file = f.number), size, mtime_ns, skipped
                FROM files AS f WHERE path > ? ORDER BY path LIMIT ?""",
@@ -348,26 +349,26 @@ class CodeIndex:
         return [ListedFile(*row) for row in rows]
 
     def compact(self) -> None:
-        """Make one segment of all if most of the chunks in them have gone."""
+        """Merge everything into one segment if most of the chunks are gone."""
         segments = self._segments()
         ((alive,),) = self._connection.execute("SELECT count(*) FROM chunks")
         if sum(segments.values()) > 2 * alive:
             self._merge(segments)
 
     def _segments(self) -> dict[int, int]:
-        """The size of each segment."""
+        """The number of chunks in each segment."""
         return dict(self._connection.execute("SELECT number, chunks FROM segments"))
 
     def _alike(self) -> dict[int, int]:
-        """Segments that are to be merged since they are many of about one size: the smallest such."""
+        """The smallest group of similar segments that is large enough to be merged; empty if there is none."""
         of_size: dict[int, dict[int, int]] = {}
         for number, chunks in self._segments().items():
             of_size.setdefault(int(math.log(max(chunks / SMALL, 1), MOST_ALIKE)), {})[number] = chunks
         return next((of_size[size] for size in sorted(of_size) if len(of_size[size]) >= MOST_ALIKE), {})
 
     def _merge(self, segments: Mapping[int, int]) -> None:
-        """Make one segment of some, without chunks that have gone: terms after terms, each portion in a transaction of
-        its own, after each of which every posting is there once."""
+        """Merge segments into one without the postings of deleted chunks. Each transaction merges a range of terms and
+        leaves every posting in exactly one place."""
         if not segments:
             return
         connection, merged = self._connection, ",".join(map(str, segments))
@@ -402,11 +403,11 @@ class CodeIndex:
             after = until and until[0]
 
     def checkpoint(self) -> None:
-        """Move the write-ahead log into the file, as far as readers allow, and cut it."""
+        """Checkpoint the write-ahead log as far as readers allow, and truncate it."""
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def _cut_log(self) -> None:
-        if self._log.stat().st_size > MOST_LOG_BYTES:  # by itself it is never cut while somebody always reads
+        if self._log.stat().st_size > MOST_LOG_BYTES:  # with a permanent reader, SQLite never truncates it by itself
             self.checkpoint()
 
     def _new_segment(self, chunks: int) -> int:
@@ -417,17 +418,17 @@ class CodeIndex:
         self._connection.executemany(f"INSERT INTO postings VALUES ({segment}, ?, ?, ?)", postings)  # noqa: S608
 
     def _number(self, name: str) -> int:
-        """A number that is kept in the index; 0 at first."""
+        """A stored number; 0 at first."""
         row = self._connection.execute("SELECT value FROM about WHERE name = ?", (name,)).fetchone()
         return 0 if row is None else int(row[0])
 
     def _put(self, name: str, value: object) -> None:
         self._connection.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (name, value))
 
-    # --- Searching.
+    # --- Searching
 
     def search(self, question: str, limit: int) -> list[FoundCode]:
-        """The best chunk of each of the best files, the best first."""
+        """The best chunk of each of the best files, best first."""
         with self.at_one_moment():
             loaded = self._load()
             scores = self._scores(question, loaded)
@@ -438,7 +439,7 @@ class CodeIndex:
             return [_shown(row, float(scores[places[0]])) for places, row in zip(best, rows, strict=True)]
 
     def chunk_at(self, path: str, line: int) -> FoundCode | None:
-        """The chunk of a file that has a line."""
+        """The chunk at a line of a file."""
         rows = self._connection.execute(f"{_SHOWN} f.path = ? AND ? BETWEEN start_line AND end_line", (path, line))
         return next((_shown(row, 0.0) for row in rows), None)
 
@@ -461,8 +462,8 @@ class CodeIndex:
         return Postings(places[alive], counts[alive].astype(np.float64))
 
     def _definitions(self, name: str, loaded: _Loaded) -> dict[int, float]:
-        """The places of the chunks that define a name, each with its share of the bonus."""
-        rows = self._connection.execute(  # the second condition lets SQLite use the index, which has no empty names
+        """The places of the chunks that define a name, with their shares of the bonus."""
+        rows = self._connection.execute(  # without the second condition, SQLite would not use the partial index
             "SELECT number, name FROM chunks WHERE last_name = ? AND last_name != '' LIMIT ?",
             (_last(name), MOST_DEFINITIONS),
         )
@@ -476,7 +477,7 @@ class CodeIndex:
         return found
 
     def _assigned(self, name: str, loaded: _Loaded) -> list[int]:
-        """The places of the statements outside of definitions that give a name its value, as those of constants do."""
+        """The places of top-level statements that assign a value to a name, such as constants."""
         referring, importing = (self._postings(mark + name, loaded) for mark in (REFERS, IMPORTS))
         if referring is None:
             return []
@@ -497,8 +498,8 @@ class CodeIndex:
 
     @contextmanager
     def at_one_moment(self) -> Iterator[None]:
-        """Answer all that is asked meanwhile from one state of the index. One that turns out to be damaged is deleted:
-        whoever misses it makes it anew.
+        """Answer all questions inside the block from one snapshot of the index. A damaged index is deleted; whoever
+        needs it next rebuilds it.
 
         Raises:
             sqlite3.Error: it cannot be read.
@@ -519,17 +520,17 @@ class CodeIndex:
             raise sqlite3.DatabaseError(f"the index of code was damaged ({error}), and is made anew") from error
 
     def _is_damaged(self, error: Exception) -> bool:
-        """True if this file is the reason for what was raised."""
+        """True if the error was caused by damage to this file."""
         try:
             (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.DatabaseError as again:
             return not isinstance(again, sqlite3.OperationalError)
         return found != "ok" or isinstance(error, zlib.error)
 
-    # --- Symbols. The file is one too, whose name is empty.
+    # --- Symbols (the file is one too, with an empty name)
 
     def paths(self, ending: str, most: int) -> list[str]:
-        """The first paths that end so, from one of their names on."""
+        """The first paths that end with these names."""
         rows = self._connection.execute(
             "SELECT path FROM files WHERE skipped = '' AND (path = ?1 OR path LIKE ?2 ESCAPE '\\') LIMIT ?3",
             (ending, "%/" + re.sub(r"([\\%_])", r"\\\1", ending), most),
@@ -537,20 +538,19 @@ class CodeIndex:
         return [path for (path,) in rows]
 
     def symbols_at(self, path: str, name: str) -> list[PlacedSymbol]:
-        """The symbols of that very name in a file: there may be several."""
+        """The symbols of exactly this name in a file. There may be several."""
         return self._symbols("f.path = ? AND s.name = ?", path, name)
 
     def symbols_named(self, name: str) -> list[PlacedSymbol]:
-        """The symbols whose last names are that of this name, whatever the capitals."""
+        """The symbols with the same last name, ignoring case."""
         return self._symbols("s.last_name = ? AND s.name != ''", _last(name))
 
     def symbols_like(self, digest: int) -> list[PlacedSymbol]:
-        """The symbols that say the same."""
+        """The symbols with the same content."""
         return self._symbols("s.digest = ?", digest)
 
     def entities(self, condition: Literal["number", "key", "name"], values: Sequence[object]) -> list[CodeEntity]:
-        """The symbols with these numbers, or with these keys or names (those of a file are of its path): without those
-        that several share."""
+        """The symbols with these numbers, keys or names (a file's name is its path), without ambiguous ones."""
         wanted = {"number": "s.rowid", "key": "s.key", "name": "CASE s.name WHEN '' THEN f.path ELSE s.name END"}
         narrowed = "s.key IN (SELECT value FROM json_each(?2)) AND" if condition == "name" else ""
         keys = [name_key(str(value)) for value in values] if condition == "name" else []
@@ -565,8 +565,8 @@ class CodeIndex:
         return [each for each in found if condition == "number" or shared[each.key] <= MOST_MEANINGS]
 
     def relations(self, number: int, *, outgoing: bool) -> list[tuple[str, int]]:
-        """The relations of a symbol: the relationship, and the number of the other. A function is defined in a file
-        and refers to others; a file imports."""
+        """The relations of a symbol, as pairs of relationship and the other symbol's number. A function is defined in a
+        file and refers to others; a file imports."""
         file, name, start, end = self._connection.execute(
             "SELECT file, name, start_line, end_line FROM symbols WHERE rowid = ?", (number,)
         ).fetchone()
@@ -579,7 +579,7 @@ class CodeIndex:
     def _references(
         self, number: int, place: tuple[int, int, int], last: str, *, outgoing: bool
     ) -> Iterator[tuple[str, int]]:
-        """The symbols that a symbol names, or that name it, of those that are neither in it nor around it."""
+        """The symbols that a symbol refers to, or that refer to it, except those inside or around it."""
         file, start, end = place
         marks = ((REFERS_TO, REFERS), (IMPORTED, IMPORTS))
         within = self._connection.execute(
@@ -608,7 +608,7 @@ class CodeIndex:
                     yield from ((relationship, other) for other in self._enclosing(chunk) if other not in around)
 
     def _meanings(self, word: str) -> list[int]:
-        """The symbols that a word in the code may mean; none where these are many."""
+        """The symbols that a word in the code may refer to; none if it is ambiguous."""
         rows = self._connection.execute(
             "SELECT rowid, name FROM symbols WHERE last_name = ? AND name != ''", (_last(word),)
         ).fetchmany(MOST_DEFINITIONS)
@@ -616,12 +616,12 @@ class CodeIndex:
         return meant if len(meant) <= MOST_MEANINGS else []
 
     def _having(self, term: str) -> list[int]:
-        """The numbers of the chunks that have a term, also of those that have gone."""
+        """The numbers of the chunks with a term, including deleted chunks."""
         rows = self._connection.execute(_OF_TERM, (term,)).fetchall()
         return sorted(np.frombuffer(b"".join(chunks for chunks, _ in rows), np.uint32).tolist())
 
     def _enclosing(self, chunk: int) -> list[int]:
-        """The symbol that a chunk is a part of: the definition of its name, or else its file."""
+        """The symbol that contains a chunk: the definition of its name, or else its file."""
         return [
             number
             for (number,) in self._connection.execute(
@@ -645,14 +645,14 @@ class CodeIndex:
         ((version,),) = self._connection.execute("PRAGMA data_version")
         if self._loaded.version != version:
             revision = self._number("revision")
-            if self._loaded.revision == revision:  # segments were merged, or a fact noted
+            if self._loaded.revision == revision:  # a merge, or a stored fact
                 self._loaded = self._loaded._replace(version=version)
             else:
                 self._loaded = self._read_changes(version, revision, self._loaded)
         return self._loaded
 
     def _read_changes(self, version: int, revision: int, before: _Loaded) -> _Loaded:
-        """The chunks as they are now: nothing is read that was loaded before."""
+        """The present chunks, of which only the changes since `before` are read."""
         changes = self._connection.execute(
             "SELECT chunks, files FROM gone WHERE revision > ?", (before.revision,)
         ).fetchall()
@@ -683,9 +683,9 @@ class CodeIndex:
 
 
 class _Loaded(NamedTuple):
-    """The chunks as they are searched, of one state of the file: `revision` counts the changes to them.
+    """The searchable chunks of one revision of the file.
 
-    `files` are the numbers of the files, `places` those of the chunks' numbers: -1 for one that has gone.
+    `files` has the numbers of the files; `places` has the position of each chunk by its number, -1 for a deleted one.
     """
 
     version: int
@@ -709,7 +709,7 @@ _VALUE: Final = (
     r"^[ \t]*(?:(?:export|declare|const|let|var|val|pub|public|private|protected|internal|static|final|readonly|local)"
     r"[ \t]+)*[$@]?{name}(?:[ \t:][^=\n(]*)?(?<![-<>!+*/%&|^=])=(?![=>~])"
 )
-"""A line that gives a name its value, in whatever language."""
+"""Matches a line that assigns a value to a name, in any language."""
 _SHOWN: Final = """
     SELECT f.path, c.start_line, c.end_line, f.language, c.kind, c.name, c.signature, c.text
     FROM chunks AS c JOIN files AS f ON f.number = c.file WHERE
@@ -723,8 +723,8 @@ def _shown(row: tuple[Any, ...], score: float) -> FoundCode:
 def _alive_postings(
     rows: Iterable[tuple[str, bytes, bytes]], alive: NDArray[np.bool_], seen: NDArray[np.bool_]
 ) -> PostingLists:
-    """The postings of several segments, in the order of their terms, as those of one: of chunks that are `alive` alone,
-    which are noted in `seen`."""
+    """The postings of several segments as those of one, in the order of their terms, limited to chunks that are
+    `alive`. These are marked in `seen`."""
     terms, chunks, counts, ends = list[str](), list[bytes](), list[bytes](), list[int]()
     end = 0
     for term, own_chunks, own_counts in rows:
@@ -743,8 +743,8 @@ def _alive_postings(
 
 
 def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit: int) -> list[NDArray[np.int64]]:
-    """The places of the best chunks of the best files, best first: several of a file where they have one score, and no
-    chunk without a score."""
+    """The places of the best chunks of the best files, best first. A file has several places if they tie; chunks that
+    score 0 are left out."""
     places = np.flatnonzero(scores > 0)
     best = np.zeros(int(files.max(initial=-1)) + 1)
     np.maximum.at(best, files[places], scores[places])
@@ -756,10 +756,10 @@ def _best_of_files(scores: NDArray[np.float64], files: NDArray[np.int64], limit:
 
 
 def _last(name: str) -> str:
-    """The last part of a name as it is looked up."""
+    """The last part of a name, normalised for lookup."""
     return name.rpartition(".")[2].strip(SIGILS).lower()
 
 
 def _without_sigils(name: str) -> str:
-    """A name without what marks it in some languages as private or as a variable."""
+    """A name without sigils, which mark private names or variables in some languages."""
     return ".".join(part.strip(SIGILS) for part in name.split("."))

@@ -1,4 +1,4 @@
-"""Which language a file is in, and the parser of that language, where its grammar is installed."""
+"""Maps file names to languages, and languages to their parsers where the grammar is installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ENDINGS: Final = {
     "haskell": "hs",
     "elixir": "ex exs",
     "zig": "zig",
-    # Without a grammar of ours: cut at blank lines.
+    # Without a grammar: cut at blank lines.
     "clojure": "clj cljs cljc",
     "crystal": "cr",
     "dart": "dart",
@@ -64,21 +64,21 @@ _FUNCTIONS: Final = {
     "tsx": ("tree_sitter_typescript", "language_tsx"),
     "php": ("tree_sitter_php", "language_php"),
 }
-"""The places of grammars that are not `tree_sitter_<language>.language`."""
+"""The grammars whose function is not `tree_sitter_<language>.language`."""
 
 
 def language_of(path: str) -> str | None:
-    """The language of a file by its name; None for one that is not read."""
+    """The language of a file by its name; None if such files are not read."""
     name = path.rpartition("/")[2].lower()
     return _NAMES.get(name) or LANGUAGE_OF.get(name.rpartition(".")[2] if "." in name else "")
 
 
 @cache
 def parser_of(language: str) -> tree_sitter.Parser | None:
-    """The parser of a language; None where its grammar is not installed, or is of another release of the library."""
+    """The parser of a language; None if its grammar is not installed, or is incompatible with the installed library."""
     package, function = _FUNCTIONS.get(language, (f"tree_sitter_{language}", "language"))
     try:
-        import tree_sitter  # of the extra `code`, as the grammars are
+        import tree_sitter  # the extra `code` brings it, with the grammars
 
         grammar = getattr(importlib.import_module(package), function)()
         return tree_sitter.Parser(tree_sitter.Language(grammar))

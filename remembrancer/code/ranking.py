@@ -1,6 +1,5 @@
-"""Ranks chunks of code for a question, by words alone: BM25 of the chunk and of its file over weighted fields, the
-definitions of the names that are asked for, and the place of the file. Pure.
-"""
+"""Ranks chunks of code for a question, by words alone: BM25 of the chunk and of its file over weighted fields,
+definitions of the names in the question, and the kind of the file. Pure."""
 
 from __future__ import annotations
 
@@ -19,24 +18,24 @@ from remembrancer.code.words import stem, terms_in
 
 K1: Final = 1.6
 B: Final = 0.5
-"""Of the BM25 of chunks,"""
+"""BM25 of chunks."""
 FILE_K1: Final = 50.0
 FILE_B: Final = 0.6
-"""and of whole files (Robertson and Zaragoza, 2009)."""
+"""BM25 of whole files (Robertson and Zaragoza, 2009)."""
 FILE_SHARE: Final = 0.6
-"""Weight of the file's BM25 beside its best chunk's, both scaled to 1,"""
+"""The weight of the file's BM25, relative to its best chunk's; both are scaled to 1."""
 SEVERAL_SHARE: Final = 0.6
-"""of having several good chunks,"""
+"""The weight of several good chunks in one file."""
 STEM_SHARE: Final = 0.7
-"""and of the part of the file's own name that the question has."""
+"""The weight of the share of the file's own name that the question contains."""
 GOOD: Final = 0.5
-"""From this share of the best BM25 on a chunk is a good one."""
+"""A chunk with this share of the best BM25 is a good one."""
 DEFINES: Final = 0.5
-"""Added, in shares of the best score, for a chunk that defines a name of the question,"""
+"""The bonus for a chunk that defines a name in the question, as a share of the best score."""
 DEFINES_ALIKE: Final = 0.3
-"""and where capitals, or what is before the last dot, differ."""
+"""The same if the case, or the part before the last dot, differs."""
 BLOCK: Final = 0.85
-"""The share of BM25 that remains to a chunk which defines nothing: imports, statements."""
+"""The factor for a chunk that defines nothing, such as imports and statements."""
 
 _ASIDE: Final = {
     "test": r"(?:^|[/_.-])(?:tests?|__tests__|specs?|testing|testdata|fixtures?|mocks?|e2e)(?=$|[/_.-])"
@@ -49,20 +48,21 @@ _ASIDE: Final = {
 }
 _ASIDE_PATTERNS: Final = {stem(word): re.compile(pattern) for word, pattern in _ASIDE.items()}
 ASIDE: Final = 0.4
-"""The share of its score that remains to a file which is not the code itself, unless it is asked for,"""
+"""The factor for a file that is not the code proper, unless the question asks for it."""
 PROSE_SHARE: Final = 0.5
-"""and of text and data."""
+"""The factor for prose and data."""
 
 
 class Postings(NamedTuple):
-    """A term of a question: the places of the chunks that have it, and how often, each occurrence weighted."""
+    """The places of the chunks that contain a term of the question, and the weighted number of occurrences in each."""
 
     places: NDArray[np.int64]
     counts: NDArray[np.float64]
 
 
 class Paths:
-    """The paths of an index's files by their places: the terms of their names, and which are not the code itself."""
+    """The paths of an index's files by their places: the terms of their names, and which of them are not the code
+    proper."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         named = [set(terms_in(own_name(path))) for path in paths]
@@ -70,7 +70,7 @@ class Paths:
         self._numbers = {term: number for number, term in enumerate(dict.fromkeys(chain.from_iterable(named)))}
         self._terms = np.fromiter(map(self._numbers.__getitem__, chain.from_iterable(named)), np.int32)
         self._having = np.repeat(np.arange(len(paths)), [len(terms) for terms in named])
-        """A file for each of the terms."""
+        """The file of each term in `_terms`."""
         self._prior = np.array([PROSE_SHARE if language_of(path) in PROSE | DATA else 1.0 for path in paths])
         self._aside = {
             word: np.array([pattern.search(path) is not None for path in paths], np.bool_)
@@ -78,7 +78,7 @@ class Paths:
         }
 
     def changed(self, stay: NDArray[np.bool_], added: Sequence[str]) -> Paths:
-        """Those of these files that stay, and then more, of which alone the paths are looked at."""
+        """The files that `stay`, followed by the added ones. Only the added paths are parsed."""
         if stay.all() and not added:
             return self
         more, both = Paths(added), Paths(())
@@ -100,8 +100,8 @@ class Paths:
         return np.asarray(np.bincount(having, minlength=len(self._sizes)) / self._sizes, np.float64)
 
     def priors(self, terms: Sequence[str]) -> NDArray[np.float64]:
-        """The share of each file's score that remains for its place: tests, examples and the like come later, unless a
-        question with these terms asks for them."""
+        """The factor of each file for its kind: tests, examples and the like come later, unless the question asks for
+        them."""
         aside = np.zeros(len(self._sizes), np.bool_)
         for word, places in self._aside.items():
             if word not in terms:
@@ -110,8 +110,8 @@ class Paths:
 
 
 class Corpus(NamedTuple):
-    """The chunks of an index by their places: the place of the file of each, its length in terms, whether it defines
-    something; and of its files the length and the path."""
+    """The chunks of an index by their places: file, length in terms, and whether they define something; and the lengths
+    and paths of the files."""
 
     files: NDArray[np.int64]
     lengths: NDArray[np.float64]
@@ -123,10 +123,10 @@ class Corpus(NamedTuple):
 def rank(
     corpus: Corpus, terms: Mapping[str, Postings], defining: Mapping[int, float], asked: Sequence[str]
 ) -> NDArray[np.float64]:
-    """The score of each chunk; 0 for one that has nothing of the question.
+    """The score of each chunk; 0 for a chunk without any term of the question.
 
-    `terms` are those of the question that any chunk has, `asked` all of them; `defining` are the places of the chunks
-    that define what it names, each with its share of the bonus.
+    `terms` has the postings of the question's terms that occur, `asked` all its terms, and `defining` the places of the
+    chunks that define its names, each with its share of the bonus.
     """
     chunks, files = len(corpus.files), len(corpus.file_lengths)
     if not chunks:

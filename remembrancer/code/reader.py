@@ -1,8 +1,8 @@
-"""The process that reads and parses code: `python -P -m remembrancer.code.reader`. It may die of what it reads.
+"""The process that reads and parses code: `python -P -m remembrancer.code.reader`. Its input may kill it.
 
-A grammar may crash, loop, or take all memory, and nothing in Python stops it: so each file has so much time of a
-processor after which the system ends the process, and whoever started it knows the file by the last `Begun`. Frames are
-4 bytes of length, and a message in MessagePack.
+A grammar may crash, loop, or exhaust the memory, and Python cannot stop it. So each file has a budget of processor
+time, after which the system kills the process, and the parent knows the file by the last `Begun`. A frame is a 4-byte
+length followed by a message in MessagePack.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from remembrancer.code.segments import Segment, read_segment
 from remembrancer.code.tree import SourceFile
 
 DEADLINE_S: Final = 10
-"""Seconds of a processor for reading, parsing and counting one file: on a busy machine that is longer."""
+"""Seconds of processor time for reading, parsing and counting one file."""
 LONGEST_S: Final = 300
-"""Seconds until a file is given up that takes no processor at all, as on a disk that does not answer."""
+"""Wall-clock seconds for a file that takes no processor time, as on a disk that does not answer."""
 MOST_MEMORY: Final = 1024**3
 """Bytes of address space."""
 
 
 class ReadFiles(msgspec.Struct, frozen=True, array_like=True, tag=0):
-    """Read these files of a tree. `plain` are cut without a parser."""
+    """A request to read these files of a tree. The `plain` ones are cut without a parser."""
 
     root: str
     files: tuple[SourceFile, ...]
     plain: tuple[str, ...] = ()
     deadline_s: int = DEADLINE_S
-    """For each of them."""
+    """For each file."""
     known: dict[str, bytes] = {}
-    """The digests of the chunks that the index has of some, as `read_segment` takes them."""
+    """The digests of chunks that the index already has, by path, as `read_segment` takes them."""
 
 
 class Begun(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -47,7 +47,7 @@ class Begun(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """All of them are read."""
+    """All files have been read."""
 
     segment: Segment
 
@@ -58,13 +58,13 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def frame(message: ReadFiles | Begun | Done) -> bytes:
-    """A message as it is written."""
+    """A message as it is sent."""
     body = _encoder.encode(message)
     return struct.pack(">I", len(body)) + body
 
 
 def serve(requests_in: BinaryIO, answers_out: BinaryIO) -> None:
-    """Answer requests until their end."""
+    """Answer requests until the end of the input."""
 
     def note(path: str) -> None:
         signal.setitimer(signal.ITIMER_PROF, request.deadline_s)
@@ -86,7 +86,7 @@ if __name__ == "__main__":
     os.nice(5)
     for each in (signal.SIGPROF, signal.SIGALRM):
         signal.signal(each, signal.SIG_DFL)
-    if sys.platform != "darwin":  # which refuses that limit
+    if sys.platform != "darwin":  # macOS refuses this limit
         resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     serve(sys.stdin.buffer, sys.stdout.buffer)

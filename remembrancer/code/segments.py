@@ -1,4 +1,4 @@
-"""Files read, cut and counted: what a reader hands to whoever keeps the index, some files at a time."""
+"""Reads, cuts and counts files: the segments that a reader hands to the writer of the index."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from remembrancer.code.tree import SourceFile, Unreadable, read_source
 from remembrancer.code.words import terms_of, words_in
 
 FIELDS: Final = {"name": 2, "file": 3, "directory": 2, "head": 1}
-"""The weight of a term in a field beside 1 in the text."""
+"""The weight of a term in each field, relative to 1 in the text."""
 REFERS: Final = "@"
 IMPORTS: Final = "+"
-"""The beginning of a term that is a name which a chunk refers to, or imports: no word of a question begins so."""
+"""The prefixes of terms for names that a chunk refers to, or imports. No word of a question begins with them."""
 MOST_COUNT: Final = 255
-"""Occurrences that fit into 8 bits; a term that is there more often tells no more."""
+"""Counts are capped to 8 bits; more occurrences tell no more."""
 
 
 class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
-    """A chunk as the index keeps it; `length` counts its terms, and `digest` is that of all but its lines."""
+    """A chunk for the index. `length` counts its terms; `digest` covers everything except its lines."""
 
     start_line: int
     end_line: int
@@ -42,11 +42,11 @@ class ReadChunk(msgspec.Struct, frozen=True, array_like=True):
     signature: str = ""
     length: int = 0
     text: bytes = b""
-    """Deflated; nothing of a chunk that the index has, of which it is said where it is now."""
+    """Deflated. Empty if the index already has the chunk, which has only moved."""
 
 
 class ReadFile(msgspec.Struct, frozen=True, array_like=True):
-    """A file as it was read; `skipped` says why it was not."""
+    """A file as it was read. `skipped` is the reason why it was not."""
 
     path: str
     mtime_ns: int
@@ -58,8 +58,8 @@ class ReadFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PostingLists(msgspec.Struct, frozen=True, array_like=True):
-    """For each of some terms, in their order, the numbers of the chunks that have it (32 bits each), and how often (8
-    bits each): one after the other, as far as the `ends`."""
+    """The postings of sorted terms: chunk numbers (32 bits) and counts (8 bits), one list after the other up to each of
+    `ends`."""
 
     terms: Sequence[str] = ()
     ends: Sequence[int] = ()
@@ -75,7 +75,7 @@ class PostingLists(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Segment(msgspec.Struct, frozen=True, array_like=True):
-    """Files, and the postings of their terms: chunks count from 0 over all files."""
+    """Files and the postings of their terms. Chunks are numbered from 0 across all files."""
 
     files: tuple[ReadFile, ...] = ()
     postings: PostingLists = PostingLists()
@@ -88,8 +88,8 @@ def read_segment(
     note: Callable[[str], None] = lambda path: None,
     known: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Segment:
-    """These files of a tree. `plain` are cut without a parser, `note` is told of each before it is read, and `known`
-    are the digests, of 64 bits, of the chunks that the index has of some of them. Blocks."""
+    """Read these files of a tree. The `plain` ones are cut without a parser; `note` is called with each path before it
+    is read; `known` has the 64-bit digests of the chunks that the index already has, by path. Blocks."""
     read: list[tuple[ReadFile, list[tuple[Chunk, int, bool]]]] = []
     counted = _CountedTerms()
     for file in files:
@@ -130,10 +130,10 @@ def read_segment(
 
 
 def _digest(chunk: Chunk, referred: Iterable[str], imported: Iterable[str]) -> int:
-    """That of all that is kept or counted of a chunk but its lines and its file's path."""
+    """The digest of everything that the index keeps of a chunk, except its lines and path."""
     said = (*chunk[2:], *sorted(referred), "", *sorted(imported))
     digest = blake2b("\0".join(said).encode("utf-8", "replace"), digest_size=8)
-    return int.from_bytes(digest.digest(), signed=True)  # as SQLite keeps it
+    return int.from_bytes(digest.digest(), signed=True)  # SQLite's integers are signed
 
 
 def _packed(chunk: Chunk, digest: int, length: int) -> ReadChunk:
@@ -142,7 +142,7 @@ def _packed(chunk: Chunk, digest: int, length: int) -> ReadChunk:
 
 
 class _CountedTerms:
-    """Counts the terms of chunks: notes their words, of which many are alike, and makes terms of these at the end."""
+    """Counts the terms of chunks. It collects words, many of which repeat, and derives their terms once at the end."""
 
     def __init__(self) -> None:
         self._words: defaultdict[str, int] = defaultdict(itertools.count().__next__)
@@ -152,11 +152,11 @@ class _CountedTerms:
         self._marked, self._mark_sizes = array("I"), array("I")
 
     def numbers_of(self, text: str) -> array[int]:
-        """The words of a text, as `add` takes them."""
+        """The numbers of a text's words, as `add` takes them."""
         return array("I", map(self._words.__getitem__, words_in(text)))
 
     def add(self, numbers: array[int], text: str, referred: Iterable[str], imported: Iterable[str]) -> None:
-        """One more chunk: words that were numbered before, a text, and the names that it refers to and imports."""
+        """Add a chunk: numbered words, a text, and the names that it refers to and imports."""
         before, marked = len(self._in_chunks), len(self._marked)
         self._in_chunks.extend(numbers)
         self._in_chunks.extend(map(self._words.__getitem__, words_in(text)))
@@ -166,7 +166,7 @@ class _CountedTerms:
         self._mark_sizes.append(len(self._marked) - marked)
 
     def of_all(self) -> tuple[list[int], PostingLists]:
-        """For each chunk the number of terms in its text, and the postings."""
+        """The number of terms of each chunk, and the postings."""
         of_words = [terms_of(word) for word in self._words]
         of_marks = {number: REFERS + name for name, number in self._referred.items()}
         of_marks |= {number: IMPORTS + name for name, number in self._imported.items()}
@@ -196,11 +196,11 @@ class _CountedTerms:
 
 
 Named = list[tuple[set[str], set[str]]]
-"""For each chunk the names that it refers to, and those that it imports."""
+"""For each chunk, the names that it refers to and the names that it imports."""
 
 
 def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[Chunk], Named, list[Symbol], str]:
-    """The chunks of a file with the names in them, and its symbols, or why it has none."""
+    """A file's chunks with the names in them and its symbols, or the reason why it is skipped."""
     try:
         text = read_source(root, path)
     except Unreadable as error:
@@ -213,11 +213,11 @@ def _cut(root: str, path: str, language: str, *, is_plain: bool) -> tuple[list[C
 
 
 def _path_text(path: str) -> str:
-    """The words of a file's path, each as often as it counts in each of its chunks."""
+    """The words of a file's path, repeated by the weights of their fields."""
     names, directory = [own_name(path)] * FIELDS["file"], [str(PurePosixPath(path).parent)] * FIELDS["directory"]
     return "\n".join((*names, *directory))
 
 
 def own_name(path: str) -> str:
-    """The name of a file without its ending."""
+    """The name of a file without its extension."""
     return path.rpartition("/")[2].partition(".")[0]

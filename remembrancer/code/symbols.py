@@ -1,5 +1,5 @@
-"""The symbols of a source file, each with a digest of what it says: without white space and comments, and whatever a
-formatter does to it. Pure."""
+"""The symbols of a source file, each with a digest of its content that ignores white space, comments and formatting.
+Pure."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ if TYPE_CHECKING:
     import tree_sitter
 
 FILE: Final = "file"
-"""The kind of the symbol that a file is itself."""
+"""The kind of the symbol that stands for the file."""
 MOST_PIECES: Final = 64
-"""Pieces of a symbol that are kept, those with the lowest numbers: two symbols' can be compared (Broder, 1997)."""
+"""Pieces kept of a symbol, those with the lowest numbers, so that two symbols can be compared (Broder, 1997)."""
 LEAST_PIECE: Final = 4
-"""Bytes of a line that tells anything."""
+"""Shorter lines, in bytes, are not distinctive."""
 
 _SPACE: Final = b" \t\r\f\\"
 _QUOTES: Final = bytes.maketrans(b'"`', b"''")
 _BLANKED: Final = b" " * 10 + b"\n" + b" " * 245
 _TRAILING: Final = re.compile(rb",(?=[)\]}])|;")
 _ENDS: Final = b"\x0e\x0f\x10\x11\x12\x13\x14\x15\x16\x17\x18\x19\x1a\x1b\x1c\x1d\x1e\x1f"
-"""Bytes that no text has: so many blocks end here, in a language that says so by indentation."""
+"""Bytes that occur in no text. In indented languages each stands for the number of blocks that end there."""
 _ENDED: Final = bytes.maketrans(_ENDS, b"\n" * len(_ENDS))
 _COMMENT: Final = re.compile("comment")
 _IMPORT: Final = re.compile(
     r"^import$|import_(?:from_)?(?:statement|declaration)$|^(?:namespace_)?use_declaration$|^preproc_include$"
 )
 _TEXT: Final = re.compile(r"(?:content|fragment)$")
-"""The kinds of nodes that are comments, imports, and the text within strings."""
+"""The kinds of nodes for comments, imports, and the text within strings."""
 NAME: Final = re.compile(r"[^\W\d]\w{2,}")
-"""A name in code; one of fewer letters is told from no other."""
+"""A name in code. Shorter ones are not distinctive."""
 _OPERATION: Final = re.compile(r"operator|unary|binary|comparison|call|attribute|subscript|member|await|not|splat")
-"""Nodes in which parentheses mean something."""
+"""Nodes in which parentheses have a meaning."""
 _DOCSTRINGS: Final = {
     "python": "(block . (expression_statement (string)) @out) (module . (expression_statement (string)) @out)"
     " (block) @block"
@@ -51,8 +51,8 @@ _DOCSTRINGS: Final = {
 
 
 class Symbol(msgspec.Struct, frozen=True, array_like=True):
-    """A definition in a file, or the file (whose name is empty). Lines count from 1. `pieces` are numbers of
-    32 bits: of its lines, or, if it is open, of the signatures and statements in it; `digest` is that of all."""
+    """A definition in a file, or the file itself (with an empty name). Lines count from 1. `pieces` are 32-bit numbers:
+    of its lines, or, if it is open, of the signatures and statements in it. `digest` covers all of them."""
 
     name: str
     kind: str
@@ -63,19 +63,19 @@ class Symbol(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_open(self) -> bool:
-        """True if it has members: what is in these is theirs, and one that comes leaves it as it was."""
+        """True if it has members. Their content is theirs, and a new member does not change it."""
         return self.kind in OPEN or self.kind == FILE
 
 
 class PlacedSymbol(NamedTuple):
-    """A symbol and the file that it is in."""
+    """A symbol and its file."""
 
     path: str
     symbol: Symbol
 
 
 def symbols_of(source: Source | None, text: str) -> list[Symbol]:
-    """The symbols of a file, itself first. Without a grammar it is the only one."""
+    """The symbols of a file, the file itself first. Without a grammar it is the only one."""
     rows = 0, text.count("\n")
     if source is None:
         return [Symbol("", FILE, 1, rows[1] + 1, _digest([_joined(_bare(text.encode("utf-8", "replace")))]))]
@@ -103,12 +103,12 @@ def _members(source: Source, data: bytes, body: tree_sitter.Node, above: str, de
 def _outline(
     source: Source, data: bytes, name: str, kind: str, body: tree_sitter.Node, rows: tuple[int, int]
 ) -> Symbol:
-    """A symbol that has members. It says, in whatever order, their signatures and its own statements."""
+    """A symbol with members. Its content is their signatures and its own statements, in any order."""
     members = source.definitions(body)
     spans = [(member.node.start_byte, _signature_end(member)) for member in members]
     taken = [(member.node.start_byte, member.node.end_byte) for member in members]
     at = 0
-    for child in body.named_children:  # in the order of the text, as the members are
+    for child in body.named_children:  # in the order of the text, like the members
         start, end = child.start_byte, child.end_byte
         while at < len(taken) and taken[at][1] <= start:
             at += 1
@@ -124,8 +124,8 @@ def _signature_end(definition: Definition) -> int:
 
 
 def _unnamed(data: bytes, definition: Definition) -> bytes:
-    """A definition without its own name, so that it says the same under another one, and without the ends of the blocks
-    that end with it, so that it says the same as the last one of its class."""
+    """A definition without its own name, so that a renamed one has the same content, and without the block ends that
+    follow it, so that the last one of a class has the same content as any other."""
     start, end = definition.node.start_byte, definition.node.end_byte
     name = definition.name.rpartition(".")[2].encode()
     at = data.find(name, definition.inner.start_byte, end)
@@ -135,12 +135,12 @@ def _unnamed(data: bytes, definition: Definition) -> bytes:
 
 
 def _bare(data: bytes) -> bytes:
-    """A text without white space, but for its lines, in quotes of one sort."""
+    """A text without white space except line ends, with all quotes alike."""
     return data.translate(_QUOTES, _SPACE)
 
 
 def _joined(bare: bytes) -> bytes:
-    """The same in one line, without commas that stand last. Strings that stand beside each other are one."""
+    """The same on one line, without trailing commas. Adjacent strings are joined."""
     return _TRAILING.sub(b"", bare.replace(b"\n", b"")).replace(b"''", b"")
 
 
@@ -148,7 +148,7 @@ def _digest(pieces: Iterable[bytes]) -> int:
     digest = blake2b(digest_size=8)
     for piece in pieces:
         digest.update(piece + b"\n")
-    return int.from_bytes(digest.digest(), signed=True)  # as SQLite keeps it
+    return int.from_bytes(digest.digest(), signed=True)  # SQLite's integers are signed
 
 
 def _packed(pieces: Iterable[bytes]) -> bytes:
@@ -174,7 +174,7 @@ def _keywords(language: str) -> frozenset[str]:
 
 @cache
 def _query(language: str) -> tree_sitter.Query:
-    """The query for all that a digest leaves out, for parentheses, and for blocks that end by indentation."""
+    """The query for everything that a digest leaves out, for parentheses, and for blocks that end by indentation."""
     import tree_sitter
 
     grammar = _grammar(language)
@@ -193,16 +193,16 @@ def _query(language: str) -> tree_sitter.Query:
 
 
 class _Cleaned(NamedTuple):
-    """The text of a file, each byte and line in its place. In `said` comments, docstrings, imports and needless
-    parentheses are blank, in `named` comments, docstrings, imports and the text of strings. `imports` are the names in
-    each of these, by their first lines."""
+    """A file's text, with each byte and line in its place. In `said`, comments, docstrings, imports and redundant
+    parentheses are blank; in `named`, comments, docstrings, imports and the text of strings. `imports` has the imported
+    names by their first line."""
 
     said: bytes
     named: bytes
     imports: dict[int, set[str]]
 
 
-@lru_cache(maxsize=1)  # of the file that is being read
+@lru_cache(maxsize=1)  # only the file that is being read
 def _cleaned(source: Source) -> _Cleaned:
     import tree_sitter
 
@@ -236,8 +236,8 @@ def _blank(data: bytearray, nodes: Iterable[tree_sitter.Node]) -> None:
 
 
 def names_of(source: Source | None, chunks: Sequence[Chunk]) -> list[tuple[set[str], set[str]]]:
-    """For each chunk of a file the names that it refers to, and those that it imports. None stand in comments or
-    strings."""
+    """For each chunk of a file, the names that it refers to and the names that it imports. Comments and strings do not
+    count."""
     if source is None:
         return [(set(), set()) for _ in chunks]
     cleaned = _cleaned(source)
@@ -253,7 +253,7 @@ def names_of(source: Source | None, chunks: Sequence[Chunk]) -> list[tuple[set[s
 
 
 def names_within(text: str) -> set[str]:
-    """Whatever `NAME` finds in a text, in half the time where that is in ASCII."""
+    """All matches of `NAME` in a text, in half the time if it is ASCII."""
     if not text.isascii():
         return set(NAME.findall(text))
     words = (word if word[0] > "9" else word.lstrip(digits) for word in set(words_in(text)))

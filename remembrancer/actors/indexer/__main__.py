@@ -1,4 +1,4 @@
-"""The indexer's process: `python -P -m remembrancer.actors.indexer`, its `LaunchSpec` on standard input."""
+"""The indexer's process: `python -P -m remembrancer.actors.indexer`, with its `LaunchSpec` on standard input."""
 
 from remembrancer.actors.indexer.actor import IndexerActor
 from remembrancer.actors.shell import run_actor

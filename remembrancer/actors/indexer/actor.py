@@ -1,8 +1,8 @@
-"""The indexer: it reads the notes of the projects in use, tells the store what is in them, and indexes their code.
+"""The indexer reads the notes of the projects in use, sends them to the store, and indexes their code.
 
-It owns nothing but the indexes of code, which can be made again. The store says which workspaces and trees are in use,
-the disk what is in them; of notes, what has changed is cut into chunks and sent. So it may be killed at any moment: the
-next one compares, and goes on.
+It owns only the code indexes, which can be rebuilt. The store says which workspaces and trees are in use; the disk says
+what is in them. Changed notes are cut into chunks and sent. The process can be killed at any moment: the next one
+compares disk and index again, and continues.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from remembrancer.protocol.files import AwaitFileWork, Workspace
 from remembrancer.protocol.store_client import StoreClient
 
 POLL_S: Final = 10.0
-"""The time that a question for work stays open."""
+"""The time for which a request for work stays open."""
 
 logger = logging.getLogger(__name__)
 
 
 class IndexerActor(Actor):
-    """Has a `WorkspaceIndexer` for each workspace in use."""
+    """Runs a `WorkspaceIndexer` for each workspace in use."""
 
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)

@@ -1,4 +1,4 @@
-"""Processes that read code for the indexer, and may die of it: see `remembrancer.code.reader`."""
+"""The processes that read code for the indexer, and may die doing so: see `remembrancer.code.reader`."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from remembrancer.code.segments import ReadFile, Segment
 from remembrancer.code.tree import SourceFile
 
 IDLE_S: Final = 30.0
-"""A process that has read nothing for so long is ended."""
+"""A process is ended after being idle for this long."""
 MOST_DEATHS: Final = 3
-"""Of so many files of one language, read at once, a process dies until the others are cut without that parser too."""
+"""After this many files of one language in a batch have killed a process, the rest are cut without that parser."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Process:
-    """One process that reads."""
+    """One reading process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdin is not None
@@ -37,18 +37,18 @@ class _Process:
         self._in, self._out = process.stdin, process.stdout
         self.idle_since = time.monotonic()
         self.begun: str | None = None
-        """The file that it has begun last."""
+        """The file that it started reading last."""
 
     @classmethod
     async def start(cls) -> _Process:
         command = (sys.executable, "-P", "-s", "-m", "remembrancer.code.reader")
         pipe = asyncio.subprocess.PIPE
-        with anyio.CancelScope(shield=True):  # one that is left half started nobody would end
+        with anyio.CancelScope(shield=True):  # otherwise nobody would end a half-started process
             process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
         return cls(process)
 
     async def read(self, request: ReadFiles) -> Segment:
-        """Raises `EOFError`: the process has died."""
+        """Read the requested files. Raises `EOFError` if the process dies."""
         self.begun = None
         try:
             self._in.write(frame(request))
@@ -63,7 +63,7 @@ class _Process:
             raise EOFError from error
 
     async def aclose(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process, whatever it is doing."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         self._in.close()
@@ -72,18 +72,18 @@ class _Process:
 
 
 class CodeReaders:
-    """A few processes, started when there is anything to read; each file has a deadline. Belongs to one event loop."""
+    """A few reading processes, started on demand; each file has a deadline. Belongs to one event loop."""
 
     def __init__(self, most: int, deadline_s: int = DEADLINE_S) -> None:
         self._deadline_s = deadline_s
         self._free = asyncio.Semaphore(most)
         self._idle: list[_Process] = []
         self.deaths = 0
-        """Processes that have died of a file."""
+        """The number of processes that a file has killed."""
 
     async def read(self, root: str, files: Sequence[SourceFile], known: dict[str, bytes] | None = None) -> Segment:
-        """These files of a tree, of which the index has chunks with the digests that are `known`. One that a parser
-        dies of is cut without it; one that even so ends it is passed over.
+        """Read these files of a tree; `known` has the digests of the chunks that the index already holds. A file that
+        kills its parser is cut without it; if it still kills the process, it is skipped.
 
         Raises:
             OSError: no process can be started, or it dies before it has read anything.
@@ -119,13 +119,13 @@ class CodeReaders:
                     return msgspec.structs.replace(segment, files=segment.files + passed)
 
     async def end_idle(self) -> None:
-        """End the processes that have read nothing for a while."""
+        """End the processes that have been idle for a while."""
         now = time.monotonic()
         for process in [each for each in self._idle if now - each.idle_since > IDLE_S]:
             self._idle.remove(process)
             await process.aclose()
 
     async def aclose(self) -> None:
-        """End all that are idle."""
+        """End all idle processes."""
         while self._idle:
             await self._idle.pop().aclose()

@@ -1,7 +1,7 @@
-"""Trees of code: compared with their indexes, read where they have changed, and watched.
+"""Trees of code: they are compared with their indexes, read where they have changed, and watched.
 
-The indexer writes the index of each tree itself, and the store reads it. What is decided from is the disk, and what the
-index says that it has: to be killed in the middle costs nothing but the time to look again.
+The indexer writes each tree's index, and the store reads it. Decisions rest on the disk and the index alone, so a kill
+costs nothing but the time to compare again.
 """
 
 from __future__ import annotations
@@ -35,43 +35,43 @@ from remembrancer.protocol.paths import delete_database
 from remembrancer.protocol.wire import Request
 
 READERS: Final = 2
-"""Processes that read code at once."""
+"""Reading processes that run at once."""
 UNDER_WAY: Final = 2 * READERS
-"""Portions of files that are read, or wait to be taken in."""
+"""Batches of files that are being read or wait to be indexed."""
 BATCH_FILES: Final = 200
 BATCH_BYTES: Final = 1024 * 1024
 LEAST_BYTES: Final = 256 * 1024
-"""Files, and bytes of them, that are read and taken in at once: so many that all readers end at about the same time."""
+"""Bounds of a batch, sized so that all readers finish at about the same time."""
 POLL_S: Final = 10.0
-"""The time that a question for work stays open."""
+"""The time for which a request for work stays open."""
 STEP_MS: Final = 150
 GROUPED_MS: Final = 1000
-"""Files are read when nothing has changed for the former, or after the latter."""
+"""Files are read after `STEP_MS` without a change, and after `GROUPED_MS` at the latest."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """The questions to the store."""
+    """The store, as the indexer asks it."""
 
     async def await_news(self, question: Callable[[], Request[T]], timeout_s: float) -> T:
-        """The answer to a question that stays open."""
+        """The answer to a long poll."""
 
 
 class CodeTrees:
-    """Keeps the indexes of all trees in use. Use `run` as a task."""
+    """Keeps the indexes of all trees in use up to date. Use `run` as a task."""
 
     def __init__(self, store: Store, settings: Settings, readers: CodeReaders | None = None) -> None:
         self._store = store
         self._settings = settings
         self._readers = readers or CodeReaders(max(1, min(READERS, os.cpu_count() or 1)))
         self._indexers: dict[str, tuple[TreeIndexer, anyio.CancelScope]] = {}
-        """By the file of the index: two projects may have one tree."""
+        """By the path of the index, since two projects may have the same tree."""
         self._seen = -1
 
     async def run(self) -> None:
-        """Index what the store says, until cancelled."""
+        """Index the trees that the store names, until cancelled."""
         try:
             async with anyio.create_task_group() as tasks:
                 while True:
@@ -84,21 +84,21 @@ class CodeTrees:
 
     @property
     def syncs(self) -> int:
-        """The number of times that trees were compared with their indexes to the end."""
+        """The number of completed comparisons of a tree with its index."""
         return sum(indexer.syncs for indexer, _ in self._indexers.values())
 
     @property
     def trees(self) -> list[CodeTree]:
-        """The trees that are being kept."""
+        """The trees whose indexes are kept up to date."""
         return [indexer.tree for indexer, _ in self._indexers.values()]
 
     @property
     def files(self) -> int:
-        """The number of files that the trees had when they were last compared with their indexes."""
+        """The number of files in all trees, as of the last comparison."""
         return sum(indexer.files for indexer, _ in self._indexers.values())
 
     def forget(self) -> None:
-        """The store is another one: its revisions mean nothing."""
+        """Forget the revision: a restarted store counts anew."""
         self._seen = -1
 
     def _take_up(self, trees: Sequence[CodeTree], tasks: anyio.abc.TaskGroup) -> None:
@@ -122,7 +122,7 @@ class CodeTrees:
 
 
 class TreeIndexer:
-    """Keeps the index of one tree. Use `run` as a task."""
+    """Keeps the index of one tree up to date. Use `run` as a task."""
 
     def __init__(self, tree: CodeTree, readers: CodeReaders, settings: Settings) -> None:
         self.tree = tree
@@ -134,12 +134,12 @@ class TreeIndexer:
         self.syncs = 0
 
     def ask(self, tree: CodeTree) -> None:
-        """Somebody has asked for the tree again."""
+        """Read the tree again, on a client's request."""
         self.tree = tree
         self._wake.set()
 
     async def run(self) -> None:
-        """Read the tree now, and whenever it has changed, until cancelled or its index is deleted."""
+        """Read the tree now and after every change, until cancelled or until its index is deleted."""
         async with anyio.create_task_group() as tasks:
             if self.tree.watch:
                 tasks.start_soon(self._watch)
@@ -152,7 +152,8 @@ class TreeIndexer:
                     await self._wake.wait()
 
     async def _tolerantly(self) -> float | None:
-        """Compare the tree with its index; after how many seconds that is due again, whatever happens."""
+        """Compare the tree with its index. Returns the seconds until the next comparison is due, None if only a change
+        is waited for."""
         path = Path(self.tree.database)
         try:
             with closing(await anyio.to_thread.run_sync(CodeIndex, path, "write")) as index:
@@ -168,7 +169,7 @@ class TreeIndexer:
 
     async def _sync(self, index: CodeIndex) -> None:
         def look() -> tuple[list[SourceFile], list[str], int]:
-            """The files that have changed, those that are there no more, and the number of all that are."""
+            """The changed files, the paths that no longer exist, and the number of all files."""
             known, changed, total = index.known(), list[SourceFile](), 0
             for file in self._files.files():
                 total += 1
@@ -221,7 +222,7 @@ class TreeIndexer:
         await anyio.to_thread.run_sync(partial(index.note, **about))
 
     async def _watch(self) -> None:
-        """Wake the indexer when a file has changed that may be read, and where the system cannot tell, say so."""
+        """Wake the indexer when a relevant file changes, and note when the system cannot report changes."""
         root = self._files.root
 
         def is_wanted(_: Change, path: str) -> bool:
@@ -244,10 +245,10 @@ class TreeIndexer:
                 )
                 is_first = True
                 async for told in watched:
-                    if told or is_first:  # what changed before it began nobody has told
+                    if told or is_first:  # earlier changes were not reported
                         self._wake.set()
                     is_first = False
-            except* (OSError, RuntimeError) as errors:  # the second also for a name that is not UTF-8
+            except* (OSError, RuntimeError) as errors:  # RuntimeError also for a name that is not UTF-8
                 logger.info("no changes of code are told", extra={"root": root, "reason": repr(errors)})
             self._watching = False
             self._wake.set()
@@ -255,7 +256,7 @@ class TreeIndexer:
 
 
 def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
-    """Files as they are read at once, by each reader about as many bytes."""
+    """The files in batches of about the same number of bytes for each reader."""
     size = sum(file.size for file in files)
     shares = READERS * math.ceil(size / (READERS * BATCH_BYTES))
     return portions(files, lambda file: file.size, max(LEAST_BYTES, math.ceil(size / max(1, shares))), BATCH_FILES)

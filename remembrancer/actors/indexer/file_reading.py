@@ -1,4 +1,4 @@
-"""Files as the index is to have them, without credentials: notes whole, transcripts from where they had been read to.
+"""Reads files for the index, without credentials: notes as a whole, transcripts from the last position on.
 
 Blocks.
 """
@@ -29,17 +29,17 @@ from remembrancer.toolsets.files.workspace_files import (
 )
 
 OTHER_PROJECT: Final = "of another project"
-"""Why a transcript is passed over of which nobody need be told."""
+"""The reason for skipping a transcript that need not be reported."""
 ENDED_S: Final = 300.0
-"""A session that has said nothing for so long is read whatever its transcript has grown by."""
+"""The transcript of a session that has been silent for this long is read however little it has grown."""
 KEPT: Final = 8
-"""Transcripts that are gone on with where they had been read to; others are read again from their start."""
+"""Transcripts whose position is remembered; others are read from the start again."""
 
 
 class _Begun(NamedTuple):
-    """A transcript as far as it has been read: how many chunks nothing can change any more, and the turns after them.
+    """The position in a transcript: the number of final chunks, and the turns after them.
 
-    `digest` is what the index was told of it.
+    `digest` is the one that the index was given.
     """
 
     position: Position
@@ -63,7 +63,7 @@ class FileReader:
         self._begun: OrderedDict[Path, _Begun] = OrderedDict()
 
     def is_due(self, file: FoundFile, known: FileState) -> bool:
-        """True if a file that differs from what is known of it is to be read. A transcript need not be at once."""
+        """True if a changed file should be read now. A transcript may wait."""
         grown = file.size - known.size
         if file.source != "sessions" or not 0 < grown < self._settings.transcripts_delta_bytes:
             return True
@@ -73,13 +73,14 @@ class FileReader:
             with file.path.open("rb") as transcript:
                 transcript.seek(known.size)
                 return transcript.read(grown).count(b"\n") >= self._settings.transcripts_delta_messages
-        except OSError:  # it is read then, which says what is wrong
+        except OSError:  # reading it reports the error
             return True
 
     def read(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
-        """A file as the index is to have it; why it cannot be taken in; None when it has gone, or is being written.
+        """A file for the index, or the reason why it is left out, or None if it is gone or being written.
 
-        Of a transcript one piece: as long as there is `more` of it, it is to be read again with the state told last.
+        A transcript is read piece by piece: while there is `more`, it has to be read again with the last returned
+        state.
         """
         try:
             if file.source == "sessions":
@@ -97,7 +98,7 @@ class FileReader:
         with os.fdopen(open_note(note), "rb") as opened:
             data = opened.read(MAX_FILE_BYTES + 1)
             if len(data) != os.fstat(opened.fileno()).st_size:
-                return None  # it is being written: its time is another by now
+                return None  # it is being written: its time has changed meanwhile
         state = FileState(file.shown, file.source, file.mtime_ns, len(data), hashlib.sha256(data).digest())
         if known is not None and known.digest == state.digest and not force:
             return FileUpdate(state)
@@ -117,7 +118,7 @@ class FileReader:
             begun = _Begun.anew()
         with file.path.open("rb") as transcript:
             read = turns_after(transcript, begun.position, begun.seen)
-            if read is None:  # it has been written anew
+            if read is None:  # it has been rewritten
                 begun = _Begun.anew()
                 read = turns_after(transcript, START, begun.seen) or ([], START, False)
         new, position, more = read
@@ -132,7 +133,7 @@ class FileReader:
         self._begun[file.path] = _Begun(position, begun.kept + done, rest, begun.seen, digest)
         while len(self._begun) > KEPT:
             self._begun.popitem(last=False)
-        # Whoever is killed before the last piece finds a file of another time and size, and reads it again.
+        # After a kill before the last piece, time and size differ from the index, so the file is read again.
         about = (0, position.offset) if more else (file.mtime_ns, file.size)
         state = FileState(file.shown, file.source, *about, digest)
         if known is not None and known.digest == digest and not force:

@@ -1,5 +1,4 @@
-"""The times at which files are read again, by what the system tells of them and by how long they were still; and how
-many of them at once."""
+"""Decides when changed files are read, by how long they have been still, and how many at once."""
 
 from __future__ import annotations
 
@@ -12,15 +11,15 @@ import anyio
 from watchfiles import Change, awatch
 
 STILL_S: Final = 1.5
-"""A file that changed a shorter time ago is perhaps being written: it is left for the next time."""
+"""A file that changed more recently may still be being written; it is left for the next time."""
 LONGEST_S: Final = 4.0
-"""So much longer after the first change they are read although others still change."""
+"""The longest wait after the first change while other files keep changing."""
 GROUPED_MS: Final = 200
-"""Changes that come together within so many milliseconds are told together."""
+"""Changes within this many milliseconds are reported together."""
 UNWATCHED_LOOK_S: Final = 10.0
-"""So often files are compared where the system cannot tell of changes,"""
+"""The interval between comparisons where the system cannot report changes."""
 RETRY_S: Final = 5.0
-"""and so soon where that has failed."""
+"""The delay before the next attempt after a failure."""
 
 T = TypeVar("T")
 
@@ -28,8 +27,8 @@ T = TypeVar("T")
 def portions(
     items: Iterable[T], size_of: Callable[[T], int], enough: int, most: int | None = None
 ) -> Iterator[list[T]]:
-    """Items in portions of a size together that is `enough`, and no more than `most` of them: the last one may be
-    smaller, one item is never divided."""
+    """The items in portions of about `enough` size and at most `most` items. The last one may be smaller; an item is
+    never divided."""
     portion: list[T] = []
     size = 0
     for item in items:
@@ -43,7 +42,7 @@ def portions(
 
 
 class Quiet:
-    """Waits until nothing has changed for `quiet_s`. Pure; times are seconds of any clock that only goes forward."""
+    """Waits until nothing has changed for `quiet_s`. Pure; times are seconds of any monotonic clock."""
 
     def __init__(self, quiet_s: float) -> None:
         self._quiet_s = quiet_s
@@ -53,34 +52,34 @@ class Quiet:
 
     @property
     def due_at(self) -> float:
-        """The time at which the files are to be read; never, if nothing has changed since they were."""
+        """The time at which the files should be read; infinite if nothing has changed since the last reading."""
         return min(self._last_at + self._quiet_s, self._first_at + self._quiet_s + LONGEST_S)
 
     def note(self, path: str, now: float) -> None:
-        """A file has changed."""
+        """Record a change of a file."""
         self._changed_at[path] = self._last_at = now
         self._first_at = min(self._first_at, now)
 
     def take(self, now: float) -> None:
-        """The files are about to be read: what has been still for long enough is forgotten."""
+        """Forget the changes that have been still for long enough: the files are about to be read."""
         self._changed_at = {path: at for path, at in self._changed_at.items() if now - at < STILL_S}
         self._first_at = self._last_at = math.inf
 
     def is_still(self, path: str, now: float) -> bool:
-        """True if nothing was heard of a file for long enough."""
+        """True if a file has not changed for long enough."""
         return now - self._changed_at.get(path, -math.inf) >= STILL_S
 
 
 def _is_directory(path: Path) -> bool:
-    """True if a path is a directory itself: a link may lead to the whole disk."""
+    """True if a path is a directory and not a link, which could lead anywhere."""
     return path.is_dir() and not path.is_symlink()
 
 
 async def changes(root: Path, inside: Collection[Path], is_wanted: Callable[[Path], bool]) -> AsyncIterator[set[str]]:
-    """The paths that change: those of a workspace's root itself that are wanted, and all in some directories.
+    """The paths that change: the wanted ones directly in the workspace's root, and all in certain directories.
 
-    Ends when one of these directories comes or goes: then other ones have to be watched. Raises what the system does
-    where it cannot watch.
+    Ends when one of these directories appears or disappears, since others have to be watched then. Raises the system's
+    error where watching is impossible.
     """
     there = set(filter(_is_directory, inside))
     send, receive = anyio.create_memory_object_stream[set[str]](100)

@@ -1,7 +1,6 @@
-"""One workspace: its files compared with what the index has, and what has changed read, cut into chunks and sent.
+"""One workspace: its files are compared with the index; changed ones are read, cut into chunks and sent.
 
-What is decided from is the disk alone, and what the store says that it has: to be killed in the middle costs nothing
-but the time to look again.
+Decisions rest on the disk and on what the store says it has, so a kill costs nothing but the time to compare again.
 """
 
 from __future__ import annotations
@@ -36,31 +35,31 @@ from remembrancer.protocol.wire import Request
 from remembrancer.toolsets.files.workspace_files import FoundFile, native_places, note_paths, scan
 
 BATCH_CHUNKS: Final = 100
-"""Chunks in one message: a transaction of some milliseconds."""
+"""Chunks in one message, which take a transaction of a few milliseconds."""
 BATCH_FILES: Final = 200
 BATCH_CHARACTERS: Final = 128 * 1024
-"""Files, and characters of their chunks, that are read in one go, while the store takes in those before them."""
+"""Files, and characters of their chunks, that are read at once while the store takes in the previous ones."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
-"""So often transcripts are looked at: they grow all the time, and are read in larger pieces."""
+"""The interval between looks at transcripts, which grow all the time and are read in larger pieces."""
 
 Read = tuple[FoundFile, FileUpdate | str | None]
-"""A file, and what `FileReader.read` says of it."""
+"""A file, and the outcome of `FileReader.read`."""
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """The questions of the indexer to the store."""
+    """The store, as the indexer asks it."""
 
     async def ask(self, question: Request[T]) -> T:
-        """Its answer, waited for while it is away. Raises `RemembrancerError` when it refuses."""
+        """The store's answer, waited for while the store is away. Raises `RemembrancerError` if it refuses."""
 
     def tell(self, body: object) -> None:
-        """Say what wants no answer."""
+        """Send a message that needs no answer."""
 
 
 class WorkspaceIndexer:
-    """Keeps the index of one workspace. Use `run` as a task."""
+    """Keeps the index of one workspace up to date. Use `run` as a task."""
 
     def __init__(self, workspace: Workspace, store: Store, settings: Settings) -> None:
         self.workspace = workspace
@@ -71,11 +70,11 @@ class WorkspaceIndexer:
         self._quiet = Quiet(settings.watch_quiet_s)
         self._asked: dict[int, AskedSync] = {}
         self._known: dict[str, FileState] | None = None
-        """The files that the index has, as long as that is certain."""
+        """The files in the index; None while that is not known for certain."""
         self._epoch = 0
-        """Counts the stores that were lost."""
+        """Incremented whenever the store is lost."""
         self._unreadable: dict[FoundFile, str] = {}
-        """Why files, as they were found, could not be taken in."""
+        """The files that could not be read, as they were found, with the reason."""
         self._wake = anyio.Event()
         self.is_watching = False
         self.error: str | None = None
@@ -83,29 +82,29 @@ class WorkspaceIndexer:
 
     @property
     def files(self) -> int:
-        """The number of files that the index has of it."""
+        """The number of the workspace's files in the index."""
         return len(self._known or ())
 
     @property
     def native_files(self) -> int:
-        """Of these the files that assistants keep for themselves."""
+        """The number of those that belong to the assistants' own memory."""
         places = [str(Path(place).expanduser()) for place in native_places(self._root)]
         return sum(path.startswith(tuple(places)) for path in self._known or ())
 
     def ask(self, asked: AskedSync) -> None:
-        """Somebody waits for the files to be read."""
+        """Read the files now: a client waits for it."""
         if asked.sync_id not in self._asked:
             self._asked[asked.sync_id] = asked
             self._rouse()
 
     def forget(self) -> None:
-        """The store is another one: what its index has is not known."""
+        """Forget what is in the index: the store is a new one."""
         self._known = None
         self._epoch += 1
         self._rouse()
 
     async def run(self) -> None:
-        """Read the files now, and whenever they have changed, until cancelled."""
+        """Read the files now and after every change, until cancelled."""
         async with anyio.create_task_group() as tasks:
             if self._settings.watch:
                 tasks.start_soon(self._watch)
@@ -122,7 +121,7 @@ class WorkspaceIndexer:
                     await anyio.sleep(RETRY_S)
 
     async def _until_due(self) -> None:
-        """Wait until changes have ended, somebody asks, or it is time to look."""
+        """Wait until changes have settled, a client asks, or the next look is due."""
         look_at = anyio.current_time() + (self._settings.sync_interval_s or math.inf)
         if self._settings.watch and not self.is_watching:
             look_at = min(look_at, anyio.current_time() + UNWATCHED_LOOK_S)
@@ -138,7 +137,7 @@ class WorkspaceIndexer:
             self._wake = anyio.Event()
 
     async def _watch(self) -> None:
-        """Note what the system tells, and where it tells nothing, say so."""
+        """Record the changes that the system reports, and note when it cannot report any."""
         inside = note_paths(self._root, self._settings)
         while True:
             try:
@@ -151,7 +150,7 @@ class WorkspaceIndexer:
                 logger.info("no changes are told", extra={"root": self.workspace.root, "reason": str(error)})
                 self.is_watching = False
                 await anyio.sleep(UNWATCHED_LOOK_S)
-            self._quiet.note(self.workspace.root, anyio.current_time())  # what happened in between nobody has told
+            self._quiet.note(self.workspace.root, anyio.current_time())  # changes in between were not reported
             self._rouse()
 
     async def _tolerantly(self, asked: AskedSync | None) -> SyncDone:
@@ -245,7 +244,7 @@ class WorkspaceIndexer:
         return force or known is None or (known.mtime_ns, known.size) != (file.mtime_ns, file.size)
 
     def _is_wanted(self, file: FoundFile, known: FileState | None, asked: AskedSync | None) -> bool:
-        """True if a file that is new or has changed is to be read now."""
+        """True if a new or changed file should be read now."""
         if asked is not None:
             return asked.source in (None, file.source)
         return known is None or self._reader.is_due(file, known)
@@ -253,7 +252,7 @@ class WorkspaceIndexer:
     async def _read_ahead(
         self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool
     ) -> AsyncGenerator[list[Read], None]:
-        """Files as they were read, batch by batch. While one is dealt with, the next is being read."""
+        """The files as they are read, batch by batch. The next batch is read while the caller deals with this one."""
         batches = portions(self._read(files, known, force), _characters, BATCH_CHARACTERS, BATCH_FILES)
         under_way = asyncio.create_task(anyio.to_thread.run_sync(next, batches, None))
         try:
@@ -261,11 +260,11 @@ class WorkspaceIndexer:
                 under_way = asyncio.create_task(anyio.to_thread.run_sync(next, batches, None))
                 yield batch
         finally:
-            if not under_way.done():  # one thread at a time has the reader
+            if not under_way.done():  # the reader belongs to one thread at a time
                 await asyncio.wait([under_way])
 
     def _read(self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool) -> Iterator[Read]:
-        """Files as they were read, a long one piece by piece. Blocks."""
+        """The files as they are read, a long one piece by piece. Blocks."""
         for file in files:
             update = self._reader.read(file, known.get(file.shown), force=force)
             yield file, update
@@ -274,7 +273,7 @@ class WorkspaceIndexer:
                 yield file, update
 
     def _is_still(self, file: FoundFile) -> bool:
-        if file.source == "sessions":  # which are only ever appended to
+        if file.source == "sessions":  # they only grow at their end
             return True
         age_s = abs(time.time() - file.mtime_ns / 1e9)
         return age_s >= STILL_S and self._quiet.is_still(str(file.path), anyio.current_time())
