@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_finder import JobFinder
-from remembrancer.actors.store.job_queue import JobQueue
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.records.background import SqliteBackground
+from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import SessionEndJob
 from remembrancer.protocol.errors import RemembrancerError
@@ -25,23 +26,6 @@ from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import PROJECT, SESSION, change_operation, store_operation
 
 pytestmark = pytest.mark.anyio
-T = TypeVar("T")
-
-
-class NoLanes:
-    """Nothing is shared here."""
-
-    def time_of(self, lane: str) -> float:
-        raise AssertionError(lane)
-
-    async def take_lease(self, lane: str) -> bool:
-        raise AssertionError(lane)
-
-    async def lease_holder(self, lane: str) -> str | None:
-        raise AssertionError(lane)
-
-    async def give_back_lease(self, lane: str) -> None:
-        raise AssertionError(lane)
 
 
 class Finding:
@@ -51,26 +35,20 @@ class Finding:
         self.paths = RuntimePaths(home)
         self.committer = Committer()
         self.files = MemoryFiles(self.paths, self.committer, time.time, limit_bytes=None, on_open=lambda records: None)
-        self.queue = JobQueue()
-        self.reads = 0
         self.news = 0
         self.counted = 0
+        self.threads = ThreadPoolExecutor(1)
         self.finder = JobFinder(
             self.files,
             self.committer,
-            self.queue,
             Settings(),
             self.apply,
-            self.read,
+            self.threads,
             self.note_news,
             self.count_accesses,
-            NoLanes(),
+            SharedLanes(self.paths, self.committer, time.time),
             lambda: True,
         )
-
-    async def read(self, work: Callable[[], T]) -> T:
-        self.reads += 1
-        return await asyncio.to_thread(work)
 
     async def count_accesses(self) -> None:
         self.counted += 1
@@ -103,6 +81,7 @@ async def finding(home: Path) -> AsyncIterator[Finding]:
     yield finding
     await asyncio.to_thread(finding.committer.close)
     finding.files.close()
+    finding.threads.shutdown()
 
 
 async def test_a_look_that_finds_nothing_writes_nothing(finding: Finding) -> None:
@@ -111,23 +90,25 @@ async def test_a_look_that_finds_nothing_writes_nothing(finding: Finding) -> Non
     for _ in range(3):
         finding.finder.mark(PROJECT.id)
         await finding.finder.look()
-    assert finding.reads == 4
     assert finding.commits() == before
-    assert len(finding.queue) == 0
+    assert (finding.finder.wanted(), finding.news) == ([], 0)
 
 
-async def test_what_nothing_was_committed_to_is_not_looked_at_again(finding: Finding) -> None:
+async def test_what_nothing_was_committed_to_is_not_read_again(
+    finding: Finding, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await finding.finder.look()
-    reads, news = finding.reads, finding.news
+    monkeypatch.delattr(SqliteBackground, "waiting_work")
     for _ in range(5):
         await finding.finder.look()
-    assert (finding.reads, finding.news, finding.counted) == (reads, news, 1)
+    assert finding.counted == 1
 
 
 async def test_the_end_of_a_session_is_found_by_the_next_look(finding: Finding) -> None:
     await finding.finder.look()
     await finding.apply(change_operation("end", EndSession(SESSION)))
-    assert finding.queue.take("one", 0.0) is None
+    assert finding.finder.wanted() == []
     await finding.finder.look()
-    assert isinstance(finding.queue.take("one", 0.0), SessionEndJob)
-    assert finding.news >= 1
+    (wanted,) = finding.finder.wanted()
+    assert isinstance(wanted.job, SessionEndJob)
+    assert finding.news == 1

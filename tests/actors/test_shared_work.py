@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import pytest
 
 from remembrancer.actors.store import job_finder
 from remembrancer.actors.store.job_finder import JobFinder
-from remembrancer.actors.store.job_queue import JobQueue
+from remembrancer.actors.store.job_leases import JobLeases
 from remembrancer.actors.store.memory_files import USER, find_target, moved_to
 from remembrancer.actors.store.shared_lanes import LEASE_S
 from remembrancer.config.settings import Settings
@@ -29,7 +28,6 @@ from tests.operations import OTHER_PROJECT, PROJECT
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
-T = TypeVar("T")
 CONSOLIDATOR = "consolidator of the test"
 
 
@@ -37,19 +35,19 @@ class Worker(Host):
     """A host that looks for work, and has a consolidator."""
 
     finder: JobFinder
-    queue: JobQueue
+    leases: JobLeases
 
     def start(self) -> None:
         super().start()
         self.has_consolidator = True
-        self.queue = JobQueue()
+        self.threads = ThreadPoolExecutor(1)
+        self.leases = JobLeases()
         self.finder = JobFinder(
             self.files,
             self.committer,
-            self.queue,
             Settings(consolidation_threshold=3),
             self.apply,
-            self.read,
+            self.threads,
             lambda: None,
             self.count_accesses,
             self.lanes,
@@ -77,9 +75,6 @@ class Worker(Host):
             raise reply
         return reply
 
-    async def read(self, work: Callable[[], T]) -> T:
-        return await asyncio.to_thread(work)
-
     async def count_accesses(self) -> None:
         """Nothing was shown here."""
 
@@ -87,13 +82,13 @@ class Worker(Host):
         """The next job, after a look."""
         self.finder.mark(LANE)
         await self.finder.look()
-        return self.queue.take(CONSOLIDATOR, time.monotonic())
+        return self.leases.take(self.finder.wanted(), CONSOLIDATOR, time.monotonic())
 
     async def done(self, job: Work) -> None:
         """The consolidator has carried out a job."""
-        found = self.queue.finish(CONSOLIDATOR, job.job_id, time.monotonic())
-        assert found is not None
-        await self.finder.finished(found)
+        done = self.leases.finish(CONSOLIDATOR, job.job_id, time.monotonic())
+        assert done is not None
+        await self.finder.finished(done)
         await self.finder.look()
 
     def versions(self, memory_id: str) -> list[str]:

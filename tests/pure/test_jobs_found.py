@@ -11,13 +11,12 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.job_finder import (
     FORGOTTEN_S,
     PROMOTED_TOGETHER,
-    Findings,
     OpenSession,
     SessionWatch,
     jobs_of,
 )
-from remembrancer.actors.store.job_queue import Rank
-from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable
+from remembrancer.actors.store.job_leases import Rank
+from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable, WaitingWork
 from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, PromoteJob, SessionEndJob
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
@@ -27,46 +26,46 @@ RUNNING = SessionEntry("session:running", NOW - 100, NOW)
 ENDED = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW)
 
 
-def jobs(findings: Findings, declined: Collection[Promotable] = ()) -> list[object]:
-    return [each.job for each in jobs_of(PROJECT.id, PROJECT, findings, declined, NOW)]
+def jobs(work: WaitingWork, declined: Collection[Promotable] = ()) -> list[object]:
+    return [each.job for each in jobs_of(PROJECT.id, PROJECT, work, declined, NOW)]
 
 
-def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> Findings:
+def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> WaitingWork:
     done_at = None if days_ago is None else NOW - days_ago * 86_400
     oldest_at = None if oldest_days_ago is None else NOW - oldest_days_ago * 86_400
-    return Findings(maintenance=MaintenanceState(done_at, sessions), oldest_at=oldest_at)
+    return WaitingWork(maintenance=MaintenanceState(done_at, sessions), oldest_at=oldest_at)
 
 
 def test_a_session_that_has_ended_is_a_job_each_time_and_one_that_runs_is_none() -> None:
-    assert jobs(Findings()) == []
-    assert jobs(Findings(sessions=(RUNNING, ENDED))) == [SessionEndJob(0, PROJECT, ENDED)]
+    assert jobs(WaitingWork()) == []
+    assert jobs(WaitingWork(sessions=(RUNNING, ENDED))) == [SessionEndJob(0, PROJECT, ENDED)]
     again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
-    (first,) = jobs_of(PROJECT.id, PROJECT, Findings(sessions=(ENDED,)), (), NOW)
-    (second,) = jobs_of(PROJECT.id, PROJECT, Findings(sessions=(again,)), (), NOW)
+    (first,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(ENDED,)), (), NOW)
+    (second,) = jobs_of(PROJECT.id, PROJECT, WaitingWork(sessions=(again,)), (), NOW)
     assert first.key != second.key
 
 
 def test_candidates_for_promotion_are_one_job_without_those_that_were_declined_as_they_are() -> None:
     changed, used, same, new = (Promotable(*row) for row in (("a", 2, 0), ("b", 1, 1), ("c", 1, 1), ("d", 1, 0)))
-    findings = Findings(promotable=(changed, used, same, new))
+    work = WaitingWork(promotable=(changed, used, same, new))
     before = {Promotable("a", 1, 0), Promotable("b", 1, 0), same}
-    assert jobs(findings, before) == [PromoteJob(0, PROJECT, ("a", "b", "d"))]
-    assert jobs(findings, set(findings.promotable)) == []
-    (job,) = jobs(Findings(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
+    assert jobs(work, before) == [PromoteJob(0, PROJECT, ("a", "b", "d"))]
+    assert jobs(work, set(work.promotable)) == []
+    (job,) = jobs(WaitingWork(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
     assert isinstance(job, PromoteJob)
     assert len(job.memory_ids) == PROMOTED_TOGETHER
 
 
 def test_each_request_for_consolidation_is_a_job() -> None:
     requests = (ConsolidationRequest(3, NOW, "too many", 700), ConsolidationRequest(4, NOW, "again", 1400))
-    assert jobs(Findings(requests=requests)) == [
+    assert jobs(WaitingWork(requests=requests)) == [
         ConsolidateJob(0, PROJECT, 3, "too many"),
         ConsolidateJob(0, PROJECT, 4, "again"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("findings", "due"),
+    ("work", "due"),
     [
         (maintained(6.9), False),
         (maintained(7.0), True),
@@ -80,15 +79,15 @@ def test_each_request_for_consolidation_is_a_job() -> None:
         (maintained(-400.0), True),
     ],
 )
-def test_maintenance_is_due_after_ten_sessions_or_a_week(findings: Findings, due: bool) -> None:
-    assert any(isinstance(job, MaintainJob) for job in jobs(findings)) == due
+def test_maintenance_is_due_after_ten_sessions_or_a_week(work: WaitingWork, due: bool) -> None:
+    assert any(isinstance(job, MaintainJob) for job in jobs(work)) == due
 
 
 def test_maintenance_goes_last_and_is_all_that_the_user_s_file_has() -> None:
-    findings = Findings((ENDED,), (), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
-    of_project = [each.rank for each in jobs_of(PROJECT.id, PROJECT, findings, (), NOW)]
+    work = WaitingWork((ENDED,), (), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
+    of_project = [each.rank for each in jobs_of(PROJECT.id, PROJECT, work, (), NOW)]
     assert (of_project[0], of_project[-1]) == (Rank.SESSION_END, Rank.MAINTENANCE)
-    (only,) = jobs_of("user", None, findings, (), NOW)
+    (only,) = jobs_of("user", None, work, (), NOW)
     assert isinstance(only.job, MaintainJob)
     assert only.job.request.project is None
 

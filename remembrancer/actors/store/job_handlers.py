@@ -4,6 +4,7 @@ answers go back."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
@@ -14,11 +15,12 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.job_finder import Apply, JobFinder, Leases
-from remembrancer.actors.store.job_queue import LEASE_S, Backlog, FoundJob, JobQueue
+from remembrancer.actors.store.job_finder import Apply, JobFinder
+from remembrancer.actors.store.job_leases import LEASE_S, JobLeases, Key, Rank, WantedJob
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
+from remembrancer.actors.store.shared_lanes import SharedLanes
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.near_duplicates import find_near
 from remembrancer.actors.store.vectors.vector_spaces import VectorSpaces
@@ -47,6 +49,7 @@ from remembrancer.protocol.consolidation import (
     ReflectJob,
     SessionRead,
     Upkeep,
+    Work,
 )
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
@@ -64,6 +67,12 @@ from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 ANSWER_MARGIN_S: Final = 0.2
 """The part of a deadline that is kept for the way back."""
 DEFAULT_DEADLINE_S: Final = 10.0
+REQUEST_ATTEMPTS: Final = 3
+"""After so many consolidators have died of it, somebody's request fails."""
+BACKLOG: Final = 200
+"""Memories that wait for vectors: a worker has so many done within seconds."""
+LONGEST_HOLD_S: Final = 3600.0
+"""A backlog holds nothing for longer, if it never ends because more is written all the time."""
 NOTHING: Final[dict[type[MaterialRequest], msgspec.Struct]] = {
     ReadMemories: MemoriesRead((), more=False),
     ReadEntityEdges: EntityEdges(()),
@@ -78,13 +87,23 @@ OFF: Final = "there is no consolidator here (the setting consolidator): set REME
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class _Awaited:
+@dataclass(slots=True, eq=False)
+class _Asked:
     """A request that somebody waits for, or several who sent the same one."""
 
     request: Reflect | Maintain
+    wanted: WantedJob
     answer: asyncio.Future[Reflected | Maintained]
     waiting: int = 0
+
+    def settle(self, answer: Reflected | Maintained | RemembrancerError) -> None:
+        """Answer whoever waits; the first answer counts."""
+        if self.answer.done():
+            return
+        if isinstance(answer, RemembrancerError):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
 
 
 class JobHandlers:
@@ -104,29 +123,22 @@ class JobHandlers:
         settings: Settings,
         submit: Apply,
         count_accesses: Callable[[], Awaitable[None]],
-        leases: Leases,
+        lanes: SharedLanes,
     ) -> None:
         self._files = files
         self._vectors = vectors
         self._scheduler = scheduler
         self._gate = gate
         self._threads = threads
-        self._queue = JobQueue(first_id=time.time_ns() // 1000)
-        self._backlog = Backlog()
+        self._leases = JobLeases(first_id=time.time_ns() // 1000)
         self.finder = JobFinder(
-            files,
-            committer,
-            self._queue,
-            settings,
-            submit,
-            self._read,
-            self._wake,
-            count_accesses,
-            leases,
-            self._has_consolidator,
+            files, committer, settings, submit, threads, self._wake, count_accesses, lanes, self._has_consolidator
         )
         self._news = anyio.Event()
-        self._awaited: dict[int, _Awaited] = {}
+        self._asked: dict[Key, _Asked] = {}
+        self._numbers = itertools.count(1)
+        self._crowded_at: float | None = None
+        """Since when more memories have waited for their vectors than consolidation goes beside."""
         self._latest: dict[tuple[str, JobSort | None], int] = {}
         """By incarnation and sort, the question for a job that counts: the last one."""
         self._heard_at = float("-inf")
@@ -149,7 +161,7 @@ class JobHandlers:
         """Somebody has said this to the store: what of it concerns the jobs."""
         if peer.name == CONSOLIDATOR:
             self._heard_at = time.monotonic()
-            self._queue.heard(peer.incarnation, self._heard_at)
+            self._leases.heard(peer.incarnation, self._heard_at)
         match message:
             case NotePresence():
                 self.finder.note_presence(message)
@@ -178,9 +190,8 @@ class JobHandlers:
         if self._is_off:
             return
         self._refusal = f"the consolidator has failed: {why}"
-        for job_id in list(self._awaited):
-            self._queue.withdraw(job_id)
-            self._answer(job_id, ConsolidatorUnavailable(self._refusal))
+        for asked in self._asked.values():
+            asked.settle(ConsolidatorUnavailable(self._refusal))
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
         """Have the consolidator do this now, before everything else, and return its answer.
@@ -199,40 +210,40 @@ class JobHandlers:
             raise ConsolidatorUnavailable(self._refusal)
         lane = self.finder.lane_of(request.project) if isinstance(request, Maintain) else None
         if lane is None or not isinstance(request, Maintain):
-            return await self._asked(request, None, context)
+            return await self._answered(request, None, context)
         async with self.finder.working_in(lane, reads_only=request.dry_run) as lane_time:
-            return await self._asked(request, lane_time, context)
+            return await self._answered(request, lane_time, context)
 
-    async def _asked(
+    async def _answered(
         self, request: Reflect | Maintain, lane_time: float | None, context: RequestContext
     ) -> Reflected | Maintained:
-        job_id, awaited = self._join(request, lane_time)
-        timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
-        awaited.waiting += 1
+        asked = self._join(request, lane_time)
+        key = asked.wanted.key
+        asked.waiting += 1
         try:
-            with anyio.move_on_after(timeout_s):
-                return await asyncio.shield(awaited.answer)
-            begun = self._queue.has_begun(job_id)
+            with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+                return await asyncio.shield(asked.answer)
         finally:
-            awaited.waiting -= 1
-            if not awaited.waiting:
-                self._awaited.pop(job_id, None)
-                self._queue.withdraw(job_id)
-        if begun:
+            asked.waiting -= 1
+            if not asked.waiting:  # if a consolidator has begun it, it goes on
+                self._asked.pop(key, None)
+        if self._leases.is_leased(key):
             raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
         raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
 
-    def _join(self, request: Reflect | Maintain, lane_time: float | None) -> tuple[int, _Awaited]:
+    def _join(self, request: Reflect | Maintain, lane_time: float | None) -> _Asked:
         """The job of a request. A repetition of one that is under way waits with it."""
         if isinstance(request, Reflect) and request.operation_id:
-            for job_id, awaited in self._awaited.items():
-                if awaited.request == request:
-                    return job_id, awaited
+            for asked in self._asked.values():
+                if asked.request == request:
+                    return asked
         job = ReflectJob(0, request) if isinstance(request, Reflect) else MaintainJob(0, request, lane_time)
-        job_id = self._queue.add_request(job)
-        awaited = self._awaited[job_id] = _Awaited(request, asyncio.get_running_loop().create_future())
+        place = self._files.user.name if request.project is None else request.project.id
+        wanted = WantedJob(("asked", next(self._numbers)), Rank.REQUEST, job, place, time.monotonic())
+        asked = _Asked(request, wanted, asyncio.get_running_loop().create_future())
+        self._asked[wanted.key] = asked
         self._wake()
-        return job_id, awaited
+        return asked
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> Job:
         context.undelivered = lambda: self._release(context.peer.incarnation)
@@ -242,60 +253,65 @@ class JobHandlers:
         asking = (incarnation, request.sort)
         self._latest[asking] = question
         for job_id in request.done:
-            await self._finished(job_id, self._queue.finish(incarnation, job_id, time.monotonic()))
+            await self._finish(incarnation, job_id)
         give_up_at = time.monotonic() + context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         while self._latest.get(asking) == question and not self._draining:
-            now = time.monotonic()
-            pending = self._scheduler.pending if self._scheduler.workers else 0
-            self._queue.hold_long(self._backlog.held_until(pending, now))
-            job = self._queue.take(incarnation, now, request.sort)
-            self._refuse_failed_requests()
-            if job is not None:
+            if (job := self._next_job(incarnation, request.sort)) is not None:
                 return job
-            if now >= give_up_at:
+            left_s = give_up_at - time.monotonic()
+            if left_s <= 0:
                 break
-            until = min(give_up_at, self._queue.next_at(request.sort) or give_up_at)
             news = self._news
-            with anyio.move_on_after(max(0.0, until - now)):
+            with anyio.move_on_after(left_s):
                 await news.wait()
         return NoJob()
 
+    def _next_job(self, incarnation: str, sort: JobSort | None) -> Work | None:
+        now = time.monotonic()
+        requests = []
+        for asked in self._asked.values():
+            if self._leases.returned(asked.wanted.key) >= REQUEST_ATTEMPTS:
+                asked.settle(ConsolidatorUnavailable("the consolidator has died of this request several times"))
+            if not asked.answer.done():
+                requests.append(asked.wanted)
+        wanted = [*requests, *self.finder.wanted()]
+        return self._leases.take(wanted, incarnation, now, sort, held=self._gives_way(now))
+
+    def _gives_way(self, now: float) -> bool:
+        """True while a large backlog of memories is being embedded: consolidation reads their vectors, and takes the
+        processor from those who make them."""
+        if not self._scheduler.workers or self._scheduler.pending <= BACKLOG:
+            self._crowded_at = None
+            return False
+        if self._crowded_at is None:
+            self._crowded_at = now
+        return now - self._crowded_at < LONGEST_HOLD_S
+
     async def _take_report(self, report: JobReport, context: RequestContext) -> None:
-        now, incarnation = time.monotonic(), context.peer.incarnation
         if report.error_code is None:
-            found = self._queue.finish(incarnation, report.job_id, now)
-            if report.answer is not None:
-                self._answer(report.job_id, report.answer)
-            await self._finished(report.job_id, found)
+            answer: Reflected | Maintained | RemembrancerError | None = report.answer
         else:
-            self._queue.fail(incarnation, report.job_id, now)
-            failure = Failure(report.error_code, report.error or "the consolidator could not do it")
-            self._answer(report.job_id, from_failure(failure))
-            self._wake()
-
-    async def _finished(self, job_id: int, found: FoundJob | None) -> None:
-        if found is not None:
-            self._answer(job_id, InternalError("the consolidator has done this and does not say what came of it"))
-            await self.finder.finished(found)
-
-    def _answer(self, job_id: int, answer: Reflected | Maintained | RemembrancerError) -> None:
-        """Answer whoever waits for that job; the first answer counts."""
-        awaited = self._awaited.get(job_id)
-        if awaited is None or awaited.answer.done():
-            return
-        if isinstance(answer, RemembrancerError):
-            awaited.answer.set_exception(answer)
-        else:
-            awaited.answer.set_result(answer)
-
-    def _release(self, incarnation: str) -> None:
-        self._queue.release(incarnation, time.monotonic())
-        self._refuse_failed_requests()
+            message = report.error or "the consolidator could not do it"
+            answer = from_failure(Failure(report.error_code, message))
+        await self._finish(context.peer.incarnation, report.job_id, answer)
         self._wake()
 
-    def _refuse_failed_requests(self) -> None:
-        for job_id in self._queue.take_failed_requests():
-            self._answer(job_id, ConsolidatorUnavailable("the consolidator has died of this request several times"))
+    async def _finish(
+        self, incarnation: str, job_id: int, answer: Reflected | Maintained | RemembrancerError | None = None
+    ) -> None:
+        """A consolidator is done with a job. What failed, and no client waits for, is found again."""
+        done = self._leases.finish(incarnation, job_id, time.monotonic())
+        if done is None:
+            return
+        if (asked := self._asked.get(done.key)) is not None:
+            silence = InternalError("the consolidator has done this and does not say what came of it")
+            asked.settle(silence if answer is None else answer)
+        if not isinstance(answer, RemembrancerError):
+            await self.finder.finished(done)
+
+    def _release(self, incarnation: str) -> None:
+        self._leases.release(incarnation, time.monotonic())
+        self._wake()
 
     def _wake(self) -> None:
         self._news.set()

@@ -136,12 +136,18 @@ class SqliteBackground:
                     limit,
                 ),
             )
+            oldest = query(
+                """SELECT created_at FROM memories WHERE space = @SPACE AND forgotten_at IS NULL
+                   ORDER BY number LIMIT 1""",
+                (),
+            )
             return WaitingWork(
                 sessions=tuple(open_sessions(query)),
                 requests=_requests(query),
                 promotable=tuple(Promotable(*row) for row in promotable),
                 maintenance=_maintenance(query),
                 is_crowded=_last_of_many(query, threshold) is not None,
+                oldest_at=oldest[0][0] if oldest else None,
             )
 
         return self._file.read_together(read)

@@ -74,18 +74,20 @@ class Promotable(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WaitingWork:
-    """The work for the consolidator in one file.
+    """The work for the consolidator in one space.
 
     `sessions` are active, or have ended and wait for that to be dealt with; `requests` have not been dealt with;
     `promotable` are memories of running sessions whose importance and confidence alone do not rule out that they have
     the score: the consolidator decides. The first ones come first. `is_crowded`: a request would be written now.
+    `oldest_at` is when the first memory was made, None where there is none.
     """
 
-    sessions: tuple[SessionEntry, ...]
-    requests: tuple[ConsolidationRequest, ...]
-    promotable: tuple[Promotable, ...]
-    maintenance: MaintenanceState
-    is_crowded: bool
+    sessions: tuple[SessionEntry, ...] = ()
+    requests: tuple[ConsolidationRequest, ...] = ()
+    promotable: tuple[Promotable, ...] = ()
+    maintenance: MaintenanceState = MaintenanceState(None, 0)
+    is_crowded: bool = False
+    oldest_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
