@@ -28,25 +28,22 @@ from pythonjsonlogger.json import JsonFormatter
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     ChangeQueue,
-    CommandRefused,
     FromActor,
     FromLauncher,
     PeerFailed,
     PeerGone,
     Ping,
-    Pong,
     ProcessHealth,
-    QueueChanged,
     Ready,
     Role,
     StartFailed,
     Stop,
     from_launcher,
 )
-from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
+from remembrancer.protocol.errors import Failure, HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths, look_at, set_aside
-from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave, return_pulses
+from remembrancer.protocol.sockets import Dealer, Speaker, let_messages_leave
 
 EXIT_STOPPED: Final = 0
 EXIT_START_FAILED: Final = 2
@@ -202,8 +199,6 @@ class _Life:
 async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch_input: BinaryIO) -> int:
     life = _Life()
     _start_parent_watchdog(launch_input, life)
-    pinged = (spec.paths.control_endpoint, Speaker(spec.name, spec.incarnation))
-    threading.Thread(target=return_pulses, args=pinged, name="heartbeat", daemon=True).start()
     logger.info("starting", extra={"incarnation": spec.incarnation})
     actor: Actor | None = None
     ready = False
@@ -211,7 +206,8 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
     def hear(message: FromLauncher) -> None:
         match message:
             case Ping():
-                tasks.start_soon(_say, control, Pong(actor.health() if actor is not None and ready else None))
+                health = actor.health() if actor is not None and ready else None
+                _say(control, health, in_reply_to=control.heard.message_id)
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
             case PeerGone() if actor is not None:
@@ -219,7 +215,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
             case PeerFailed() if actor is not None:
                 actor.on_peer_failed(message)
             case ChangeQueue() if actor is not None:
-                tasks.start_soon(_change_queue, control, actor, message)
+                tasks.start_soon(_change_queue, control, actor, message, control.heard.message_id)
             case PeerGone() | PeerFailed() | ChangeQueue():
                 pass  # not yet interested
 
@@ -237,7 +233,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch
             logger.error("start failed", extra={"code": error.code, "reason": error.message})
             await control.wait_connected(LISTENS_S)
             if not error.retry_possible:
-                await _say(control, StartFailed(error.code, error.message))
+                _say(control, StartFailed(error.code, error.message))
                 with anyio.move_on_after(HEARD_WAIT_S):
                     await life.stop.wait()  # the launcher's answer: what is still in the socket dies with this process
             tasks.cancel_scope.cancel()
@@ -285,22 +281,29 @@ async def _run_until_cancelled(
         life.end("the actor's work ended by itself", 0.5, EXIT_CRASHED)
 
 
-async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: ChangeQueue) -> None:
+async def _change_queue(control: Dealer[FromLauncher], actor: Actor, change: ChangeQueue, message_id: int) -> None:
+    answer: int | Failure
     try:
-        await _say(control, QueueChanged(await actor.change_queue(change), change.number))
+        answer = await actor.change_queue(change)
     except RemembrancerError as error:
-        await _say(control, CommandRefused(error.code, error.message, change.number))
+        answer = error.to_failure()
+    _say(control, answer, in_reply_to=message_id)
 
 
 async def _say_ready(control: Dealer[FromLauncher]) -> None:
     """Tell the launcher as soon as it listens: one that is held up does so late."""
     await control.wait_connected(math.inf)
-    await _say(control, Ready(os.getpid()))
+    _say(control, Ready(os.getpid()))
 
 
-async def _say(control: Dealer[FromLauncher], message: FromActor) -> None:
+def _say(
+    control: Dealer[FromLauncher],
+    message: FromActor | ProcessHealth | int | Failure | None,
+    *,
+    in_reply_to: int | None = None,
+) -> None:
     try:
-        control.send(message)
+        control.send(message, in_reply_to=in_reply_to)
     except PeerUnavailable:
         logger.debug("the launcher does not listen")  # if it is dead, the parent watchdog notices
 

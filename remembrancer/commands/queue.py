@@ -73,7 +73,7 @@ def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
                 return file.do(
                     lambda each: each.take_back(change.operation_ids, time.time(), deletes=change.deletes)[1]
                 )
-    return ask(paths, change).writes
+    return ask(paths, change)
 
 
 def _decoded(write: QueuedWrite) -> Operation | None:

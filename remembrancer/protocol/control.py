@@ -14,10 +14,6 @@ Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
 ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restarting", "stopping", "stopped", "failed"]
 
 
-class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor: are you alive? Answered by `Pong` from the event loop."""
-
-
 class Stop(msgspec.Struct, frozen=True, tag=True):
     """Launcher to actor: finish what was begun, refuse the rest, and leave within `grace_s`."""
 
@@ -103,6 +99,8 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     """The address of MCP over HTTP."""
     http_error: str | None = None
     """Why it is not, though it is asked for."""
+    pages: int = 0
+    """The pages of the memory browser that are open: they keep the runtime up, and nothing from its rest."""
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
@@ -154,39 +152,16 @@ class StartFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-class Pong(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: alive. `health` is None while starting."""
-
-    health: ProcessHealth | None = None
+class Ping(Request[ProcessHealth | None], frozen=True):
+    """Launcher to actor: are you alive? Answered from the event loop, with None while the actor starts."""
 
 
-class Alive(msgspec.Struct, frozen=True, tag=True):
-    """Launcher to actor and back, by a thread of libzmq: the process runs, whatever Python is busy with."""
-
-
-class QueueChanged(msgspec.Struct, frozen=True, tag=True):
-    """Gateway to launcher, and on to the command: the change is made, to so many of the writes."""
-
-    writes: int
-    number: int = 0
-
-
-class ChangeQueue(Request[QueueChanged], frozen=True):
+class ChangeQueue(Request[int], frozen=True):
     """Command to launcher, and on to the gateway: queue these writes again, which were refused and set aside; or delete
-    them."""
+    them. The answer is the number of writes that were changed."""
 
     operation_ids: tuple[str, ...]
     deletes: bool = False
-    number: int = 0
-    """The launcher's own, which is in the answer: two commands may ask at once."""
-
-
-class CommandRefused(msgspec.Struct, frozen=True, tag=True):
-    """Gateway to launcher: the queue is not changed, and why."""
-
-    code: str
-    message: str
-    number: int = 0
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -237,7 +212,7 @@ class AskDown(Request[int], frozen=True):
 
 
 FromLauncher = Ping | Stop | PeerGone | PeerFailed | ChangeQueue
-FromActor = Ready | StartFailed | Pong | Alive | QueueChanged | CommandRefused
+FromActor = Ready | StartFailed
 ToLauncher = FromActor | AskStatus | AskScale | AskDown | ChangeQueue
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)

@@ -110,6 +110,7 @@ class _Endpoint(Generic[In]):
         self._decoder = decoder
         self._socket: zmq.Socket[bytes] | None = None
         self._reader: SocketReader | None = None
+        self._pending: dict[int, tuple[type[Request[Any]], asyncio.Future[Any]]] = {}
         self.rejected_frames = 0
 
     def _make(self, kind: int, context: zmq.Context[Any] | None = None) -> zmq.Socket[bytes]:
@@ -135,6 +136,36 @@ class _Endpoint(Generic[In]):
         if socket is not None and self._reader is not None:
             self._reader.close()
             socket.close()
+
+    async def _exchange(
+        self, question: Request[T], timeout_s: float, send: Callable[[Envelope], None]
+    ) -> tuple[T | Failure, int]:
+        """The answer to a question that `send` sends, or the refusal, and its size."""
+        envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
+        future: asyncio.Future[tuple[T | Failure, int]] = loop.create_future()
+        self._pending[envelope.message_id] = type(question), future
+        timer = loop.call_later(timeout_s, _give_up, future, timeout_s)
+        try:
+            send(envelope)
+            return await future
+        finally:
+            timer.cancel()
+            self._pending.pop(envelope.message_id, None)
+
+    def _take_answer(self, message_id: int, body: bytes) -> None:
+        question, future = self._pending.get(message_id, (Request, None))
+        if future is None or future.done():
+            return
+        try:
+            future.set_result((_decode(answer_decoder(question), body), len(body)))
+        except FrameRejected:
+            future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
+            raise
+
+    def _lose_pending(self, reason: str) -> None:
+        for _, future in self._pending.values():
+            if not future.done():
+                future.set_exception(PeerLost(reason))
 
     def _drop(self, reason: str) -> None:
         self.rejected_frames += 1
@@ -192,15 +223,14 @@ class Dealer(_Endpoint[In]):
         self._on_message = on_message
         self._on_connection = on_connection
         self._on_refused = on_refused
-        self._pending: dict[int, tuple[type[Request[Any]], asyncio.Future[Any]]] = {}
         self.answer_bytes = 0
         """The size of the answer that `request` has just returned: of another when that has returned meanwhile, so look
         before you wait for anything."""
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_reader: SocketReader | None = None
         self._up = asyncio.Event()
-        self.heard_trace = ""
-        """The trace of the message that `on_message` is being given."""
+        self.heard: Envelope
+        """The envelope of the message that `on_message` is being given."""
 
     @property
     def connected(self) -> bool:
@@ -249,13 +279,13 @@ class Dealer(_Endpoint[In]):
         if self._monitor is not None:
             self._monitor.close()
 
-    def send(self, body: Any) -> None:
+    def send(self, body: Any, *, in_reply_to: int | None = None) -> None:
         """Send a message that wants no answer. Does not wait.
 
         Raises:
             PeerUnavailable: there is no connection, or its queue is full.
         """
-        self._send(self._speaker.envelope(), body)
+        self._send(self._speaker.envelope(in_reply_to=in_reply_to), body)
 
     async def request(self, question: Request[T], *, timeout_s: float) -> T:
         """The answer to a question. Raises as `exchange`, and the error with which the peer refuses it."""
@@ -273,25 +303,16 @@ class Dealer(_Endpoint[In]):
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
             InternalError: the answer is of another type.
         """
-        envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
-        future: asyncio.Future[tuple[T | Failure, int]] = loop.create_future()
-        self._pending[envelope.message_id] = type(question), future
-        timer = loop.call_later(timeout_s, _give_up, future, timeout_s)
-        try:
-            self._send(envelope, question)
-            answer, self.answer_bytes = await future
-            return answer
-        finally:
-            timer.cancel()
-            self._pending.pop(envelope.message_id, None)
+        answer, self.answer_bytes = await self._exchange(
+            question, timeout_s, lambda envelope: self._send(envelope, question)
+        )
+        return answer
 
-    def _send(self, envelope: Envelope, body: Any) -> int:
+    def _send(self, envelope: Envelope, body: Any) -> None:
         if self._socket is None or self._reader is None:
             raise PeerUnavailable("this side has closed the connection")
         try:
-            frame = encoder.encode(body)
-            self._socket.send_multipart([encoder.encode(envelope), frame], flags=zmq.NOBLOCK)
-            return len(frame)
+            self._socket.send_multipart([encoder.encode(envelope), encoder.encode(body)], flags=zmq.NOBLOCK)
         except zmq.Again as error:
             raise PeerUnavailable("the peer is not connected, or takes no more for now") from error
         finally:
@@ -310,18 +331,8 @@ class Dealer(_Endpoint[In]):
                 self._on_refused(error.message)
             return
         if self._on_message is not None:
-            self.heard_trace = envelope.trace
+            self.heard = envelope
             self._on_message(body)
-
-    def _take_answer(self, message_id: int, body: bytes) -> None:
-        question, future = self._pending.get(message_id, (Request, None))
-        if future is None or future.done():
-            return
-        try:
-            future.set_result((_decode(answer_decoder(question), body), len(body)))
-        except FrameRejected:
-            future.set_exception(InternalError(f"the answer to {question.__name__} is of another type"))
-            raise
 
     def _take_event(self, frames: list[bytes]) -> None:
         event = parse_monitor_message(frames)["event"]
@@ -337,11 +348,6 @@ class Dealer(_Endpoint[In]):
         if self._on_connection is not None:
             self._on_connection(self._up.is_set())
 
-    def _lose_pending(self, reason: str) -> None:
-        for _, future in self._pending.values():
-            if not future.done():
-                future.set_exception(PeerLost(reason))
-
 
 def _give_up(future: asyncio.Future[Any], timeout_s: float) -> None:
     if not future.done():
@@ -353,31 +359,11 @@ _HANDSHAKE_FAILED: Final = (
 )
 
 
-PULSE: Final = "/pulse"
-"""Follows the routing id of a process in that of the thread which answers for it."""
-
-
 def let_messages_leave() -> None:
     """Give what closed sockets have queued `LINGER_MS` to leave: for the end of a process, which uses none after it."""
     ending = threading.Thread(target=zmq.asyncio.Context.instance().term, daemon=True)
     ending.start()
     ending.join(2 * LINGER_MS / 1000)
-
-
-def return_pulses(endpoint: str, speaker: Speaker) -> None:
-    """Send each message of the launcher's at `endpoint` back to it, from this thread, for as long as the process lives.
-
-    All of it happens in libzmq, without Python's lock, so that nothing that the process does is a hindrance."""
-    with zmq.Socket(zmq.asyncio.Context.instance(), zmq.DEALER) as socket:
-        socket.setsockopt(zmq.LINGER, 0)
-        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
-        socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-        socket.setsockopt(zmq.IDENTITY, f"{speaker.name}/{speaker.incarnation}{PULSE}".encode())
-        socket.connect(endpoint)
-        zmq.proxy(socket, socket)
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -420,9 +406,29 @@ class Router(_Endpoint[In]):
 
     def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
         """Send `body` without waiting; False when that peer is gone or takes no more."""
+        return self._send(peer, self._speaker.envelope(in_reply_to=in_reply_to), body)
+
+    async def ask(self, peer: Peer, question: Request[T], *, timeout_s: float) -> T:
+        """The answer of a peer to a question.
+
+        Raises:
+            PeerUnavailable: that peer is gone or takes no more.
+            DeadlineExceeded: no answer within `timeout_s` seconds.
+            RemembrancerError: the peer refuses the question.
+        """
+
+        def send(envelope: Envelope) -> None:
+            if not self._send(peer, envelope, question):
+                raise PeerUnavailable(f"{peer.name} is not connected, or takes no more for now")
+
+        answer, _ = await self._exchange(question, timeout_s, send)
+        if isinstance(answer, Failure):
+            raise from_failure(answer)
+        return answer
+
+    def _send(self, peer: Peer, envelope: Envelope, body: Any) -> bool:
         if self._socket is None or self._reader is None:
             return False
-        envelope = self._speaker.envelope(in_reply_to=in_reply_to)
         frames = [peer.routing_id, encoder.encode(envelope), encoder.encode(body)]
         try:
             self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
@@ -441,7 +447,11 @@ class Router(_Endpoint[In]):
     def take_from(self, frames: list[bytes], key: str = "") -> None:
         """Deal with a message, of a peer that has proved that the key is its own."""
         try:
-            envelope, body = _envelope_in(frames, 3), _decode(self._decoder, frames[-1])
+            envelope = _envelope_in(frames, 3)
+            if envelope.in_reply_to is not None:
+                self._take_answer(envelope.in_reply_to, frames[-1])
+                return
+            body = _decode(self._decoder, frames[-1])
         except VersionMismatch as error:
             self._drop(error.message)
             stranger = Peer(frames[0], "?", "?", key)

@@ -25,7 +25,7 @@ from remembrancer.protocol.control import (
     PeerFailed,
     PeerGone,
     Ping,
-    Pong,
+    ProcessHealth,
     Ready,
     Role,
     StartFailed,
@@ -135,9 +135,13 @@ class Launcher:
                 self._news = anyio.Event()
                 await self._news.wait()
 
-    async def tell(self, child: HasSpec, message: Ping | Stop | PeerGone | PeerFailed) -> None:
+    async def tell(self, child: HasSpec, message: Stop | PeerGone | PeerFailed) -> None:
         """Send to a child that has said something already."""
         assert self._router.send(self._peers[child.spec.incarnation], message)
+
+    async def health_of(self, child: HasSpec) -> ProcessHealth | None:
+        """The answer to a ping of a child that has said something already."""
+        return await self._router.ask(self._peers[child.spec.incarnation], Ping(), timeout_s=START_S)
 
     async def __aenter__(self) -> Launcher:
         await self._router.__aenter__()
@@ -402,8 +406,7 @@ class StoreRig:
 
     async def health(self) -> StoreHealth:
         """The store's answer to the launcher's ping."""
-        await self.launcher.tell(self.store, Ping())
-        health = (await self.launcher.expect(Pong)).health
+        health = await self.launcher.health_of(self.store)
         assert isinstance(health, StoreHealth)
         return health
 
@@ -447,4 +450,4 @@ async def store_rig(
         yield rig
 
 
-__all__ = ["WITH_CHROMA", "Gateway", "Launched", "Launcher", "Pong", "StartFailed", "StoreRig", "Worker", "store_rig"]
+__all__ = ["WITH_CHROMA", "Gateway", "Launched", "Launcher", "StartFailed", "StoreRig", "Worker", "store_rig"]

@@ -20,21 +20,28 @@ from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
+    ChangeQueue,
     Ping,
-    Pong,
     Ready,
     StartFailed,
     Stop,
     from_launcher,
     to_launcher,
 )
-from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, Failure, PeerLost, PeerUnavailable
+from remembrancer.protocol.errors import (
+    ConfigurationError,
+    DeadlineExceeded,
+    Failure,
+    PeerLost,
+    PeerUnavailable,
+    StorageFull,
+)
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, encoder
 from tests.patience import PATIENCE_S, until
 
-ToService = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
-ToClient = Ping | Stop | Failure
+ToService = Ready | StartFailed | AskStatus | AskScale | AskDown
+ToClient = Ping | Stop | ChangeQueue | Failure
 to_client = msgspec.msgpack.Decoder(ToClient)
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +112,33 @@ async def test_the_router_speaks_first_and_what_answers_no_request_goes_to_on_me
         assert service.router.send(service.peers[0], Stop("done", 1.0))
         await until(lambda: len(said) == 2)
         assert said == [Ping(), Stop("done", 1.0)], "an answer to a question that nobody asked is dropped"
+
+
+async def test_the_router_asks_and_gets_each_its_own_answer_or_the_refusal(endpoint: str) -> None:
+    asked: list[tuple[int, ToClient]] = []
+    dealer: Dealer[ToClient]
+    async with serving(endpoint) as service:
+        dealer = client(endpoint, on_message=lambda body: asked.append((dealer.heard.message_id, body)))
+        async with dealer:
+            assert await dealer.wait_connected(PATIENCE_S)
+            dealer.send(Ready(1))
+            await until(lambda: bool(service.peers))
+            questions = [ChangeQueue((name,)) for name in "abc"]
+            answers = [
+                asyncio.ensure_future(service.router.ask(service.peers[0], each, timeout_s=PATIENCE_S))
+                for each in questions
+            ]
+            await until(lambda: len(asked) == 3)
+            for number, (message_id, question) in reversed(list(enumerate(asked))):
+                refusal = Failure("storage_full", "no room")
+                dealer.send(refusal if question == questions[1] else number, in_reply_to=message_id)
+            assert (await answers[0], await answers[2]) == (0, 2)
+            with pytest.raises(StorageFull, match="no room"):
+                await answers[1]
+            with pytest.raises(DeadlineExceeded):
+                await service.router.ask(service.peers[0], questions[0], timeout_s=0.05)
+        with pytest.raises(PeerUnavailable):
+            await service.router.ask(Peer(b"never seen", "x", "x"), questions[0], timeout_s=PATIENCE_S)
 
 
 async def test_no_answer_within_the_time_is_an_error_of_its_own(endpoint: str) -> None:

@@ -24,7 +24,11 @@ class World:
         self.now = 1000.0
         numbers = itertools.count(1)
         self.core = Supervision(
-            settings or Settings(), lambda: f"incarnation-{next(numbers)}", for_sessions=for_sessions, now=self.now
+            settings or Settings(),
+            lambda: f"incarnation-{next(numbers)}",
+            lambda _: self.is_stopped,
+            for_sessions=for_sessions,
+            now=self.now,
         )
         self.running: dict[str, str] = {}
         self.told: list[tuple[str, FromLauncher]] = []
@@ -32,6 +36,8 @@ class World:
         self.started: list[Start] = []
         self.changes: list[Changed] = []
         self.dies_of_kill = True
+        self.is_stopped = False
+        """True if the system has stopped what does not answer."""
 
     def begin(self) -> None:
         """Start, and let everything become ready."""

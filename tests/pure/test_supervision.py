@@ -30,8 +30,8 @@ from tests.pure.launcher_world import FREE_RESTARTS, World, begun
 SUMMARY = EmbeddingSummary("onnx", "test", 384, pending=0, workers=0, vectors_ready=True)
 
 
-def sessions(count: int, http: str | None = None) -> GatewayHealth:
-    return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected", http=http)
+def sessions(count: int, http: str | None = None, pages: int = 0) -> GatewayHealth:
+    return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected", http=http, pages=pages)
 
 
 def test_gateway_and_store_start_first_then_the_embedders_and_the_consolidator_last() -> None:
@@ -190,13 +190,13 @@ def test_embedders_consolidator_and_indexer_rest_while_nobody_is_there_and_come_
     assert set(world.running) == {"gateway", "store", "embedder-1", "embedder-2", "consolidator", "indexer"}
 
 
-def test_whatever_is_asked_wakes_what_rests_and_pages_that_were_looked_at_keep_nothing_awake() -> None:
+def test_whatever_is_asked_wakes_what_rests_and_pages_that_are_open_keep_nothing_awake() -> None:
     world = begun(Settings(rest_timeout_s=60.0, idle_timeout_s=600.0), for_sessions=True)
-    world.pong("gateway", sessions(0, http="http://127.0.0.1:8080/mcp"))
-    world.run_for(61.0)
-    for name in ("embedder-1", "consolidator"):
-        world.exit(name, 0)
-    assert world.core.is_resting
+    for _ in range(70):
+        world.pong("gateway", sessions(0, http="http://127.0.0.1:8080/mcp", pages=1))
+        world.run_for(10.0)
+    assert world.core.stopping is None, "somebody looks at it"
+    assert (world.core.is_resting, set(world.running)) == (True, {"gateway", "store"})
     world.pong("store", StoreHealth(Counts(), SUMMARY, asked=1))  # by a command, whose session is gone by now
     world.run_for(20.0)
     world.settle()
@@ -361,7 +361,7 @@ def test_nothing_ends_for_idleness_before_it_was_ready() -> None:
     assert idle.ends_at == math.inf
     idle.ready(now=100.0)
     assert idle.ends_at == 100.0 + FIRST_SESSION_S, "the session that started it has time to come"
-    idle.observe(1, now=101.0)
+    idle.note_use(now=101.0)
     idle.ready(now=200.0)
     assert idle.ends_at == 106.0
 
@@ -371,10 +371,8 @@ def test_the_time_counts_from_the_last_moment_with_a_session_without_suspensions
     idle.ready(0.0)
     assert idle.ends_at == 300.0, "where no session comes"
     for now in range(0, 3000, 100):
-        idle.observe(1, now=float(now))
+        idle.note_use(now=float(now))
         assert idle.ends_at > now
-    idle.observe(0, now=3000.0)
-    idle.observe(0, now=3100.0)
     assert idle.ends_at == 3200.0
     idle.excuse(1000.0)
     assert idle.ends_at == 4200.0

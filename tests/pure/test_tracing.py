@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.launcher.process_control import Answers
 from remembrancer.commands.status import slow_calls
-from remembrancer.protocol.control import CommandRefused, QueueChanged
-from remembrancer.protocol.errors import StorageFull
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
     MOST_MARKS,
@@ -121,14 +118,3 @@ def test_the_lines_of_all_processes_become_one_way_in_the_order_of_time(tmp_path
         ("gateway", "written", 200, False),
     ]
     assert sum(each.share for each in first.steps if not each.beside) == pytest.approx(1)
-
-
-@pytest.mark.anyio
-async def test_two_commands_that_ask_at_once_get_their_own_answers() -> None:
-    first, second = (Answers((QueueChanged, CommandRefused), ["gateway"], number) for number in (1, 2))
-    for said in (QueueChanged(7, 1), CommandRefused("storage_full", "no room", 2)):
-        for answers in (first, second):
-            answers.note("gateway", said)
-    assert first.queue_changed() == QueueChanged(7, 1)
-    with pytest.raises(StorageFull, match="no room"):
-        second.queue_changed()

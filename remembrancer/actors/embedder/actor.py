@@ -141,7 +141,7 @@ class EmbedderActor(Actor):
             reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
             self._say(QueryEmbedded(question.query_id, b"", reason))
         else:
-            trace = follow(self._store.heard_trace, type(question).__name__)
+            trace = follow(self._store.heard.trace, type(question).__name__)
             trace.mark("question received")
             self._questions.put((self._generation, question, trace))
 

@@ -212,6 +212,7 @@ class GatewayActor(Actor):
     def health(self) -> GatewayHealth:
         return GatewayHealth(
             sessions=(self._listener.sessions if self._listener else 0) + (self._http.sessions if self._http else 0),
+            pages=self._http.pages if self._http else 0,
             http=self._http.url if self._http else None,
             http_error=self._http.error if self._http else self._http_error,
             queue_depth=self._queue.depth,

@@ -157,7 +157,8 @@ class HttpServer:
         self._no_token = no_token
         self._open_browser = open_browser
         self._browser: ASGIApp | None = None
-        self._pages = 0
+        self.pages = 0
+        """The number of pages of the memory browser that are open."""
         self._app: ASGIApp = self._answer_always
         self._manager = Sessions(server, self._session_ended)
         self._alone = StreamableHTTPSessionManager(server, stateless=True)
@@ -168,8 +169,8 @@ class HttpServer:
 
     @property
     def sessions(self) -> int:
-        """The number of sessions, and of pages of the memory browser that are open: nothing rests meanwhile."""
-        return len(self._visitors) + self._pages
+        """The number of sessions."""
+        return len(self._visitors)
 
     @property
     def browser_url(self) -> str:
@@ -313,11 +314,11 @@ class HttpServer:
         if self._browser is None:
             browser = await anyio.to_thread.run_sync(opened)
             self._browser = Router([Mount(BROWSER, browser)])
-        self._pages += 1
+        self.pages += 1
         try:
             await self._browser(scope, receive, send)
         finally:
-            self._pages -= 1
+            self.pages -= 1
 
     def _grant(self, headers: Headers) -> Grant | None:
         """The rights of the request's token; None for a request without one, where none is needed."""

@@ -24,7 +24,14 @@ class Lifecycle:
     starts but the first.
     """
 
-    def __init__(self, role: Role, name: str, settings: Settings, new_incarnation: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        role: Role,
+        name: str,
+        settings: Settings,
+        new_incarnation: Callable[[], str],
+        is_stopped: Callable[[str], bool],
+    ) -> None:
         self.role: Role = role
         self.name = name
         self.state: ProcessState = "starting"
@@ -38,8 +45,10 @@ class Lifecycle:
         self.model: ModelChoice | None = None
         self._start_timeout_s = settings.start_timeout_s
         self._new_incarnation = new_incarnation
-        self._heartbeat = Heartbeat(settings.heartbeat_timeout_s)
-        self._work = Heartbeat(settings.stall_timeout_s)
+        self._is_stopped = is_stopped
+        self._heartbeat = Heartbeat()
+        self._heartbeat_timeout_s = settings.heartbeat_timeout_s
+        self._stall_timeout_s = settings.stall_timeout_s
         self._policy = Restarts()
         self._ready_at: float | None = None
         self._restart_at: float | None = None
@@ -95,11 +104,6 @@ class Lifecycle:
     def on_pong(self) -> None:
         """The process answered a ping, from its event loop: it works."""
         self._heartbeat.answered()
-        self._work.answered()
-
-    def on_alive(self) -> None:
-        """The process runs, whatever its event loop is busy with."""
-        self._heartbeat.answered()
 
     def on_exit(self, ending: int | str, now: float) -> list[Instruction]:
         """The process has ended: its exit status (negative: the signal), or why there never was one."""
@@ -149,14 +153,21 @@ class Lifecycle:
         ping = Tell(self.name, self.incarnation, Ping())
         if self._ready_at is None:
             return [ping]  # its answer says whether a `Ready` was lost; it is not judged by it
-        for heartbeat, fault in ((self._heartbeat, "did not answer"), (self._work, "was stuck in its work")):
-            heartbeat.excuse(late_s)
-            if self._cause is None and heartbeat.hangs(now):
-                self.state = "unresponsive"
-                self._cause = f"it {fault} for {heartbeat.timeout_s:g} s and was killed"
-                return [*self._changed(now), Signal(self.name, "KILL")]
-            heartbeat.pinged(now)
+        self._heartbeat.excuse(late_s)
+        fault = self._fault(self._heartbeat.silent_s(now))
+        if self._cause is None and fault is not None:
+            self.state, self._cause = "unresponsive", fault
+            return [*self._changed(now), Signal(self.name, "KILL")]
+        self._heartbeat.pinged(now)
         return [ping]
+
+    def _fault(self, silent_s: float) -> str | None:
+        """The reason to kill a process that has been silent for so long: one that runs may be busy for longer."""
+        if silent_s > self._stall_timeout_s:
+            return f"it was stuck in its work for {self._stall_timeout_s:g} s and was killed"
+        if silent_s > self._heartbeat_timeout_s and self._is_stopped(self.name):
+            return f"it did not answer for {self._heartbeat_timeout_s:g} s and was killed"
+        return None
 
     def tick(self, now: float) -> list[Instruction]:
         """Do what has come due."""
@@ -219,8 +230,7 @@ class Heartbeat:
     the launcher was suspended or starved is excused, since the pongs may be waiting unread.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self) -> None:
         self._unanswered_since: float | None = None
 
     def pinged(self, now: float) -> None:
@@ -242,10 +252,6 @@ class Heartbeat:
         if self._unanswered_since is None:
             return 0.0
         return max(0.0, now - self._unanswered_since)
-
-    def hangs(self, now: float) -> bool:
-        """True if the silence is longer than the timeout."""
-        return self.silent_s(now) > self.timeout_s
 
 
 class Start(msgspec.Struct, frozen=True):

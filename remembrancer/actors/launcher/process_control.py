@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import logging
 import os
 import signal
@@ -26,48 +25,37 @@ from remembrancer.actors.launcher.supervision import Supervision, check_embedder
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings, secret_variables
 from remembrancer.protocol.control import (
-    Alive,
     AskDown,
     AskScale,
     AskStatus,
     ChangeQueue,
-    CommandRefused,
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
     IndexerHealth,
     Ping,
-    Pong,
     ProcessHealth,
     ProcessStatus,
-    QueueChanged,
     Ready,
-    Role,
     RuntimeStatus,
     StartFailed,
     StoreHealth,
     ToLauncher,
     to_launcher,
 )
-from remembrancer.protocol.errors import Failure, MemoryUnavailable, PeerUnavailable, RemembrancerError, from_failure
+from remembrancer.protocol.errors import DeadlineExceeded, MemoryUnavailable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sockets import PULSE, Peer, Router, Speaker
+from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope
 
 SOCKETS_LOOK_S: Final = 1.0
 """The time between two looks for the sockets; at the second look without them, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """The time that a command waits for what the processes say of themselves; then what is known must do."""
+STOPPED: Final = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 QUEUE_CHANGED_S: Final = 2.0
 """The time that the gateway has to change its queue, whose file another program may have locked for a moment."""
-Answer = Pong | QueueChanged | CommandRefused
-ANSWERS: Final[dict[type[Ping | ChangeQueue], tuple[type[Answer], ...]]] = {
-    Ping: (Pong,),
-    ChangeQueue: (QueueChanged, CommandRefused),
-}
-"""The answers of an actor to each question of the launcher's."""
-
 logger = logging.getLogger(__name__)
 
 Event = Callable[[float], list[Instruction]]
@@ -103,12 +91,10 @@ class Supervisor:
         self._no_token = no_token
         self._on_change = on_change
         self._started_at = time.monotonic()
-        self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
+        self._core = Supervision(settings, new_ulid, self._is_stopped, for_sessions=for_sessions, now=self._started_at)
         self._children: dict[str, Child] = {}
         self._unrecorded = False
         self._health: dict[str, ProcessHealth] = {}
-        self._asked: set[Answers] = set()
-        self._numbers = itertools.count(1)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
             paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
@@ -164,10 +150,11 @@ class Supervisor:
             match instruction:
                 case Start():
                     self._start(instruction)
+                case Tell(name=name, incarnation=incarnation, message=Ping()):
+                    assert self._tasks is not None
+                    self._tasks.start_soon(self._ping, name, incarnation)
                 case Tell(name=name, incarnation=incarnation, message=message):
                     self._router.send(_peer(name, incarnation), message)
-                    if isinstance(message, Ping):
-                        self._router.send(_peer(name, incarnation, PULSE), Alive())
                 case Signal(name=name, signal=which):
                     self._children[name].send_signal(which)
                 case Changed():
@@ -261,18 +248,6 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
             case StartFailed(code=code, message=text):
                 self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
-            case Pong(health=health):
-                if self._core.is_current(*actor):
-                    if health is not None:
-                        self._health[peer.name] = health
-                    self._note_answer(peer.name, message)
-                self._events.put_nowait(functools.partial(self._core.on_pong, *actor, health))
-            case Alive():  # the launcher's own, sent back
-                name, incarnation, _ = peer.routing_id.decode().split("/")
-                self._events.put_nowait(functools.partial(self._core.on_alive, name, incarnation))
-            case QueueChanged() | CommandRefused():
-                if self._core.is_current(*actor):
-                    self._note_answer(peer.name, message)
             case ChangeQueue():
                 self._answer_soon(peer, envelope, self._change_queue(message))
             case AskStatus():
@@ -300,33 +275,36 @@ class Supervisor:
         self._events.put_nowait(functools.partial(self._core.scale, embedders))
         return embedders
 
-    def _note_answer(self, name: str, answer: Answer) -> None:
-        for answers in self._asked:
-            answers.note(name, answer)
-
-    async def _ask_the_ready(
-        self, question: Ping | ChangeQueue, role: Role | None = None, within_s: float = FRESH_ANSWERS_S
-    ) -> Answers:
-        """Ask each process that is ready (of one role, if it is named), and wait a moment for the answers."""
-        ready = [process for process in self._core.processes if process.state == "ready"]
-        ready = [process for process in ready if role in (None, process.role)]
-        number = question.number if isinstance(question, ChangeQueue) else 0
-        answers = Answers(ANSWERS[type(question)], [process.name for process in ready], number)
-        self._asked.add(answers)
+    async def _ping(self, name: str, incarnation: str) -> None:
+        """Ask a process how it is. Its answer is its heartbeat."""
         try:
-            for process in ready:
-                self._router.send(_peer(process.name, process.incarnation), question)
-            await answers.wait(within_s)
-        finally:
-            self._asked.discard(answers)
-        return answers
+            health = await self._router.ask(_peer(name, incarnation), Ping(), timeout_s=self._settings.stall_timeout_s)
+        except RemembrancerError:
+            return
+        if health is not None and self._core.is_current(name, incarnation):
+            self._health[name] = health
+        self._events.put_nowait(functools.partial(self._core.on_pong, name, incarnation, health))
 
-    async def _change_queue(self, change: ChangeQueue) -> QueueChanged:
-        numbered = msgspec.structs.replace(change, number=next(self._numbers))
-        return (await self._ask_the_ready(numbered, "gateway", QUEUE_CHANGED_S)).queue_changed()
+    def _is_stopped(self, name: str) -> bool:
+        child = self._children.get(name)
+        try:
+            return child is not None and psutil.Process(child.pid).status() in STOPPED
+        except psutil.Error:
+            return False
+
+    async def _change_queue(self, change: ChangeQueue) -> int:
+        gateway = next(process for process in self._core.processes if process.role == "gateway")
+        try:
+            return await self._router.ask(_peer(gateway.name, gateway.incarnation), change, timeout_s=QUEUE_CHANGED_S)
+        except (PeerUnavailable, DeadlineExceeded) as error:
+            raise MemoryUnavailable("the gateway does not answer: try again in a moment") from error
 
     async def _status(self) -> RuntimeStatus:
-        await self._ask_the_ready(Ping())
+        with anyio.move_on_after(FRESH_ANSWERS_S):
+            async with anyio.create_task_group() as asking:
+                for process in self._core.processes:
+                    if process.state == "ready":
+                        asking.start_soon(self._ping, process.name, process.incarnation)
         now = time.monotonic()
         launcher = ProcessStatus(
             role="launcher",
@@ -366,39 +344,6 @@ class Supervisor:
         )
 
 
-class Answers:
-    """The answers to one question (of these types, with its number), from the processes that were asked."""
-
-    def __init__(self, kinds: tuple[type[Answer], ...], asked: list[str], number: int = 0) -> None:
-        self._kinds = kinds
-        self._number = number
-        self._asked = asked
-        self._given: dict[str, Answer] = {}
-        self._whole = anyio.Event()
-
-    def note(self, name: str, answer: Answer) -> None:
-        """A process has said something."""
-        is_to_this = isinstance(answer, self._kinds) and getattr(answer, "number", 0) == self._number
-        if name in self._asked and is_to_this:
-            self._given[name] = answer
-            if len(self._given) == len(self._asked):
-                self._whole.set()
-
-    async def wait(self, timeout_s: float) -> None:
-        """Wait until all have answered, or the time is over."""
-        with anyio.move_on_after(timeout_s if self._asked else 0):
-            await self._whole.wait()
-
-    def queue_changed(self) -> QueueChanged:
-        """The answer of the process that has the write queue. Raises the `RemembrancerError` with which it refuses."""
-        for answer in self._given.values():
-            if isinstance(answer, CommandRefused):
-                raise from_failure(Failure(answer.code, answer.message))
-            if isinstance(answer, QueueChanged):
-                return answer
-        raise MemoryUnavailable("the gateway does not answer: try again in a moment")
-
-
 def resident_bytes(pid: int) -> int:
     """The resident memory of a process; 0 when it has gone."""
     try:
@@ -407,6 +352,6 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-def _peer(name: str, incarnation: str, part: str = "") -> Peer:
-    """The address of that process, or of a part of it: a `Dealer` chooses this routing id."""
-    return Peer(f"{name}/{incarnation}{part}".encode(), name, incarnation)
+def _peer(name: str, incarnation: str) -> Peer:
+    """The address of that process: a `Dealer` chooses this routing id."""
+    return Peer(f"{name}/{incarnation}".encode(), name, incarnation)

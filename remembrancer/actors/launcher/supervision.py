@@ -47,17 +47,27 @@ def embedder_name(number: int) -> str:
 
 
 class Supervision:
-    """The launcher's decisions. `for_sessions`: the runtime ends by itself when no session has been there for long."""
+    """The launcher's decisions. `for_sessions`: the runtime ends by itself when no session has been there for long.
+
+    `is_stopped` looks whether the system has stopped a process, by its name: such a one will not answer.
+    """
 
     def __init__(
-        self, settings: Settings, new_incarnation: Callable[[], str], *, for_sessions: bool, now: float
+        self,
+        settings: Settings,
+        new_incarnation: Callable[[], str],
+        is_stopped: Callable[[str], bool],
+        *,
+        for_sessions: bool,
+        now: float,
     ) -> None:
         self._settings = settings
         self._new_incarnation = new_incarnation
+        self._is_stopped = is_stopped
         self._wanted = settings.embedders
         self._models: tuple[ModelChoice, ...] = (model_choices(settings)[0],)
-        self._gateway = Lifecycle("gateway", "gateway", settings, new_incarnation)
-        self._store = Lifecycle("store", "store", settings, new_incarnation)
+        self._gateway = self._new("gateway")
+        self._store = self._new("store")
         self._embedders: dict[int, Lifecycle] = {}
         self._consolidator: Lifecycle | None = None
         self._indexer: Lifecycle | None = None
@@ -76,6 +86,9 @@ class Supervision:
         self._told: dict[str, PeerFailed | None] = {}
         self.stopping: str | None = None
         """Why the runtime is going down; None while it is not."""
+
+    def _new(self, role: Role, name: str = "") -> Lifecycle:
+        return Lifecycle(role, name or role, self._settings, self._new_incarnation, self._is_stopped)
 
     @property
     def processes(self) -> tuple[Lifecycle, ...]:
@@ -141,12 +154,12 @@ class Supervision:
         if isinstance(health, GatewayHealth):
             if health.sessions:
                 self._note_use(now)
-            elif self._idle is not None and self._settings.http_port:
-                self._idle.observe(1, now)  # a client over HTTP cannot start a runtime
+            elif self._idle is not None and (health.pages or self._settings.http_port):
+                self._idle.note_use(now)  # a client over HTTP, or a browser, cannot start a runtime
         done = self.on_ready(name, incarnation, now) if health is not None else []
         needs_indexer = isinstance(health, StoreHealth) and health.has_files and not self.is_resting
         if needs_indexer and self._indexer is None and self.stopping is None:
-            self._indexer = Lifecycle("indexer", "indexer", self._settings, self._new_incarnation)
+            self._indexer = self._new("indexer")
             done += self._indexer.start(now)
         return done
 
@@ -157,7 +170,7 @@ class Supervision:
     def _note_use(self, now: float) -> None:
         """Somebody is there, or has asked for something: what rests comes again."""
         for watch in self._watches:
-            watch.observe(1, now)
+            watch.note_use(now)
         if self.is_resting and self.stopping is None:
             self.is_resting = False
             self._consolidator_at = now + CONSOLIDATOR_WAIT_S if self._settings.consolidator else None
@@ -176,13 +189,6 @@ class Supervision:
         self._consolidator_at = None
         others = [each for each in (self._consolidator, self._indexer) if each is not None]
         return [instruction for other in others for instruction in other.ask_to_stop(RESTS, now)]
-
-    def on_alive(self, name: str, incarnation: str, _: float) -> list[Instruction]:
-        """A process runs, whatever its event loop is busy with."""
-        process = self._find(name, incarnation)
-        if process is not None:
-            process.on_alive()
-        return []
 
     def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
         """A process has ended. The others learn it, whatever the reason."""
@@ -256,7 +262,7 @@ class Supervision:
         plan = plan_scale(wanted, self._models, running)
         done: list[Instruction] = []
         for number, model in plan.start:
-            process = Lifecycle("embedder", embedder_name(number), self._settings, self._new_incarnation)
+            process = self._new("embedder", embedder_name(number))
             process.threads = threads_per_worker(self._settings, self._wanted)
             process.model = model
             self._embedders[number] = process
@@ -276,7 +282,7 @@ class Supervision:
         if unsettled and now < self._consolidator_at:
             return []
         self._consolidator_at = None
-        self._consolidator = Lifecycle("consolidator", "consolidator", self._settings, self._new_incarnation)
+        self._consolidator = self._new("consolidator")
         return self._consolidator.start(now)
 
     def _descend(self, reason: str, now: float) -> list[Instruction]:
@@ -333,10 +339,9 @@ class IdleWatch:
         if self._idle_since == math.inf:
             self._idle_since = now + max(0.0, FIRST_SESSION_S - self._timeout_s)
 
-    def observe(self, sessions: int, now: float) -> None:
-        """The gateway said how many sessions it has."""
-        if sessions > 0:
-            self._idle_since = now
+    def note_use(self, now: float) -> None:
+        """A session is there, or somebody has asked for something."""
+        self._idle_since = now
 
     def excuse(self, late_s: float) -> None:
         """The launcher's own timer fired `late_s` after its time: reports may be waiting unread."""
