@@ -68,13 +68,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_timeout_s: Seconds = 28_800.0
     """A runtime that a session started goes down this long after the last session left."""
     rest_timeout_s: Seconds = 300.0
-    """Its embedders, consolidator and indexer go this long after that, and come again with the next session."""
+    """Its embedders, consolidator and indexer go this long after that, and come again when something is asked."""
     heartbeat_interval_s: Seconds = 0.5
     """The time between two questions to each process whether it lives."""
     heartbeat_timeout_s: Seconds = 2.5
-    """A process that has not answered for so long hangs, and is replaced. A thread answers, however busy it is."""
+    """A process that has not answered for so long, and that the system has stopped, is replaced."""
     stall_timeout_s: Seconds = 15.0
-    """A process that answers, and has been stuck in one piece of its work for so long, is replaced, too."""
+    """Any process that has not answered for so long is replaced."""
     start_timeout_s: Seconds = 60.0
     """A process that is not ready after so long has failed to start."""
     write_budget_s: Seconds = 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,11 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from remembrancer.actors.launcher.home import CurrentLock, remove_memory_home, try_lock_memory_home
+from remembrancer.actors.launcher.home import claim_memory_home
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import memory_directory
 from remembrancer.protocol.errors import HomeUnusable
-from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
 from tests.forked import run_command, start_runtime
@@ -38,7 +36,7 @@ def memory(home: Path) -> Iterator[RuntimePaths]:
     left = processes_of(directory)
     for process in left:
         process.kill()
-    left_files = list(directory.glob("*")) if directory.exists() else []
+    left_files = [path for path in directory.glob("*") if path.suffix != ".lock"] if directory.exists() else []
     subprocess.run(["rm", "-rf", str(directory)], check=True)
     assert not left
     assert not left_files
@@ -87,7 +85,7 @@ def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(home: Pa
         assert one.process.wait(PATIENCE_S) == other.process.wait(PATIENCE_S) == 0
         done = remembrancer("down", **MODE)
         assert done.returncode == exit_codes.OK, done.stderr
-    until(lambda: not memory.home.exists())
+    until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
 def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_gone_after_its_stop(
@@ -104,7 +102,7 @@ def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_go
     with session(**MODE) as client:
         assert recall(client, "heron") == ["the heron stands in the water"]
     assert remembrancer("down", **MODE).returncode == exit_codes.OK
-    until(lambda: not memory.home.exists())
+    until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
 def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePaths) -> None:
@@ -114,7 +112,7 @@ def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePat
         assert "namespace" in (memory.logs / "launcher.log").read_text()
     assert [path.name for path in home.iterdir()] == ["config.md"]
     assert remembrancer("down").returncode == exit_codes.OK
-    until(lambda: not memory.home.exists())
+    until(lambda: {path.suffix for path in memory.home.iterdir()} == {".lock"})
 
 
 def test_a_mode_that_wants_a_server_is_refused_without_one_before_anything_runs(home: Path) -> None:
@@ -128,70 +126,13 @@ def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory:
     memory.home.mkdir()
     memory.home.chmod(0o755)
     with pytest.raises(HomeUnusable, match="alone"):
-        try_lock_memory_home(memory)
+        claim_memory_home(memory.home)
     memory.home.rmdir()
     memory.home.symlink_to(home)
     with pytest.raises(HomeUnusable, match="alone"):
-        try_lock_memory_home(memory)
+        claim_memory_home(memory.home)
     (home / "kept").write_text("")
     done = remembrancer("up", **MODE)
     assert done.returncode == exit_codes.HOME_UNUSABLE
     assert (home / "kept").exists()
     memory.home.unlink()
-
-
-def test_a_lock_whose_file_was_deleted_is_not_taken(home: Path) -> None:
-    paths = RuntimePaths(home / "memory")
-    first = try_lock_memory_home(paths)
-    assert first is not None
-    assert try_lock_memory_home(paths) is None
-    late = FileLock(paths.runtime_lock)
-    remove_memory_home(paths)
-    assert not paths.home.exists()
-    assert not CurrentLock(paths.runtime_lock).try_acquire()
-    second = try_lock_memory_home(paths)
-    assert second is not None, "another one, while the first is still held"
-    assert not late.try_acquire()
-    first.release()
-    second.release()
-    remove_memory_home(paths)
-
-
-def test_a_home_is_removed_under_the_eyes_of_others_and_always_has_one_owner_at_most(home: Path) -> None:
-    """Starts and stops race with each other, and with those who only look."""
-    paths = RuntimePaths(home / "memory")
-    owners: list[int] = []
-    seen: list[int] = []
-    stop = threading.Event()
-
-    def live() -> None:
-        for _ in range(60):
-            while (lock := try_lock_memory_home(paths)) is None:
-                pass
-            owners.append(1)
-            seen.append(len(owners))
-            (paths.home / "memory.db").write_text("")
-            owners.pop()
-            remove_memory_home(paths)
-            lock.release()
-
-    def look() -> None:
-        while not stop.is_set():
-            FileLock(paths.runtime_lock).is_held_elsewhere()
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    runtimes = [threading.Thread(target=live) for _ in range(3)]
-    for thread in runtimes:
-        thread.start()
-    for thread in runtimes:
-        thread.join()
-    stop.set()
-    watcher.join()
-    assert set(seen) == {1}
-    assert len(seen) == 180
-    lock = try_lock_memory_home(paths)
-    assert lock is not None
-    remove_memory_home(paths)
-    lock.release()
-    assert not paths.home.exists()

@@ -114,9 +114,6 @@ class Starter:
             self._tend(now)
         except OSError as error:
             self._release()
-            if self._is_being_deleted(error):
-                self._backoff.wait(now, LOOK_AGAIN_S)
-                return
             self._fail(f"the memory's home {self._places.home} cannot be used: {error.strerror or error}")
             self._backoff.failed(now)
 
@@ -128,15 +125,6 @@ class Starter:
         elif self._backoff.may_try(now):
             self._fail(None)
             self._start(now)
-
-    def _is_being_deleted(self, error: OSError) -> bool:
-        """True if a runtime whose home is in memory has just ended, and taken away what this one was looking at."""
-        in_memory = self._places.on_disk != self._places.home
-        return (
-            in_memory
-            and isinstance(error, FileNotFoundError | FileExistsError)
-            and not os.path.lexists(self._places.home)
-        )
 
     def _start(self, now: float) -> None:
         from remembrancer.protocol.file_locks import FileLock

@@ -92,20 +92,22 @@ def unusable(directory: Path, reason: OSError | str) -> HomeUnusable:
     )
 
 
-def try_lock_home(paths: RuntimePaths) -> FileLock | None:
-    """The lock of the home, taken; None while another runtime has it.
+def claim_memory_home(home: Path) -> None:
+    """Make the directory of a home in memory, for this user alone, where everybody may make directories.
 
     Raises:
-        HomeUnusable: the lock's file cannot be made or locked.
+        HomeUnusable: somebody else has put something in its place, or it cannot be made.
     """
-    lock = FileLock(paths.runtime_lock)
     try:
-        return lock if lock.try_acquire() else None
+        home.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
     except OSError as error:
-        raise unusable(paths.home, error) from error
+        raise unusable(home, error) from error
+    about = home.lstat()  # not what a link in its place leads to
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+        raise unusable(home, "this memory goes there, and it is not a directory of this user alone")
 
 
-def take_home(paths: RuntimePaths, wait_s: float, *, in_memory: bool = False) -> FileLock:
+def take_home(paths: RuntimePaths, wait_s: float) -> FileLock:
     """The lock of the home, waiting for it: `status` and `down` look at it by taking it for a moment.
 
     Raises:
@@ -113,7 +115,8 @@ def take_home(paths: RuntimePaths, wait_s: float, *, in_memory: bool = False) ->
         HomeUnusable: the lock's file cannot be made or locked.
     """
     give_up_at = time.monotonic() + wait_s
-    while (lock := (try_lock_memory_home if in_memory else try_lock_home)(paths)) is None:
+    lock = FileLock(paths.runtime_lock)
+    while not _try_lock(lock, paths.home):
         if time.monotonic() >= give_up_at:
             from remembrancer.protocol.errors import AlreadyRunning
 
@@ -125,6 +128,13 @@ def take_home(paths: RuntimePaths, wait_s: float, *, in_memory: bool = False) ->
             )
         time.sleep(LOOK_S)  # flock has no event to wait for
     return lock
+
+
+def _try_lock(lock: FileLock, home: Path) -> bool:
+    try:
+        return lock.try_acquire()
+    except OSError as error:
+        raise unusable(home, error) from error
 
 
 def remove_sockets(paths: RuntimePaths) -> None:
@@ -148,90 +158,12 @@ def _is_inside(paths: RuntimePaths) -> bool:
     return paths.run.parent == paths.home
 
 
-REMOVE_ATTEMPTS: Final = 20
-"""Somebody who asks for a lock makes its file, and so keeps the directory from being removed: then once more."""
-
-
-class CurrentLock(FileLock):
-    """A lock that is only taken on the file that its path names now."""
-
-    def try_acquire(self) -> bool:
-        """As `FileLock`; False also when the file, or its directory, was deleted meanwhile."""
-        try:
-            if not super().try_acquire():
-                return False
-        except FileNotFoundError:
-            return False
-        if self._is_current():
-            return True
-        self.release()
-        return False
-
-    def _is_current(self) -> bool:
-        assert self._descriptor is not None
-        try:
-            return os.path.samestat(os.fstat(self._descriptor), os.stat(self.path))  # noqa: PTH116 - it may be a text
-        except FileNotFoundError:
-            return False
-
-
-def try_lock_memory_home(paths: RuntimePaths) -> FileLock | None:
-    """Make the home, for this user alone, and take its lock; None while another runtime has it, or is deleting it.
-
-    Raises:
-        HomeUnusable: somebody else has put something in its place, or it cannot be made.
-    """
-    lock = CurrentLock(paths.runtime_lock)
-    try:
-        _claim(paths.home)
-        if not lock.try_acquire():
-            return None
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unusable(paths.home, error) from error
-    return lock
-
-
-def _claim(home: Path) -> None:
-    with contextlib.suppress(FileExistsError):  # exist_ok would not put up with one that is deleted just now
-        home.mkdir(mode=PRIVATE_DIRECTORY)
-    about = home.lstat()  # not what a link in its place leads to
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
-        raise unusable(home, "this memory goes there, and it is not a directory of this user alone")
-
-
-def remove_memory_home(paths: RuntimePaths) -> None:
-    """Delete the home. Only with the lock of the home; another runtime may have it when this returns."""
-    newer: FileLock | None = None
-    for _ in range(REMOVE_ATTEMPTS):
-        _delete_content(paths, keep=(paths.runtime_lock,))
-        paths.runtime_lock.unlink(missing_ok=True)
-        if newer is not None:
-            newer.release()
-        try:
-            paths.home.rmdir()
-        except FileNotFoundError:
-            return
-        except OSError:  # somebody has made a lock's file in it
-            newer = CurrentLock(paths.runtime_lock)
-            if not newer.try_acquire():
-                return  # it is the home of the next runtime
-        else:
-            return
-
-
-def _delete_content(paths: RuntimePaths, keep: tuple[Path, ...]) -> None:
-    try:
-        found = list(paths.home.iterdir())
-    except FileNotFoundError:  # its user was faster
-        return
-    for path in found:
-        if path in keep:
-            continue
+def clear_memory_home(paths: RuntimePaths) -> None:
+    """Delete all that is in the home but its locks, which others may be looking at. Only with the lock of the home."""
+    for path in paths.home.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        else:
+        elif path.suffix != ".lock":
             path.unlink(missing_ok=True)
 
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 from remembrancer.actors.launcher.children import Child, Command, actor_command
 from remembrancer.actors.launcher.home import (
     Record,
+    claim_memory_home,
     clear_leftovers,
+    clear_memory_home,
     leave_run_directory,
     prepare_home,
     refuse_half_restored,
-    remove_memory_home,
     remove_sockets,
     take_home,
     write_record,
@@ -45,9 +46,9 @@ class Runtime:
     `load_configuration` and `observe`, which makes the observer of each process's changes, are called when the first
     processes have been started: what they import, clients need not wait for. `for_sessions` ends the runtime when
     there was no session for the settings' `idle_timeout_s`. `secrets` are the variables among which those of
-    embedders are (None: `environ` has them). `command` gives the command line of a role. `in_memory`:
-    the home is deleted after an orderly stop; after a crash the next runtime goes on with it. `no_token`: HTTP is open
-    to every program of this machine. `when_started` is called when nothing is left that would be a failure to start.
+    embedders are (None: `environ` has them). `command` gives the command line of a role. `in_memory`: what is in the
+    home is deleted after an orderly stop; after a crash the next runtime goes on with it. `no_token`: HTTP is open to
+    every program of this machine. `when_started` is called when nothing is left that would be a failure to start.
     """
 
     def __init__(
@@ -84,10 +85,12 @@ class Runtime:
             ConfigurationError: from `load_configuration`.
         """
         os.umask(UMASK)
-        if not self._in_memory:
+        if self._in_memory:
+            claim_memory_home(self._paths.home)
+        else:
             prepare_home(self._paths)
         wait_s = SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S
-        with take_home(self._paths, wait_s, in_memory=self._in_memory), _noted_signals() as signals:
+        with take_home(self._paths, wait_s), _noted_signals() as signals:
             cleared = clear_leftovers(self._paths)
             if self._in_memory:
                 prepare_home(self._paths)
@@ -105,7 +108,7 @@ class Runtime:
                     self._paths.runtime_record.unlink(missing_ok=True)
                 leave_run_directory(self._paths)
             if self._in_memory:  # after a failure it is kept: what was acknowledged is in there
-                remove_memory_home(self._paths)
+                clear_memory_home(self._paths)
             return reason
 
     def _start_first(self) -> dict[str, Child]:
