@@ -1,4 +1,4 @@
-"""The arguments of tools: JSON Schemas from structs, and decoding into these, or into an error that names the field."""
+"""The arguments of tools: JSON Schemas from structs, and decoding into structs, with errors that name the field."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import InvalidInput
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
-"""The parts of a schema that cost every session tokens and tell a model little: unknown fields are refused at every
-depth, with a hint."""
+"""Schema keywords that cost every session tokens and tell a model little. Unknown fields are refused at every depth,
+with a hint."""
 
 
 def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of a struct of arguments, flat enough for every client."""
     root = msgspec.json.schema(arguments)
     inlined: dict[str, Any] = _inline(root, root.get("$defs", {}))
-    for name in ("$defs", "description"):  # the struct's docstring is for its readers
+    for name in ("$defs", "description"):  # the struct's docstring is for developers
         inlined.pop(name, None)
     return inlined
 
@@ -50,7 +50,7 @@ def _inline(node: Any, definitions: dict[str, Any]) -> Any:
 
 
 def describe(schema: dict[str, Any]) -> str:
-    """The values that a schema allows, in words: `a number from 0 to 1`."""
+    """The allowed values of a schema in words: `a number from 0 to 1`."""
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     kind = schema.get("type")
@@ -69,7 +69,7 @@ def describe(schema: dict[str, Any]) -> str:
 
 
 def at_path(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
-    """The part of a schema that a path of field names leads to (items of lists are passed through)."""
+    """The part of a schema at a path of field names (through the items of lists)."""
     node = schema
     for name in path:
         while node.get("type") == "array":
@@ -85,7 +85,7 @@ _STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
 
 
 class ArgumentDecoder(Generic[T]):
-    """Makes one tool's arguments of what a client sent. `aliases` are other names that fields may be given under."""
+    """Decodes the arguments of one tool. `aliases` are other names for its fields."""
 
     def __init__(self, arguments: type[T], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
         self._type = arguments
@@ -93,14 +93,13 @@ class ArgumentDecoder(Generic[T]):
         self.schema = input_schema(arguments)
 
     def decode(self, arguments: dict[str, Any]) -> T:
-        """The arguments. A bare string stands for a list of one, and `null` for an optional field that is left out.
+        """The decoded arguments. A bare string stands for a list of one, and `null` for a missing optional field.
 
-        A list or an object may come as a text in JSON, as some clients send them.
-
-        A whole number may be written with a point, as `10.0`.
+        A list or an object may be a JSON text, as some clients send it, and an integer may have a decimal point, as
+        `10.0`.
 
         Raises:
-            InvalidInput: a field is unknown, missing, of the wrong type or out of bounds, or is there under two names.
+            InvalidInput: a field is unknown, missing, of the wrong type or out of bounds, or given under two names.
         """
         for alias, name in self.aliases.items():
             if alias in arguments:
@@ -134,14 +133,14 @@ class ArgumentDecoder(Generic[T]):
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
-    """A value in the form that the decoder takes, where a schema says what was meant. `path` leads to it.
+    """A value in the form that the decoder takes, where the schema shows what was meant. `path` leads to it.
 
     Raises:
-        InvalidInput: a field is unknown; the decoder could not name one that holds half a character.
+        InvalidInput: a field is unknown; the decoder could not name one with half a surrogate pair.
     """
     kind = node.get("type")
     if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
-        with contextlib.suppress(ValueError):  # what is no JSON is refused below, or is a text that begins so
+        with contextlib.suppress(ValueError):  # invalid JSON is refused below, unless a text is expected
             decoded = json.loads(value)
             if isinstance(decoded, list if kind == "array" else dict):
                 value = decoded

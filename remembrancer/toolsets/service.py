@@ -1,4 +1,4 @@
-"""The services that tools need of the process that they run in: the contract, and what comes of asking and writing."""
+"""The services that tools need from their process: a contract, and the results of asking and writing."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ WHOLE: Final = frozenset(
         *("embedding_starting", "storage_full", "memories_lost"),
     }
 )
-"""Codes of warnings which do not mark an answer as degraded: nothing is wrong, or it is only not there yet."""
+"""Codes of warnings that do not mark an answer as degraded: nothing is wrong, or something is only not ready yet."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose a call is. `bridge` names the one connection that request ids belong to."""
+    """The session that makes a call. `bridge` is the connection that its request ids belong to."""
 
     bridge: str
     session_id: str
     project: ProjectRef
     started_at: float
     directory: str = ""
-    """The root of the working tree that the session is in: its notes are the project's files there."""
+    """The root of the session's working tree, which has the project's notes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):
-    """An answer of the store, and everything that is to be said of it. `is_old`: the store is away, and this is what it
-    said before, with a notice of why and as of when."""
+    """An answer of the store with its notices. `is_old`: the store is away, and this is an earlier answer; a notice
+    says why and as of when."""
 
     reply: T
     notices: tuple[Notice, ...] = ()
@@ -53,10 +53,10 @@ class Asked(Generic[T]):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A write that is durable. `result` is None when it is queued: the store has yet to apply it.
+    """A durable write. `result` is None if it is queued, because the store has not applied it yet.
 
-    `degraded`: the store is away (and not only busy with older writes). `embedding_error` is the store's word on why
-    what was written cannot be embedded now, `near` what it found beside what was stored.
+    `degraded`: the store is away, rather than busy with older writes. `embedding_error` is the store's reason why the
+    text cannot be embedded now; `near` are similar memories that it found.
     """
 
     operation: Operation
@@ -68,21 +68,21 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class QueueHealth(msgspec.Struct, frozen=True):
-    """The state of the write queue: how many operations wait, and how many were set aside."""
+    """The state of the write queue: the number of waiting operations, and of rejected ones."""
 
     depth: int
     rejected: int
     stuck: dict[str, str]
-    """The lanes (a project's id, or `user`) whose oldest queued write is refused at the moment, and why."""
+    """The lanes (a project's id, or `user`) whose oldest queued write is currently refused, with the reason."""
     damage: str | None
     """The damage that was found in the queue's file at the start."""
 
 
 class MemoryService(Protocol):
-    """The store as tools see it, with its last answers for when it is away.
+    """The store as tools see it, with its last answers for the time when it is away.
 
-    Every method that asks raises the `RemembrancerError` with which the store refuses; times are seconds since the
-    epoch, and `received_at` is when the client made the call, whose budget counts from then.
+    Every method that asks raises the `RemembrancerError` with which the store refuses. Times are seconds since the
+    epoch; `received_at` is the time of the client's call, from which its budget counts.
     """
 
     settings: Settings
@@ -90,22 +90,22 @@ class MemoryService(Protocol):
     """The place that the status shows while the store is away."""
     store_health: StoreAvailability
     short_ids: dict[tuple[str, str, str], str]
-    """Short forms of ids that were shown, by the project, the session and the whole id: what is short for one session
-    may stand for another one's memory."""
+    """Short forms of ids that were shown, by project, session and whole id. A short form may mean another memory in
+    another session."""
     past_actions: dict[str, PastActions]
-    """The words of the commands and edits of this runtime's sessions, by the project's id."""
+    """The words of the commands and edits of this runtime's sessions, by project id."""
 
     async def ask(self, question: Request[T], received_at: float) -> Asked[T]:
-        """The store's answer. A store that restarts is waited for as long as the call may take; after
-        that: its last answer to the same question, or to what is searched the memories that the session was shown last.
+        """The store's answer. While the store restarts, the call waits within its budget. After that it gets the last
+        answer to the same question, or, for a search, the memories that the session was shown last.
 
         Raises:
             MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
         """
 
     async def require(self, question: Request[T], timeout_s: float) -> T:
-        """The store's answer to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded`
-        without it."""
+        """The store's answer to a question that nothing else can answer. Raises `MemoryUnavailable` or
+        `DeadlineExceeded` without it."""
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
@@ -115,14 +115,15 @@ class MemoryService(Protocol):
 
         Raises:
             MemoryUnavailable: the store is away, and nothing was begun.
-            RemembrancerError: it is refused; if `retry_possible`, it goes on by itself as soon as it can.
+            RemembrancerError: it is refused; if `retry_possible`, it will continue by itself as soon as it can.
         """
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""
 
     def seen(self, caller: Caller) -> set[str]:
-        """Ids of the memories that the session was shown as they are, or wrote, since the runtime has been up."""
+        """The ids of the memories that the session has written, or was shown in their present form, since the runtime
+        started."""
 
     def shown(
         self,
@@ -134,24 +135,25 @@ class MemoryService(Protocol):
         tool: str = "",
         question: str = "",
     ) -> None:
-        """These memories were found for somebody (none: nothing was), by a `tool` that was asked the `question`: the
-        record of what was shown to whom has it, where a tool is named. `count`: as an access of each, too. `used`:
-        those that were asked for by their ids, or answer so surely that they were of use."""
+        """Record the memories that a `tool` found for the `question` (none if it found nothing). Without a tool nothing
+        is logged. `count` counts an access of each; `used` are those that were requested by id, or answer so surely
+        that they were of use."""
 
     def is_first_data_for(self, caller: Caller) -> bool:
-        """True once for each connection: its client has yet to be told that memories are data."""
+        """True once for each connection, whose client has to be told that memories are data."""
 
     def answered(self, caller: Caller, tool: str, answer: dict[str, Any], received_at: float) -> None:
-        """A tool that only reads has given this answer: the record of what was shown has its size and its time."""
+        """Record the size and the time of an answer of a read-only tool."""
 
     def applied(self, operations: Sequence[Operation]) -> None:
-        """The store has these, which may change what resources say."""
+        """Report writes that the store has applied, which may change resources."""
 
     def take_refused(self, caller: Caller) -> list[Notice]:
-        """The session's own writes that were queued and refused later; each is told once."""
+        """The session's own queued writes that were refused later. Each is returned once."""
 
     def queue_health(self) -> QueueHealth:
         """The state of the write queue."""
 
     async def browser_url(self) -> str:
-        """The address of the memory browser, which is opened if it is not. Raises `MemoryUnavailable`: it cannot be."""
+        """The address of the memory browser, which is started if necessary. Raises `MemoryUnavailable` if it cannot
+        be."""

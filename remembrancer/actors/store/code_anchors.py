@@ -1,7 +1,7 @@
-"""The anchors of a project's memories in its code: made and judged in the background, and read from memory.
+"""The anchors of a project's memories in its code, found and judged in the background, and read from memory.
 
-They are derived: what is lost is made again, as the code is then. A file beside the indexes of code keeps them, since
-what the code said when a memory was stored stands nowhere else.
+They are derived: a lost anchor is made again from the code as it is then. A file beside the code indexes keeps them,
+because nothing else records the code as it was when a memory was stored.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from remembrancer.protocol.kinds import SESSION_RECORD
 from remembrancer.protocol.paths import database_files, read_file, write_whole
 
 VERSION: Final = 2
-"""Of the file, and of how a symbol's digest is made: what another one has made is made anew."""
+"""The version of the file and of the symbols' digests. A file of another version is rebuilt."""
 AT_ONCE: Final = 200
-"""Memories of one step: some milliseconds."""
+"""Memories in one step, which takes a few milliseconds."""
 SWITCHING_S: Final = 60.0
-"""A lock of git's index that is older was left by a crash: nobody is switching branches."""
+"""An older lock of git's index was left by a crash and does not mean that branches are being switched."""
 
 logger = logging.getLogger(__name__)
 
 
 class _Known(msgspec.Struct, frozen=True, array_like=True):
-    """A memory of which the anchors are known: the digest is that of what it says."""
+    """A memory whose anchors are known, with the digest of its text."""
 
     version: int
     digest: bytes
@@ -49,7 +49,7 @@ class _Known(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Kept(msgspec.Struct, array_like=True):
-    """The file. `commits` are those at which trees were judged last."""
+    """The content of the file. `commits` are those at which trees were judged last."""
 
     version: int = VERSION
     commits: dict[str, str] = {}
@@ -67,11 +67,11 @@ class ProjectAnchors:
         self._kept = _Kept()
         self._saved = b""
         self._mentions: dict[str, Mentions] = {}
-        """Of the memories that have no anchor (yet)."""
+        """The mentions in memories without an anchor."""
         self._last = 0, ""
-        """The number and the id of the newest memory that was looked at."""
+        """The number and the id of the newest memory that was examined."""
         self._judged: dict[str, object] = {}
-        """By tree the state of its index's files when it was judged last."""
+        """For each tree, the state of its index file at the last judgement."""
         self._is_outdated = True
         try:
             self._saved = read_file(path)
@@ -84,9 +84,9 @@ class ProjectAnchors:
             logger.warning("anchors cannot be read", extra={"file": str(path), "reason": str(error)})
 
     def of(self, memory_id: str, version: int) -> Anchor | None:
-        """The anchor by which a memory is judged, of those in this version; None where it has none."""
+        """The anchor by which this version of a memory is judged; None if it has none."""
         known = self._kept.memories.get(memory_id)
-        if known is not None and known.version != version:  # it says something else now, perhaps
+        if known is not None and known.version != version:  # its text may have changed
             self._is_outdated = True
             return None
         return worst_of(known.anchors) if known is not None and known.anchors else None
@@ -98,12 +98,12 @@ class ProjectAnchors:
 
     @property
     def stale(self) -> dict[str, Anchor]:
-        """By id the memories of which something is not as it was."""
+        """The memories whose code has changed, by id."""
         worst = {each: worst_of(known.anchors) for each, known in list(self._kept.memories.items()) if known.anchors}
         return {each: anchor for each, anchor in worst.items() if anchor.verdict != "fresh"}
 
     def in_file(self, tree_id: str, path: str) -> dict[str, list[int]]:
-        """The memories about places in a file, with the lines of these; 1 where it is about the file."""
+        """The memories about a file, each with the lines of its anchors; line 1 if it is about the whole file."""
         found: dict[str, list[int]] = {}
         for memory_id, known in list(self._kept.memories.items()):
             for anchor in known.anchors:
@@ -120,14 +120,13 @@ class ProjectAnchors:
         ]
 
     def outdate(self) -> None:
-        """Memories may have changed: look at all."""
+        """Examine all memories at the next look: they may have changed."""
         self._is_outdated = True
 
     def look(self, records: Records, trees: Sequence[CodeTree]) -> Iterator[None]:
-        """Find the anchors of memories that are new or say something else, and judge those in trees that have changed;
-        step by step. Blocks.
+        """Find the anchors of new and changed memories, and judge those in changed trees, step by step. Blocks.
 
-        The number of a newest memory that was deleted is the next one's: then all are looked at.
+        If the newest memory was deleted, the next one gets its number; then all memories are examined.
         """
         states = {tree.id: _state_of(tree) for tree in trees}
         changed = [tree for tree in trees if states[tree.id] != self._judged.get(tree.id)]
@@ -168,7 +167,7 @@ class ProjectAnchors:
         return known is None or known.version != version or (not known.anchors and memory_id not in self._mentions)
 
     def _take(self, memory: MemoryRecord, trees: Sequence[CodeTree]) -> bool:
-        """Note what a memory says; whether that is new."""
+        """Record the text of a memory. Returns True if it is new."""
         source = memory.source.file or ""
         digest = blake2b(f"{source}\0{memory.content}".encode("utf-8", "replace"), digest_size=8).digest()
         known = self._kept.memories.get(memory.id)
@@ -219,7 +218,7 @@ SHORT: Final = 9
 
 
 def _state_of(tree: CodeTree) -> object:
-    """Something that is another one when an index has been written to."""
+    """A value that changes whenever an index is written to."""
     found = []
     for path in database_files(Path(tree.database))[:2]:
         try:
@@ -231,7 +230,7 @@ def _state_of(tree: CodeTree) -> object:
 
 
 def _is_switching(root: str) -> bool:
-    """True while git changes the files of a working tree, as far as that can be seen."""
+    """True while git seems to be changing the files of a working tree."""
     try:
         return time.time() - os.stat(f"{root}/.git/index.lock").st_mtime < SWITCHING_S  # noqa: PTH116
     except OSError:

@@ -1,7 +1,7 @@
-"""Answers clients about trees of code. Which trees there are is kept here, and what is in them by the indexer.
+"""Answers clients' requests about trees of code. The store keeps the list of trees; the indexer keeps their content.
 
-A project's trees are listed in a file beside its records, and each has an index of its own next to that: written by the
-indexer alone, read here alone.
+A project's trees are listed in a file in its directory, beside an index for each, which the indexer alone writes and
+the store alone reads.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ from remembrancer.protocol.reads import Filters, Notice, Recalled
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
-"""For so long after it was asked for, a tree is indexed although no session is in its project."""
+"""The time after a request for which a tree is indexed although no session is in its project."""
 DEFAULT_DEADLINE_S: Final = 10.0
 ANSWER_MARGIN_S: Final = 0.2
 MOST_BESIDE: Final = 3
-"""Memories that are shown beside a chunk."""
+"""Memories shown beside a chunk."""
 _PREPARED: Final = msgspec.json.Decoder(TreeDescription)
-"""Threads convert to this type, and msgspec cannot prepare one in two threads at once."""
+"""Made at import, since msgspec cannot prepare a type for conversion in two threads at once."""
 _decode_trees: Final = msgspec.json.Decoder(tuple[CodeTree, ...]).decode
 SYSTEM_DIRECTORIES: Final = tuple(map(Path, ("/boot", "/etc", "/private/etc", "/proc", "/root", "/sys")))
-"""Directories in which nothing is indexed, but for the user's own home."""
+"""Directories in which nothing is indexed, except the user's own home."""
 LANE: Final = "code"
-"""The name of the threads that read the indexes of code, of all projects."""
+"""The name of the threads that read the code indexes of all projects."""
 
 T = TypeVar("T")
 
 
 class InBackground(Protocol):
-    """Does work on the thread for what no client waits for."""
+    """Runs work on the background thread, for which no client waits."""
 
     async def __call__(self, work: Callable[[], T], /) -> T: ...
 
@@ -80,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 
 class CodeHandlers:
-    """Belongs to one event loop; `readers` do the reads."""
+    """Belongs to one event loop; reads run on `readers`."""
 
     def __init__(
         self, paths: RuntimePaths, files: MemoryFiles, readers: Readers, gate: LoadGate, in_background: InBackground
@@ -91,12 +91,12 @@ class CodeHandlers:
         self._gate = gate
         self._in_background = in_background
         self._anchors: dict[str, ProjectAnchors] = {}
-        """Of the projects in use that have trees."""
+        """For the projects in use that have trees."""
         self._looking = anyio.Lock()
         self._listing = anyio.Lock()
-        """Held while a tree comes to a project's list, or goes from it."""
+        """Held while a tree is added to a project's list, or removed from it."""
         self._trees: dict[str, dict[str, CodeTree]] = {}
-        """By project and id, of the projects that were asked for."""
+        """By project and tree id, for the projects that were asked about."""
         self._open: dict[str, _OpenIndex] = {}
         self._asked_at: dict[str, float] = {}
         self._work = CodeWork(0)
@@ -109,7 +109,7 @@ class CodeHandlers:
         return bool(self._work.trees)
 
     def handlers(self) -> dict[type, Handler]:
-        """By the type of a request."""
+        """The handler of each type of request."""
         return {
             IndexCode: self._index,
             SearchCode: self._search,
@@ -129,7 +129,7 @@ class CodeHandlers:
             self._announce(trees)
 
     async def keep_anchors(self) -> None:
-        """Find and judge the anchors of memories in the projects in use. An index that was lost is made anew."""
+        """Find and judge the anchors of memories in the projects in use. A lost index is rebuilt."""
         for project_id in {Path(tree.database).parent.parent.name for tree in self._work.trees}:
             for tree in tuple(self._of(project_id).values()):
                 if not await asyncio.to_thread(os.path.exists, tree.database):
@@ -152,7 +152,8 @@ class CodeHandlers:
         return anchors
 
     def beside_code(self, project: ProjectRef, answer: Recalled) -> Recalled:
-        """An answer in which each memory about code says what has become of that. What is gone comes last."""
+        """The answer, in which each memory about code says how that code has changed. Memories about deleted code come
+        last."""
         anchors = self._anchors.get(project.id)
         if anchors is None:
             return answer
@@ -169,16 +170,16 @@ class CodeHandlers:
         return msgspec.structs.replace(answer, memories=tuple(memories))
 
     def memories_about(self, project_id: str, names: Iterable[str]) -> list[str]:
-        """The ids of the memories that are about code of these names: symbols, or files."""
+        """The ids of the memories about symbols or files with these names."""
         anchors = self._anchors.get(project_id)
         return [] if anchors is None else anchors.about({name_key(name) for name in names})
 
     @contextlib.contextmanager
     def reading(self, project: ProjectRef) -> Iterator[list[CodeIndex]]:
-        """The indexes of a project, as they are at one moment. Blocks; one that cannot be opened is passed over.
+        """The indexes of a project, each as a snapshot. Blocks; an index that cannot be opened is skipped.
 
         Raises:
-            MemoryUnavailable: one turned out to be damaged.
+            MemoryUnavailable: an index is damaged.
         """
         try:
             with contextlib.ExitStack() as stack:
@@ -206,7 +207,7 @@ class CodeHandlers:
 
         def load() -> tuple[StaleMemory, ...]:
             numbers = [number for each in stale if (number := records.number_of(each)) is not None]
-            found = records.load(numbers, Filters("")).values()  # of no session
+            found = records.load(numbers, Filters("")).values()  # without a session
             listed = sorted(
                 ((stale[each.id], each) for each in found),
                 key=lambda item: (item[0].verdict != "gone", -item[0].share, item[1].number),
@@ -223,7 +224,7 @@ class CodeHandlers:
         self._news = anyio.Event()
 
     def drain(self) -> None:
-        """The store is about to stop: the indexer need not wait any more."""
+        """Answer the indexer's open request: the store is about to stop."""
         self._draining = True
         self._news.set()
 
@@ -233,7 +234,7 @@ class CodeHandlers:
             each.close()
         self._open.clear()
 
-    # --- Which trees there are.
+    # --- The list of trees
 
     def _folder(self, project_id: str) -> Path:
         if not PROJECT_ID.fullmatch(project_id):
@@ -241,7 +242,7 @@ class CodeHandlers:
         return self._paths.project_database(project_id).with_name("code")
 
     def _of(self, project_id: str) -> dict[str, CodeTree]:
-        """The trees of a project: where the list of them cannot be read none, until they are asked for again."""
+        """The trees of a project; none if the list cannot be read, until they are indexed again."""
         if project_id not in self._trees:
             folder = self._folder(project_id)
             listed = folder / "trees.json"
@@ -258,7 +259,8 @@ class CodeHandlers:
 
     @contextlib.asynccontextmanager
     async def moving(self, *project_ids: str) -> AsyncIterator[None]:
-        """Have nothing written into the folders of these projects meanwhile, and all in them read again afterwards."""
+        """Keep everything from writing to the directories of these projects meanwhile, and read them again
+        afterwards."""
         async with self._looking, self._listing:
             try:
                 yield
@@ -273,8 +275,8 @@ class CodeHandlers:
                 self._announce(tuple(tree for tree in self._work.trees if tree.database not in databases))
 
     def move_roots(self, old: ProjectRef, new: ProjectRef) -> None:
-        """List the trees of a project as they lie after its move, and those of the new place with them. Blocks; for the
-        one who is `moving` it. To do so twice is harmless."""
+        """List the trees of a moved project by their new places, together with those of the new place. Idempotent.
+        Blocks; call it while `moving` the projects."""
         before, after = (each.path.removesuffix("/.git") for each in (old, new))
         trees = {}
         for tree in self._of(old.id).values():
@@ -288,19 +290,19 @@ class CodeHandlers:
             self._keep(old.id, {**others, **trees})
 
     def _keep(self, project_id: str, trees: dict[str, CodeTree]) -> None:
-        """List a project's trees: the file is replaced as a whole."""
+        """Write the list of a project's trees; the file is replaced as a whole."""
         folder = self._folder(project_id)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(folder / "trees.json", msgspec.json.encode(tuple(trees.values())))
         self._trees[project_id] = trees
 
     def _readable(self, project: ProjectRef) -> dict[str, CodeTree]:
-        """The trees of a project, without those that are not for the one who asks."""
+        """The trees of a project that the caller may read."""
         trees = self._trees.get(project.id, {})
         return {each: tree for each, tree in trees.items() if _is_readable(tree.root, project)}
 
     def _chosen(self, project: ProjectRef, tree_id: str | None) -> list[CodeTree]:
-        """Raises `NotFound`: the project has no tree of that id."""
+        """The tree of that id, or all of them. Raises `NotFound` if the project has no such tree."""
         self._of(project.id)
         trees = self._readable(project)
         if tree_id is None:
@@ -309,7 +311,7 @@ class CodeHandlers:
             raise NotFound(f"no code is indexed under the id {shown(tree_id)}: list_projects names those that are")
         return [trees[tree_id]]
 
-    # --- The indexer.
+    # --- The indexer
 
     async def _await_work(self, request: AwaitCodeWork, context: RequestContext) -> CodeWork:
         with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
@@ -317,7 +319,7 @@ class CodeHandlers:
                 await self._news.wait()
         return self._work
 
-    # --- Clients.
+    # --- Clients
 
     async def _index(self, request: IndexCode, _context: RequestContext) -> tuple[TreeDescription, ...]:
         root = await asyncio.to_thread(_checked_root, request, self._paths)
@@ -329,17 +331,17 @@ class CodeHandlers:
         return (await self._describe_one(project_id, tree),)
 
     async def _listed(self, project_id: str, root: str, *, watch: bool, anew: bool = False) -> CodeTree:
-        """The tree of a directory that was asked for (once more), with an index that can be used; with `anew` not the
-        one that it has."""
+        """The tree of a directory, added to the list or marked as asked for again, with a usable index; with `anew`,
+        with a new one."""
         trees = dict(self._of(project_id))
         before = next((tree for tree in trees.values() if tree.root == root), None)
         number = f"{time.time_ns():x}"
         tree_id = _tree_id(root) if before is None else before.id
-        if before is None and tree_id in trees:  # of a tree that was here before its project was moved
+        if before is None and tree_id in trees:  # taken by a tree from before its project was moved
             tree_id = _tree_id(f"{root}\n{number}")
         if not anew and before is not None and await asyncio.to_thread(os.path.exists, before.database):
             tree = msgspec.structs.replace(before, watch=watch, asked=before.asked + 1)
-        else:  # no file of the same name: whoever has an older one open may still write it
+        else:  # a new file name: a process that has the old file open may still write to it
             tree = CodeTree(tree_id, root, str(self._folder(project_id) / f"{tree_id}-{number}.db"), watch)
         trees[tree_id] = tree
 
@@ -355,8 +357,8 @@ class CodeHandlers:
         return tree
 
     async def _ask(self, project_id: str, tree: CodeTree, question: Callable[[CodeTree], T]) -> T:
-        """Ask the index of a tree. One that is lost or damaged is made anew: an empty one at once, which is filled in
-        the background.
+        """Ask the index of a tree. A lost or damaged index is replaced at once by an empty one, which is filled in the
+        background.
 
         Raises:
             sqlite3.Error: it cannot be read, for another reason.
@@ -373,7 +375,7 @@ class CodeHandlers:
         return await self._readers.read(partial(question, now))
 
     async def _make_anew(self, project_id: str, tree: CodeTree, reason: str) -> CodeTree | None:
-        """The tree as it is listed now, with another index than the one that was lost or damaged."""
+        """The tree with a new index in place of a lost or damaged one; None if the tree was deleted meanwhile."""
         async with self._listing:
             now = self._of(project_id).get(tree.id)
             if now is not None and now.database == tree.database:
@@ -410,8 +412,8 @@ class CodeHandlers:
         return [CodeChunk(tree.id, *each) for each in found]
 
     def _beside_memories(self, request: SearchCode, found: list[CodeChunk]) -> tuple[CodeChunk, ...]:
-        """The first chunks, after those that the memories asked for are about; each with the memories about it and its
-        file that the session may see."""
+        """The first chunks, preceded by those that the requested memories are about, each with the memories about it
+        and its file that the session may see."""
         anchors, records = self._anchors.get(request.project.id), self._files.get(request.project.id)
         if anchors is None or records is None:
             return tuple(found[: request.limit])
@@ -420,12 +422,12 @@ class CodeHandlers:
         for anchor in (anchor for each in request.beside for anchor in anchors.all_of(each)):
             if anchor.tree_id in trees and anchor.verdict != "gone":
                 at = partial(CodeIndex.chunk_at, path=anchor.place, line=anchor.line)
-                with contextlib.suppress(sqlite3.Error):  # it was said already
+                with contextlib.suppress(sqlite3.Error):  # already reported
                     if (chunk := self._opened(trees[anchor.tree_id]).do(at)) is not None:
                         first.append(CodeChunk(anchor.tree_id, *chunk))
         places = {
             (chunk.tree_id, chunk.file_path, chunk.start_line): chunk for chunk in (*first, *found)
-        }  # with scores
+        }  # the later ones have scores
         chunks = list(places.values())[: request.limit]
 
         def memories(chunk: CodeChunk) -> tuple[AboutCode, ...]:
@@ -484,7 +486,7 @@ class CodeHandlers:
         delete_database(database)
 
     def _described(self, tree: CodeTree) -> TreeDescription:
-        """The state of a tree, as its index says it. Blocks.
+        """The state of a tree, according to its index. Blocks.
 
         Raises:
             sqlite3.Error: the index cannot be read.
@@ -495,7 +497,7 @@ class CodeHandlers:
             about, (files, chunks), skipped = index.about(), index.counts(), index.skipped()
             counted: dict[str, int] = msgspec.json.decode(str(about.pop("skipped", "{}")))
             if about.pop("asked", tree.asked) != tree.asked and about.get("status") == "ready":
-                about["status"] = "queued"  # it is asked for once more, and not read since
+                about["status"] = "queued"  # requested again, but not read since
             for reason, count in skipped.items():
                 counted[reason] = counted.get(reason, 0) + count
             fields = {**msgspec.structs.asdict(plain), **about, "skipped": counted}
@@ -508,18 +510,18 @@ class CodeHandlers:
 
 
 class _OpenIndex:
-    """An index that is read, by one thread at a time. One that has failed, or that the indexer has made anew, is opened
-    again."""
+    """An open index, read by one thread at a time. It is reopened after a failure, and after the indexer has replaced
+    it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         self._index: CodeIndex | None = None
         self._file = 0
-        """The file that is open, as the system numbers it."""
+        """The inode of the open file."""
 
     def do(self, work: Callable[[CodeIndex], T]) -> T:
-        """Raises `sqlite3.Error`: it cannot be read."""
+        """Run `work` on the index. Raises `sqlite3.Error` if it cannot be read."""
         with self._lock:
             file = 0
             with contextlib.suppress(FileNotFoundError):
@@ -561,15 +563,15 @@ def _is_damaged(database: Path) -> bool:
 
 
 def _is_readable(root: str, project: ProjectRef) -> bool:
-    """True if who asks in a project may read the code in a directory, by its real path."""
+    """True if the caller may read the code in a directory, judged by its real path."""
     return project.code_within is None or any(Path(root).is_relative_to(each) for each in project.code_within)
 
 
 def _checked_root(request: IndexCode, paths: RuntimePaths) -> str:
-    """The real path of a directory that may be indexed. Raises `InvalidInput`, and says why it may not."""
+    """The real path of a directory that may be indexed. Raises `InvalidInput` with the reason why it may not."""
     path = request.path
     root = os.path.realpath(Path(path).expanduser())
-    if not _is_readable(root, request.project):  # before it is said whether it is there
+    if not _is_readable(root, request.project):  # before revealing whether it exists
         raise InvalidInput(f"{shown(path)} is not in this project: give a directory in it", field="path")
     if not Path(root).is_absolute() or not Path(root).is_dir():
         raise InvalidInput(f"{shown(path)} is no directory: give the path of a repository", field="path")

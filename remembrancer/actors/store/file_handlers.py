@@ -1,8 +1,7 @@
-"""The messages of the indexer to the store about files, and the questions of clients about them. Opens the index of a
-project's files.
+"""Handles the indexer's messages about files, and clients' requests about them. Opens the index of a project's files.
 
-A workspace is in use while a session is in it. Whether the index has all of it the indexer knows: it is told what to
-look at, and says when it has.
+A workspace is in use while a session is in it. The indexer knows whether the index is complete: it is told which
+workspaces to read, and reports when it has done so.
 """
 
 from __future__ import annotations
@@ -68,14 +67,14 @@ from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.files.workspace_files import has_files, scan
 
 IN_USE_S: Final = 120.0
-"""For so long after the last word of a session in it a workspace is still watched."""
+"""The time for which a workspace is watched after the last sign of a session in it."""
 PRESENT_S: Final = 12.0
-"""So long a word of which sessions are connected counts: it comes twice in that time."""
+"""The time for which a report of connected sessions is valid; reports come twice as often."""
 ABSENT_S: Final = 60.0
-"""After so long without a word of any session, embedders may have been sent to rest."""
+"""The embedders may be at rest after this time without a session."""
 MANY_CHUNKS: Final = 50
-"""In one message: more is being read, and their words are to be found before any of them is embedded. What somebody
-has just saved is less, and embedded before such a backlog."""
+"""A message with more chunks belongs to a bulk reading, whose words are indexed before anything is embedded. A freshly
+saved file has fewer, and is embedded before such a backlog."""
 ANSWER_MARGIN_S: Final = 0.2
 DEFAULT_DEADLINE_S: Final = 10.0
 
@@ -84,7 +83,8 @@ logger = logging.getLogger(__name__)
 
 
 class FileHandlers:
-    """Belongs to one event loop. `embed_within` gives what makes a question's vector by a model in time."""
+    """Belongs to one event loop. `embed_within` returns the function that embeds a question with a given model in
+    time."""
 
     def __init__(
         self,
@@ -118,21 +118,21 @@ class FileHandlers:
         self._present: set[str] = set()
         """The projects in which sessions were connected then."""
         self._left: dict[Workspace, int] = {}
-        """The number of files left, where files are being read."""
+        """The number of files left to read, for each workspace that is being read."""
         self._work = FileWork(0)
         self._news = anyio.Event()
         self._asked: dict[int, tuple[AskedSync, asyncio.Future[SyncDone] | None]] = {}
         self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
         self._done: dict[Workspace, tuple[SyncDone, float]] = {}
-        """The last reading of each workspace, and its time (seconds since the epoch)."""
+        """The last completed reading of each workspace, and its time (seconds since the epoch)."""
         self._draining = False
         self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
-        """True if a workspace in use has files to be read, or somebody has asked for them."""
+        """True if a workspace in use has files to read, or a client has asked for them."""
 
     @property
     def projects_in_use(self) -> set[str]:
-        """The ids of the projects that sessions are in."""
+        """The ids of the projects with sessions."""
         return {workspace.project.id for workspace in self._used_at}
 
     def handlers(self) -> dict[type, Handler]:
@@ -152,13 +152,13 @@ class FileHandlers:
         return {SyncDone: lambda _, done: self._note_done(done), NotePresence: lambda _, note: self.note_presence(note)}
 
     def note_presence(self, note: NotePresence) -> None:
-        """These sessions are connected: their workspaces are in use."""
+        """Record the connected sessions: their workspaces are in use."""
         now = time.monotonic()
         self._present = {project.id for project, _ in note.sessions}
         if not note.sessions:
             return
         if self._settings.embedders and now - self._present_at > ABSENT_S:
-            self._scheduler.expect_workers()  # they rest while nobody is there
+            self._scheduler.expect_workers()  # they rest while no session is connected
         self._present_at = now
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):
@@ -168,11 +168,11 @@ class FileHandlers:
             self._announce()
 
     def has_session(self, project_id: str) -> bool:
-        """True if a session is connected in the project, by the last word of the gateway's."""
+        """True if a session is connected in the project, by the gateway's last report."""
         return time.monotonic() - self._present_at < PRESENT_S and project_id in self._present
 
     async def discard_index(self, project_id: str) -> None:
-        """Delete the index of a project's files, which lie elsewhere now."""
+        """Delete the index of a project's files, which have moved."""
         index = self._open.pop(project_id, None)
         if index is not None:
             self._files.indexes.pop(index.name, None)
@@ -181,10 +181,10 @@ class FileHandlers:
             await self._committer.run(index.name, index.close)
 
     async def keep_house(self) -> None:
-        """Look, once in a while, whether there is anything to be read, and whether an index was deleted."""
+        """Check now and then whether there are files to read, and whether an index was deleted."""
         if not self.has_files and (self._looking is None or self._looking.done()):
             roots = [Path(workspace.root) for workspace in self._used_at]
-            # Not waited for, and on no thread that anything else waits for: the disk of a workspace may hang.
+            # Not awaited, and on a thread of its own: the disk of a workspace may hang.
             look = asyncio.get_running_loop().run_in_executor
             self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
             self._looking.add_done_callback(self._note_look)
@@ -201,7 +201,7 @@ class FileHandlers:
             self.has_files = self.has_files or looking.result()
 
     def drain(self) -> None:
-        """The store is about to stop: the indexer need not wait any more."""
+        """Answer the indexer's open request: the store is about to stop."""
         self._draining = True
         self._announce()
 
@@ -211,7 +211,7 @@ class FileHandlers:
             index.close()
         self._open.clear()
 
-    # --- The indexer.
+    # --- The indexer
 
     async def _await_work(self, request: AwaitFileWork, context: RequestContext) -> FileWork:
         with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
@@ -266,7 +266,7 @@ class FileHandlers:
         self._news.set()
         self._news = anyio.Event()
 
-    # --- Clients.
+    # --- Clients
 
     async def _search(self, request: SearchFiles, context: RequestContext) -> FilesFound:
         index = await self._index_of(request.workspace.project, make=False)
@@ -293,7 +293,7 @@ class FileHandlers:
 
             async def search() -> tuple[list[FoundChunk], SearchMode]:
                 words = self._readers.read(partial(by_words, index, request, self._settings))
-                (vector, nearest), found = await asyncio.gather(near(), words)  # the worker is asked first
+                (vector, nearest), found = await asyncio.gather(near(), words)  # the worker gets its question first
                 rank = partial(search_files, index, found, nearest, passages, vector, request, self._settings)
                 return await self._readers.read(rank)
 
@@ -307,7 +307,7 @@ class FileHandlers:
         return FilesFound(tuple(found), mode, synced_at, tuple(notices))
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
-        """The notes that a recall looks into by that model; None where there are none."""
+        """The notes that a recall searches with that model; None if there are none."""
         if not request.searches_notes:
             return None
         index = await self._index_of(request.project, make=False)
@@ -361,7 +361,7 @@ class FileHandlers:
         return await compared(workspace.root, found, request.limit, "syncing" if is_read else "stale", within_s)
 
     def _look_for_stale(self, workspace: Workspace, index: FileIndex | None) -> asyncio.Future[int]:
-        """Counts the files that are not indexed as they are, before the indexer has said anything of that."""
+        """Count the files that differ from the index, as long as the indexer has not reported."""
 
         def look() -> int:
             found, _ = scan(Path(workspace.root), self._settings)
@@ -372,10 +372,12 @@ class FileHandlers:
         return asyncio.get_running_loop().run_in_executor(None, look)  # the disk of a workspace may hang
 
     async def _sync(self, request: SyncFiles, context: RequestContext) -> SyncDone:
-        """Raises:
-        DeadlineExceeded: it goes on; the indexer has not been done in time.
+        """Read the files now, and wait for it.
+
+        Raises:
+            DeadlineExceeded: the indexer is not done in time, and continues.
         """
-        self.has_files = True  # whoever asks wants an indexer
+        self.has_files = True  # the caller needs an indexer
         waiting: asyncio.Future[SyncDone] = asyncio.get_running_loop().create_future()
         self._ask(request.workspace, waiting, request)
         try:
@@ -390,15 +392,15 @@ class FileHandlers:
         return done
 
     async def _synced_at(self, workspace: Workspace, index: FileIndex | None) -> float | None:
-        """The time at which the files were compared last, or at least taken in."""
+        """The time of the last comparison of the files, or of the last change of the index."""
         if workspace in self._done:
             return self._done[workspace][1]
         return None if index is None else await self._readers.read(partial(index.indexed_at, workspace.root))
 
-    # --- The indexes.
+    # --- The indexes
 
     async def open_all(self) -> None:
-        """Open every index that there is: of projects that nobody has used since the start, too."""
+        """Open every existing index, including those of projects not used since the start."""
         for project in self._files.catalog.projects():
             try:
                 await self._index_of(project, make=False)
@@ -406,10 +408,10 @@ class FileHandlers:
                 logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project: ProjectRef, *, make: bool = True) -> FileIndex | None:
-        """The index of a project's files, opened; None where there is none and none is to be made.
+        """The open index of a project's files; None if there is none and none is to be made.
 
         Raises:
-            InvalidInput: the id is none of a project.
+            InvalidInput: this is not the id of a project.
         """
         if not PROJECT_ID.fullmatch(project.id):
             raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
@@ -441,7 +443,7 @@ class FileHandlers:
         """The result of `work` on an index.
 
         Raises:
-            MemoryUnavailable: the index is damaged, and another one takes its place.
+            MemoryUnavailable: the index is damaged, and is being rebuilt.
         """
         try:
             return await work
@@ -453,7 +455,7 @@ class FileHandlers:
             ) from error
 
     async def _begin_anew(self, project_id: str, index: FileIndex) -> None:
-        """An index was deleted under us: another one takes its place, and all is read again."""
+        """Replace an index that was deleted under us by an empty one, and have everything read again."""
         if self._open.get(project_id) is not index:
             return
         logger.warning("an index of files is gone, and is made again", extra={"file": index.name})

@@ -1,4 +1,4 @@
-"""Compares files as an index has them with the disk, for a person who asks whether the index is up to date."""
+"""Compares the files of an index with the disk, for a person who wants to know whether the index is up to date."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from remembrancer.protocol.files import FilesListed, IndexState, ListedFile
 async def compared(
     root: str, files: Sequence[ListedFile], limit: int, changed: IndexState, within_s: float
 ) -> FilesListed:
-    """The first of some files, with their states: those that are not as they were are `changed`.
+    """The first of these files with their states; those that differ from the disk are `changed`.
 
     Raises:
         DeadlineExceeded: the disk does not answer in time.
     """
     look = partial(_compared, Path(root), files[:limit], changed)
-    # On no thread that anything else waits for: the disk of a workspace may hang.
+    # On a thread of its own: the disk of a workspace may hang.
     looking = asyncio.get_running_loop().run_in_executor(None, look)
     try:
         with anyio.fail_after(within_s):

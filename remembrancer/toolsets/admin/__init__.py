@@ -1,4 +1,4 @@
-"""The toolset `admin`: what a person does with memories in a shell. No session has it unless it is asked for."""
+"""The toolset `admin`: operations for a person in a shell. A session has it only on request."""
 
 from typing import Final
 

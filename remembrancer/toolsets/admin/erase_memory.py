@@ -15,10 +15,10 @@ class EraseMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 @tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, marks_data=False)
 async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
-    """Content, history, vectors, full text and queued copies go at once; of the memory, its id stays known as erased.
+    """Delete content, history, vectors, full text and queued copies at once. The id stays known as erased.
 
     Raises:
-        NotFound: there is no such memory that the caller may see, and never was one that was erased.
+        NotFound: the caller can see no such memory, and none was erased.
         MemoryUnavailable: the store is away; nothing is queued.
     """
     memory_id = parse_memory_id(arguments.memory_id)

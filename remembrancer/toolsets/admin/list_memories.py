@@ -33,7 +33,8 @@ class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("List memories.", read_only=True)
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
-    """List memories, without a question. Counts as no access. Raises `MemoryUnavailable`: the store is away."""
+    """List memories without a question. Does not count as an access. Raises `MemoryUnavailable` if the store is
+    away."""
     request = ListMemories(
         project=call.caller.project,
         session_id=call.caller.session_id,
@@ -54,7 +55,7 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
 
 
 async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemory], Answer]) -> Answer:
-    """The memories of a list. Raises `MemoryUnavailable` when the store is away."""
+    """The memories of a list. Raises `MemoryUnavailable` if the store is away."""
     asked = await call.service.ask(request, call.received_at)
     answer: Answer = {"memories": [shown(memory) for memory in asked.reply.memories]}
     cut = [cut_notice(len(asked.reply.memories), request.offset)] if asked.reply.cut else []

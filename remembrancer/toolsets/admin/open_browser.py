@@ -13,5 +13,5 @@ class OpenBrowserArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 @tool("Open the memory browser; its address.", marks_data=False)
 async def open_browser(call: Call, arguments: OpenBrowserArguments) -> Answer:
-    """The address of the memory browser. Raises `MemoryUnavailable`: HTTP cannot be served."""
+    """The address of the memory browser. Raises `MemoryUnavailable` if HTTP cannot be served."""
     return {"url": await call.service.browser_url()}

@@ -17,7 +17,7 @@ class ReadLogArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("What was done on a day.", read_only=True)
 async def read_log(call: Call, arguments: ReadLogArguments) -> Answer:
-    """The log of a day (today, if none is given). Raises `MemoryUnavailable`: the store is away."""
+    """The log of a day (default: today). Raises `MemoryUnavailable` if the store is away."""
     day, changes, asked = await read_day(call, given(arguments.day, "today"))
     entries = [
         {"at": iso(each.at), "did": verb_of(each), "id": each.memory_id, "text": each.begins} for each in changes

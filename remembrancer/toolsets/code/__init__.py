@@ -1,4 +1,4 @@
-"""The toolset `code`: repositories are indexed, and the place in them found that answers."""
+"""The toolset `code`: indexes repositories, and finds the place in them that answers a question."""
 
 from typing import Final
 

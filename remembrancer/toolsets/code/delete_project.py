@@ -18,7 +18,7 @@ class DeleteProjectArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=
 
 @tool("Delete the index of a repository, not its files.", destructive=True, marks_data=False)
 async def delete_project(call: Call, arguments: DeleteProjectArguments) -> Answer:
-    """The tree that is indexed no more, also where its files were being read."""
+    """Delete a tree's index, even while it is being made, and return the tree."""
     request = DeleteCode(call.caller.project, arguments.project_id)
     done = await call.service.require(request, TIMEOUT_S)
     (tree,) = done

@@ -16,14 +16,14 @@ class GetIndexStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
 
 @tool("How far the index of a repository is.", read_only=True, marks_data=False)
 async def get_index_status(call: Call, arguments: GetIndexStatusArguments) -> Answer:
-    """The state of one tree's index, and what was left out of it."""
+    """The state of one tree's index, and what it leaves out."""
     question = DescribeCode(call.caller.project, arguments.project_id)
     asked = await call.service.ask(question, call.received_at)
     return with_caveats(described(asked.reply[0]), asked.notices, degraded=asked.is_old)
 
 
 def described(tree: TreeDescription) -> Answer:
-    """A tree as it is shown."""
+    """A tree for an answer."""
     answer: Answer = {
         "project_id": tree.id,
         "path": tree.root,

@@ -24,7 +24,7 @@ class IndexProjectArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("Index a repository's code for search_code, in the background; again: read what has changed.", marks_data=False)
 async def index_project(call: Call, arguments: IndexProjectArguments) -> Answer:
-    """The tree's id and how far its index is. A relative path is below the session's working tree."""
+    """The tree's id and the progress of its index. A relative path is resolved against the session's working tree."""
     check_text(arguments.path, field="path", longest_bytes=MAX_PATH_BYTES)
     path = arguments.path if arguments.path.startswith("~") else str(Path(call.caller.directory, arguments.path))
     request = IndexCode(call.caller.project, path, arguments.watch is not False)

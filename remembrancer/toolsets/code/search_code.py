@@ -22,10 +22,10 @@ LEAST_TOKENS: Final = 64
 MOST_TOKENS: Final = 100_000
 FIRST_LINES: Final = 4
 MOST_LINES: Final = 14
-"""Lines that are shown of a chunk: its first ones, and those around the words of the question."""
+"""Lines shown of a chunk: the first ones, and those around the words of the question."""
 LONGEST_LINE: Final = 200
 MOST_OF_MEMORY: Final = 60
-"""Tokens that are shown of a memory beside a place."""
+"""Tokens shown of a memory beside a place."""
 
 
 class SearchCodeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,7 +37,7 @@ class SearchCodeArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 @tool("Find the places in indexed code that answer a question or define a name, the best of each file.", read_only=True)
 async def search_code(call: Call, arguments: SearchCodeArguments) -> Answer:
-    """The best places, as many of them as `max_tokens` allows; says what was not searched."""
+    """The best places within `max_tokens`, with notices of what was not searched."""
     tree_id = None if arguments.project_id is UNSET else arguments.project_id
     limit = 10 if arguments.limit is UNSET else arguments.limit
     found, notices, is_degraded = await find_code(call, arguments.query, limit, tree_id)
@@ -53,9 +53,8 @@ async def search_code(call: Call, arguments: SearchCodeArguments) -> Answer:
 async def find_code(
     call: Call, query: str, limit: int, tree_id: str | None = None, beside: Sequence[str] = ()
 ) -> tuple[list[Answer], tuple[Notice, ...], bool]:
-    """The best places in the code of the caller's project as they are shown, the notices, and whether they are
-    old. First come those that the memories `beside` are about, whose contents are known. Raises `InvalidInput`: the
-    query is empty or too long."""
+    """The best places in the code of the caller's project, the notices, and whether the answer is old. Places that the
+    memories `beside` are about come first. Raises `InvalidInput` if the query is empty or too long."""
     check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = SearchCode(call.caller.project, query, tree_id, limit, call.caller.session_id, tuple(beside))
     asked = await call.service.ask(request, call.received_at)
@@ -66,12 +65,12 @@ async def find_code(
     def show() -> list[Answer]:
         return [_shown(chunk, terms, beside, with_tree=several) for chunk in found.chunks]
 
-    # In a thread: to look for credentials takes its time.
+    # In a thread, because looking for credentials takes a while.
     return await anyio.to_thread.run_sync(show), asked.notices, asked.is_old
 
 
 def within(found: list[Answer], tokens: int, least: int = 1) -> int:
-    """The number of these that fit into so many tokens; the first `least` always do."""
+    """The number of items that fit into this many tokens, but at least `least`."""
     used = 0
     for place, each in enumerate(found):
         used += estimate_tokens(neutralised(answer_text(each)))
@@ -98,7 +97,7 @@ def _shown(chunk: CodeChunk, terms: Set[str], known: Sequence[str], *, with_tree
 
 
 def excerpt(text: str, terms: Set[str]) -> str:
-    """The first lines of a chunk, and of a long one those around the line that has most of the terms."""
+    """The first lines of a chunk, and of a long one the lines around the one with the most terms."""
     lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} …" for line in text.split("\n")]
     if len(lines) <= MOST_LINES:
         return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The toolset `files`: notes in a project's own Markdown, searched, read and written."""
+"""The toolset `files`: searches, reads and writes notes in a project's own Markdown."""
 
 from typing import Final
 

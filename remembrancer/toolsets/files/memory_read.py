@@ -36,7 +36,7 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 LINES: Final = 50
 MAX_PATH_BYTES: Final = 4096
 MAX_CHARACTERS: Final = 40_000
-"""Of one answer; whoever wants more reads on from the line after its last."""
+"""The limit of one answer. A client continues from the line after its last one."""
 
 
 class MemoryReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -47,7 +47,7 @@ class MemoryReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 @tool("Read lines of a note.", read_only=True)
 async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
-    """Lines of a note as it is on the disk now, whether the index has it or not; turns of a transcript."""
+    """Lines of a note as it is on disk now, indexed or not; or turns of a transcript."""
     settings = call.service.settings
     root = workspace_of(call).root
     first, count = given(arguments.from_line, 1), given(arguments.lines, LINES)
@@ -60,17 +60,17 @@ async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
         lines = [text[start:end] for start, end in itertools.pairwise(starts)]
         return _shown(lines, arguments.path, first, count)
 
-    with anyio.move_on_after(settings.read_budget_s):  # a disk may hang; its thread is left to it
+    with anyio.move_on_after(settings.read_budget_s):  # on a thread of its own: a disk may hang
         return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
     raise DeadlineExceeded(f"{shown(arguments.path)} could not be read in time: try again")
 
 
 def read_note(path: str, root: str, settings: Settings) -> str:
-    """The text of the note that a path of a search's result means, as it is on the disk.
+    """The text on disk of the note at a path from a search result.
 
     Raises:
         NotFound: there is no such note.
-        InvalidInput: it is none of the notes, or cannot be read.
+        InvalidInput: the path is not a note's, or cannot be read.
     """
     check_text(path, field="path", longest_bytes=MAX_PATH_BYTES)
     note = find_note(path, root, settings.notes_extra_paths)
@@ -93,7 +93,7 @@ def read_note(path: str, root: str, settings: Settings) -> str:
 
 
 def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
-    """The turns of a transcript, each as a line is of a note: the lines of a search's result are their numbers."""
+    """The turns of a transcript, which correspond to a note's lines: the lines of a search result are their numbers."""
     unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
     file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
     if file is None:

@@ -18,7 +18,7 @@ from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 Source = Literal["memory", "sessions"]
 SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sessions"}
-"""From the names of this toolset to those of the index."""
+"""The index's name for each source of this toolset."""
 NAMES: Final = {source: name for name, source in SOURCES.items()}
 UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
 
@@ -33,7 +33,7 @@ class MemorySearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("Search the project's notes (MEMORY.md, memory/) by meaning and words, best first.", read_only=True)
 async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
-    """The best chunks with their lines; says what was not searched, and how old the index is."""
+    """The best chunks with their lines, what was not searched, and the age of the index."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = SearchFiles(
         workspace_of(call),
@@ -69,7 +69,7 @@ def workspace_of(call: Call) -> Workspace:
 
 
 def age_of(at: float | None, now: float) -> str:
-    """The age of that time, in its largest unit: `2m ago`; `never`."""
+    """The age of a time in its largest unit: `2m ago`; `never` without one."""
     if at is None:
         return "never"
     age_s = max(0.0, now - at)

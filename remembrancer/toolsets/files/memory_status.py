@@ -16,7 +16,7 @@ class MemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("State of the index of notes.", read_only=True)
 async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
-    """Say what the index has of the session's workspace, and which files were passed over, with the reason."""
+    """The state of the index for the session's workspace, and the skipped files with reasons."""
     asked = await call.service.ask(DescribeFiles(workspace_of(call)), call.received_at)
     found = asked.reply
     answer: Answer = {

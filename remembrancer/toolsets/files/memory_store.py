@@ -18,7 +18,7 @@ from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 INDEXED_WITHIN_S: Final = 0.5
-"""The time that is waited for the note to be found by its words: it is stored all the same."""
+"""The time to wait until the note can be found by its words. It is stored in any case."""
 
 
 class MemoryStoreArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +31,7 @@ class MemoryStoreArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 @tool("Write into the project's notes. Appends unless told to replace.", destructive=True, unlisted=("expected",))
 async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
-    """Change a note as it is on the disk by then, once. What a replacement takes away is in the answer."""
+    """Change a note on disk, once. The answer contains the text that a replacement removes."""
     settings = call.service.settings
     if not settings.notes:
         raise InvalidInput("notes are switched off here: the setting notes is false")

@@ -12,7 +12,7 @@ from remembrancer.toolsets.files.memory_search import SOURCES, Source, workspace
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 TIMEOUT_S: Final = 30.0
-"""The time that somebody waits for the files to be read; it goes on after that."""
+"""The time that a caller waits for the files to be read; reading continues after it."""
 
 
 class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -22,7 +22,7 @@ class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 @tool("Read changed notes now.")
 async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
-    """Read the files, and say what that has changed in the index. Vectors may take longer: see `memory_status`."""
+    """Read the files, and report the changes of the index. Vectors may take longer: see `memory_status`."""
     source = None if arguments.source is UNSET else SOURCES[arguments.source]
     request = SyncFiles(workspace_of(call), arguments.force is True, source)
     done = await call.service.require(request, TIMEOUT_S)

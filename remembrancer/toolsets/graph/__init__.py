@@ -1,4 +1,4 @@
-"""The toolset `graph`: facts that are true for a time, and entities with their relations."""
+"""The toolset `graph`: facts with their periods of validity, and entities with their relations."""
 
 from typing import Final
 
@@ -17,4 +17,4 @@ ASKS: Final = {
     "forget": "Name those that are about it, leave out those that only resemble it, and ask me; delete those that I "
     "agree to with delete_memory, or end those that were true with invalidate.",
 }
-"""The requests of the prompts, by name."""
+"""The requests that the prompts make, by name."""

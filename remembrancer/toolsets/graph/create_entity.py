@@ -26,10 +26,10 @@ class EntityToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Make an entity, to relate with others. The same name and type is the same entity.")
 async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
-    """An entity is a memory of the project that says what it is. One that is known gets the description, if it is new.
+    """Store an entity as a memory of the project that describes it. A known entity gets the description if that is new.
 
     Raises:
-        InvalidInput: the name or the type is none.
+        InvalidInput: the name or the type is invalid.
     """
     name = clean_name(arguments.name, field="name", longest=MAX_NAME)
     kind = clean_name(arguments.entity_type, field="entity_type", longest=MAX_NAME)
@@ -59,7 +59,7 @@ async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
         scope="project",
         session_id=call.caller.session_id,
         related_entities=(EntityRef(name, kind, DESCRIBED_AS),),
-        importance=0.1 if content == title(name, kind) else 0.5,  # a bare name answers little
+        importance=0.1 if content == title(name, kind) else 0.5,  # a bare name answers few questions
         confidence=STATED,
         pinned=True,
     )

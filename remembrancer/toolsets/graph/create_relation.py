@@ -30,12 +30,12 @@ class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Relate two entities. The relation is a fact with an id of its own.")
 async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
-    """A relation is a memory of the project that says it. The same relation again is the one that is known, and another
-    weight is its weight from then on.
+    """Store a relation as a memory of the project. Storing the same relation again returns the known one, and sets its
+    weight if another is given.
 
     Raises:
-        NotFound: one of the entities is not there.
-        InvalidInput: both are the same, or a field is not what is allowed.
+        NotFound: one of the entities does not exist.
+        InvalidInput: both are the same, or a field is invalid.
     """
     relation = clean_name(arguments.relation_type, field="relation_type", longest=MAX_NAME)
     valid = cleaned(arguments, VALIDITY)

@@ -1,4 +1,4 @@
-"""Entities as the tools of this toolset name and show them."""
+"""Names and shows entities for the tools of this toolset."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from remembrancer.toolsets.tools import Answer, Call
 
 
 def title(name: str, kind: str) -> str:
-    """An entity in a sentence."""
+    """An entity's name within a sentence."""
     return f"{name} ({kind})"
 
 
 async def look_up(
     call: Call, name: str, kind: str, *, depth: int = 1, direction: Direction = "both", limit: int = 1
 ) -> Asked[GraphFound]:
-    """Ask for one entity, and what is around it."""
+    """Ask the store for one entity and its surroundings."""
     request = SearchGraph(
         call.caller.project,
         call.caller.session_id,
@@ -37,11 +37,11 @@ async def look_up(
 
 
 async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
-    """Name and type of the entity with an id, as the store spells them; as the id does if the store is away.
+    """The name and type of the entity with an id, spelled as in the store, or as in the id if the store is away.
 
     Raises:
-        InvalidInput: it is no id.
-        NotFound: there is no such entity that the caller may see.
+        InvalidInput: this is not an id.
+        NotFound: the caller can see no such entity.
     """
     name, kind = parse_entity_id(given, field=field)
     name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
@@ -51,18 +51,18 @@ async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
         return name, kind
     if asked.reply.entities:
         return asked.reply.entities[0].name, asked.reply.entities[0].type
-    if asked.is_old:  # it may have been made since
+    if asked.is_old:  # it may have been created since
         return name, kind
     raise unknown_entity(given, field)
 
 
 def unknown_entity(given: str, field: str) -> NotFound:
-    """The error for an id that names no entity which the caller may see."""
+    """The error for an id without an entity that the caller can see."""
     return NotFound(f"there is no entity with the id {given[:200]}", field=field)
 
 
 def entity_of(entity: GraphEntity) -> dict[str, Any]:
-    """An entity with what describes it."""
+    """An entity with its description."""
     shown: Answer = {
         "id": entity_id(entity.name, entity.type),
         "name": entity.name,
@@ -73,7 +73,7 @@ def entity_of(entity: GraphEntity) -> dict[str, Any]:
 
 
 def description_in(entity: GraphEntity) -> str:
-    """The description of an entity by the memory that describes it, beside its name."""
+    """The description in a memory that describes an entity, without the name."""
     said = entity.description
     before, _, rest = said.partition(": ")
     return rest if before.casefold() == title(entity.name, entity.type).casefold() else said * bool(rest)

@@ -1,4 +1,4 @@
-"""Facts: how this toolset shows memories, and its tools that only give other names to what another tool does."""
+"""Facts: the form in which this toolset shows memories, and the tools that only rename another tool."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fact_of(memory: ListedMemory) -> Answer:
-    """A memory as a fact: its content, when it is true, and why no longer."""
+    """A memory as a fact: its content, its period of validity, and why it ended."""
     fact: Answer = {
         **fields_of(memory, "id", "content"),
         "memory_type": memory.type,
@@ -95,7 +95,7 @@ class FactSearch(msgspec.Struct, frozen=True):
 
 
 async def find_facts(call: Call, arguments: FactSearch) -> Answer:
-    """The best memories for a query: without those that are not valid now, unless they are asked for as well."""
+    """The best memories for a query, including those no longer valid only on request."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
         call.caller.session_id,
@@ -123,10 +123,10 @@ class FactPage(msgspec.Struct, frozen=True):
 
 
 async def list_facts(call: Call, arguments: FactPage) -> Answer:
-    """A page of the memories that were valid at a time, by what was known then or is known now; of all without a time.
+    """A page of the memories valid at a time, by the knowledge of then or of now; without a time, of all memories.
 
     Raises:
-        InvalidInput: a time is none.
+        InvalidInput: a time is invalid.
         MemoryUnavailable: the store is away.
     """
     is_now = arguments.timestamp == NOW

@@ -15,7 +15,7 @@ from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 MOST: Final = 100
-"""Entities of one answer."""
+"""Entities in one answer."""
 _DIRECTIONS: Final[dict[str, Direction]] = {
     **{"out": "outgoing", "in": "incoming", "both": "both"},
     **{"outgoing": "outgoing", "incoming": "incoming"},  # as `search_knowledge_graph` has them
@@ -33,7 +33,7 @@ class EntityToFollow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("An entity, those related to it, the nearest first, and the relations.", read_only=True)
 async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
-    """Breadth first from the entity. A relation that is not valid any more is marked, and leads on after all others.
+    """Walk breadth first from the entity. Relations that are no longer valid are marked, and followed last.
 
     Raises:
         NotFound: there is no such entity.

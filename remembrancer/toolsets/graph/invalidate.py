@@ -25,11 +25,11 @@ class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     'Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.',
 )
 async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
-    """End the time in which a memory is valid, and keep why.
+    """End a memory's period of validity, and keep the reason.
 
     Raises:
-        NotFound: there is no such memory that the caller may see.
-        InvalidInput: what replaces it is not there.
+        NotFound: the caller can see no such memory.
+        InvalidInput: the memory that replaces it does not exist.
     """
     memory_id = parse_memory_id(arguments.id, field="id")
     newer = None if arguments.replaced_by is UNSET else parse_memory_id(arguments.replaced_by, field="replaced_by")

@@ -1,4 +1,4 @@
-"""The toolset `nodes`: five tools over memories that are linked to one another."""
+"""The toolset `nodes`: five tools for memories that are linked to one another."""
 
 from typing import Final
 
@@ -17,4 +17,4 @@ ASKS: Final = {
     "forget": "Name those that are about it, leave out those that only resemble it, and ask me; delete those that I "
     "agree to with forget. That cannot be undone.",
 }
-"""The requests of the prompts, by name."""
+"""The requests that the prompts make, by name."""

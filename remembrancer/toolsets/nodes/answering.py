@@ -1,4 +1,4 @@
-"""Nodes: memories of the project as the tools of this toolset show them, and how they are asked for."""
+"""Nodes: the form in which this toolset shows memories of the project, and the way to ask for them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from remembrancer.toolsets.tools import Answer, Call, derived_tool, with_caveats
 
 MOST: Final = 100
 MOST_CHARACTERS: Final = 60_000
-"""Nodes of one answer, and what is in them: some 25,000 tokens with all around it."""
+"""The most nodes and characters in one answer, about 25,000 tokens altogether."""
 
 
 def node_of(memory: ListedMemory) -> Answer:
-    """A node. Without the store its links are not known, and are left out."""
+    """A node. Its links are left out while the store is away."""
     node: Answer = {
         "id": memory.id,
         "content": memory.content,
@@ -58,13 +58,13 @@ async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count
 
 
 def clean_links(links: Sequence[str]) -> tuple[str, ...]:
-    """Ids of nodes, each once. Raises `InvalidInput` for too many, or for one that is no id."""
+    """The distinct ids of nodes. Raises `InvalidInput` for too many, or for an invalid id."""
     check_count(links, field="links", most=MAX_LINKS)
     return tuple(dict.fromkeys(parse_memory_id(each, field=f"links[{place}]") for place, each in enumerate(links)))
 
 
 def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those that are ids, each once, and those that are none. Raises `InvalidInput` for too many."""
+    """The distinct valid ids, and the invalid ones. Raises `InvalidInput` for too many."""
     check_count(links, field="links", most=MAX_LINKS)
     ids: dict[str, None] = {}
     others: dict[str, None] = {}
@@ -77,7 +77,8 @@ def known_links(links: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]
 
 
 async def written_node(call: Call, written: Written, memory_id: str, missing: Sequence[str]) -> Answer:
-    """The whole node after a write; of one that is queued, deleted a moment ago or not to be read now its id."""
+    """The whole node after a write; only its id if the write is queued, or the node was just deleted or cannot be read
+    now."""
     node: Answer = {"id": memory_id}
     if written.result is not None:
         with suppress(NotFound, *AWAY):

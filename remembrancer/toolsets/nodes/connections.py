@@ -23,7 +23,7 @@ class ConnectionsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 @tool("A node and those linked to it, the nearest first.", read_only=True)
 async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
-    """Breadth first from the node, each with its distance.
+    """Walk breadth first from the node; each result has its distance.
 
     Raises:
         NotFound: there is no such node.

@@ -29,9 +29,9 @@ class NodeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Find nodes by query, tags or both, best (or newest) first.", read_only=True)
 async def recall(call: Call, arguments: NodeQuery) -> Answer:
-    """The best nodes for the query that have any of the tags; without a query the newest with any of them.
+    """The best nodes for the query with any of the tags; without a query, the newest ones.
 
-    What is no longer true is left out: a node does not say so.
+    Facts that are no longer valid are left out, because a node could not show that.
     """
     tags, limit, query = clean_tags(arguments.tags), given(arguments.limit, 10), given(arguments.query, "")
     project, session_id = call.caller.project, call.caller.session_id
@@ -61,7 +61,7 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
     ids = [memory.id for memory in found]
     linked: dict[str, ListedMemory] = {}
     if found:
-        with suppress(NotFound, *AWAY):  # perhaps all were deleted a moment ago
+        with suppress(NotFound, *AWAY):  # all may just have been deleted
             linked = {memory.id: memory for memory in (await follow(call, ids)).reply.memories}
     call.service.shown(call.caller, ids, used=used, tool=call.tool, question=given(arguments.query, ""))
     if len(linked) < len(ids):

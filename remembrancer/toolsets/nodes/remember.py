@@ -27,7 +27,7 @@ class RememberArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 @tool("Remember something as a node, linked to others.")
 async def remember(call: Call, arguments: RememberArguments) -> Answer:
-    """Store a node and answer with all of it. The same content again is the same node, with these tags and links."""
+    """Store a node and return it. The same content is the same node, which gets these tags and links as well."""
     check_text(arguments.content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
     label = given(arguments.source, "")
     tags, (links, no_ids) = clean_tags(arguments.tags), known_links(given(arguments.links, []))

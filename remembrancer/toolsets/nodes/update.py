@@ -26,7 +26,7 @@ class NodeChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Replace a node's content, tags or links.", destructive=True)
 async def update(call: Call, arguments: NodeChanges) -> Answer:
-    """Change what is given, and answer with the whole node."""
+    """Change the given fields, and return the whole node."""
     node_id = parse_memory_id(arguments.node_id, field="node_id")
     content, links = given(arguments.content, None), given(arguments.links, None)
     if content is not None:
