@@ -1,4 +1,4 @@
-"""`remembrancer admin`: the commands that are rarely wanted by hand, and the completion of all."""
+"""`remembrancer admin`: rarely used commands, and shell completion."""
 
 from __future__ import annotations
 

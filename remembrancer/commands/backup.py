@@ -1,8 +1,8 @@
-"""`remembrancer backup` and `backup restore`: all that cannot be made again, in one tar archive of SQLite files.
+"""`remembrancer backup` and `backup restore`: everything that cannot be rebuilt, in one tar archive of SQLite files.
 
-A manifest in front says what each file must be. A restore unpacks and checks the whole archive beside the home's files,
-with the home's locks held. Then each database is replaced by one renaming, and what it replaces is kept. A `kill -9` in
-between leaves each file whole, old or new, and a mark in the home; the next restore does it all again.
+A manifest at the front describes each file. A restore unpacks and checks the whole archive beside the home's files
+while it holds the home's locks. Then it renames each database into place, and keeps the replaced one. After a `kill -9`
+each file is whole, old or new, and a mark in the home makes the next restore start over.
 """
 
 from __future__ import annotations
@@ -66,15 +66,15 @@ FORMAT: Final = "remembrancer-backup"
 FORMAT_VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 SEAL: Final = "manifest.sha256"
-"""The member after the manifest: the checksum of it, as the manifest has those of the others."""
+"""The member after the manifest, with its checksum. The manifest has the checksums of the others."""
 MAX_MANIFEST_BYTES: Final = 16 * 1024 * 1024
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
-"""Vectors, the greater part, hardly become smaller however long one tries."""
+"""Most of the data are vectors, which hardly compress at any level."""
 QUEUE: Final = "queue.db"
 STAGING: Final = "restore.staging"
 LOCK_WAIT_S: Final = 3.0
-"""The time to wait for locks: a status takes one for a moment, and what a crashed runtime left is about to die."""
+"""The time to wait for locks: a status holds one briefly, and processes of a crashed runtime are about to end."""
 LOOK_S: Final = 0.02
 BESIDE_A_DATABASE: Final = ("-wal", "-shm", "-journal")
 SPARE_BYTES: Final = 16 * 1024 * 1024
@@ -102,20 +102,20 @@ class _FormatOnly(msgspec.Struct):
 
 
 def _is_known(name: str) -> bool:
-    """True if a file of a home may have this name: nothing else gets into a backup, or out of one."""
+    """True if a file in a home may have this name. Nothing else gets into a backup, or out of one."""
     is_fixed = name in (QUEUE, CATALOG, RECORDS, USER_RECORDS, SHARED)
     return is_fixed or project_of_file(name) is not None or lane_of_file(name) is not None
 
 
 def _schema(name: str) -> Schema | None:
-    """The schema of the file of that name; None for one that is no database."""
+    """The schema of the file of that name; None if it is not a database."""
     if name == SHARED:
         return None
     return write_queue.SCHEMA if name == QUEUE else schema_of(name)
 
 
 def _files_in(paths: RuntimePaths) -> list[str]:
-    """The files that a home has of those that a backup may have."""
+    """The files in a home that belong into a backup."""
     there = [name for name in (QUEUE, SHARED) if os.path.lexists(paths.home / name)]
     return [*there, *dict.fromkeys((*names_in(paths), *former_names_in(paths)))]
 
@@ -124,7 +124,7 @@ def _files_in(paths: RuntimePaths) -> list[str]:
 
 
 def make_manifest(home: Path, files: tuple[CopiedFile, ...], now: float) -> Manifest:
-    """The manifest of a backup that is made at `now` (seconds since the epoch)."""
+    """The manifest of a backup made at `now` (seconds since the epoch)."""
     made_at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     return Manifest(FORMAT, FORMAT_VERSION, __version__, made_at, str(home), files)
 
@@ -152,17 +152,17 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The manifest of an archive, without a look at the rest. Raises as `read_archive`."""
+    """The manifest of an archive, without reading the rest. Raises like `read_archive`."""
     with _opened(path) as archive:
         return _first_member(archive)
 
 
 def read_archive(path: Path, unpack: Callable[[CopiedFile], IO[bytes]] | None = None) -> Manifest:
-    """Read all of an archive and hold it to its manifest. `unpack` gives the file that a database is written into.
+    """Read a whole archive and check it against its manifest. `unpack` gives the file to write a database to.
 
     Raises:
         SchemaTooNew: a newer release made it.
-        FileUnusable: it is damaged, or no backup; or what is unpacked cannot be written.
+        FileUnusable: it is damaged or not a backup, or cannot be unpacked.
     """
     with _opened(path) as archive:
         manifest = _first_member(archive)
@@ -190,7 +190,7 @@ def read_archive(path: Path, unpack: Callable[[CopiedFile], IO[bytes]] | None = 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tarfile.TarFile]:
-    """The one place where what is wrong with an archive becomes an error of ours."""
+    """Opens an archive; the one place that turns its faults into our errors."""
     try:
         with tarfile.open(path, mode="r:*") as archive:
             yield archive
@@ -202,7 +202,7 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _first_member(archive: tarfile.TarFile) -> Manifest:
-    """The manifest, which may be damaged like anything else: the seal says."""
+    """The manifest, which may be damaged, too: the seal tells."""
     content = _small_member(archive, MANIFEST)
     try:
         head = msgspec.json.decode(content, type=_FormatOnly)
@@ -270,17 +270,17 @@ def create(file: str | None, force: bool) -> Report:
 
 
 def back_up(paths: RuntimePaths, target: Path, *, force: bool, now: float) -> Manifest:
-    """Write the backup of a home and read it back. `now` is seconds since the epoch.
+    """Write the backup of a home and read it back. `now` is in seconds since the epoch.
 
     Raises:
         FileUnusable: there is nothing to back up, the file cannot be written, or a restore was interrupted.
         RecordsUnusable: a database of the home is damaged.
         SchemaTooNew, SchemaTooOld: another release wrote one.
-        InvalidInput: the file is there already (and not `force`).
+        InvalidInput: the file already exists (and not `force`).
     """
     refuse_unfinished(paths)
     with new_directory(target) as staged:
-        # The queue first: an operation leaves it only when the records have it.
+        # The queue first: an operation leaves it only once the records have it.
         copied = copy_queue(paths.write_queue, staged / QUEUE)
         records = ask_home(paths, CopyRecords(str(staged)))
         if not records:
@@ -330,7 +330,7 @@ def put_back(file: str, home: str | None, yes: bool) -> Report:
 
 
 def check_manifest(archive: Path) -> Manifest:
-    """The manifest of an archive, if this release can restore it. Raises as `read_archive`."""
+    """The manifest of an archive, if this release can restore it. Raises like `read_archive`."""
     manifest = read_manifest(archive)
     for file in manifest.files:
         if (schema := _schema(file.name)) is not None:
@@ -340,7 +340,7 @@ def check_manifest(archive: Path) -> Manifest:
 
 @contextmanager
 def locked(paths: RuntimePaths) -> Iterator[None]:
-    """The home to ourselves: no runtime is up, none starts, and no process of a crashed one has the files open.
+    """Exclusive use of the home: no runtime is up or starting, and no process of a crashed one has the files open.
 
     Raises:
         AlreadyRunning: a runtime is up.
@@ -368,13 +368,13 @@ def _acquired(lock: FileLock) -> bool:
 
 
 def restore(paths: RuntimePaths, archive: Path, now: float) -> tuple[Manifest, Path | None]:
-    """Put the files of an archive in place; returns its manifest, and where the files are that were there before.
+    """Put the files of an archive in place. Returns its manifest, and the directory with the replaced files.
 
-    `now` is seconds since the epoch. Only inside `locked`.
+    `now` is in seconds since the epoch. Only inside `locked`.
 
     Raises:
-        FileUnusable: the archive is damaged, or the home has no room for it: nothing was changed.
-        SchemaTooNew, SchemaTooOld: another release made it: nothing was changed.
+        FileUnusable: the archive is damaged, or the disk is full; nothing was changed.
+        SchemaTooNew, SchemaTooOld: another release made it; nothing was changed.
     """
     staging = paths.home / STAGING
     try:
@@ -389,7 +389,7 @@ def restore(paths: RuntimePaths, archive: Path, now: float) -> tuple[Manifest, P
 
 
 def _unpack(archive: Path, staging: Path) -> Manifest:
-    """Everything from the archive, checked and durable. Its names are ours alone: see `is_known`."""
+    """Unpack and check everything, durably. All names are known ones: see `_is_known`."""
     manifest = check_manifest(archive)
     staging.mkdir(mode=0o700)
     needed = sum(file.size_bytes for file in manifest.files) + SPARE_BYTES
@@ -418,12 +418,13 @@ def _check_file(path: Path, file: CopiedFile, archive: Path) -> None:
 
 
 def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path) -> Path | None:
-    """From the mark on, a kill leaves work for the next restore; each file is whole at any moment."""
+    """Replace the files. Once the mark is set, a kill leaves the rest to the next restore; each file is whole at any
+    moment."""
     home = paths.home
     mark = {"archive": str(archive.absolute()), "set_aside": str(aside)}
     write_whole(paths.restore_mark, msgspec.json.encode(mark))
     aside.mkdir(mode=0o700)
-    _rename(paths.vectors, aside / paths.vectors.name)  # first: it fits the old records only
+    _rename(paths.vectors, aside / paths.vectors.name)  # first, since it only fits the old records
     for copies in {(home / name).parent / BACKUPS for name in _files_in(paths)}:  # of another history
         _rename(copies, aside / copies.relative_to(home))
     restored = {file.name for file in manifest.files}
@@ -443,9 +444,9 @@ def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside:
 
 
 def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:
-    """Keep a file that is there, with all that lies beside it: a log of the old one would spoil the new one.
+    """Keep an existing file with everything that belongs to it: the old log would corrupt the new file.
 
-    One that `stays` has its name in the home until the new one takes it.
+    One that `stays` keeps its name in the home until the new file takes it.
     """
     if (home / name).exists():
         if (schema := _schema(name)) is not None:
@@ -459,7 +460,7 @@ def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Two names for one file: the next renaming takes the first one away. A copy where there are no hard links."""
+    """Give a file a second name, since the next rename takes the first one. A copy where there are no hard links."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -474,13 +475,13 @@ def _rename(source: Path, target: Path) -> None:
 
 
 def _made_room(path: Path) -> Path:
-    """The path, whose directory is there now."""
+    """The path, after making its directory."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
 
 def _unused(directory: Path) -> Path:
-    """That path, or with a number behind it when it is taken."""
+    """The path, with a number appended if it is taken."""
     found, number = directory, 2
     while os.path.lexists(found):
         found, number = directory.with_name(f"{directory.name}-{number}"), number + 1

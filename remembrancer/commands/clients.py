@@ -1,8 +1,8 @@
-"""The configuration files of MCP clients: how they are changed so that a client starts Remembrancer.
+"""Changes the configuration files of MCP clients so that a client starts Remembrancer.
 
-The clients themselves are a table, `clients.toml`. A change is decided first (`Plan`) and carried out later
-(`replace_text`). A JSON or YAML file with comments is left as it is; of a TOML file nothing but our own tables is
-rewritten, and of a file of instructions nothing but our own block.
+The clients are a table, `clients.toml`. A change is planned first (`Plan`) and made later (`replace_text`). JSON and
+YAML files with comments are left alone; in a TOML file only our own tables are rewritten, and in a file of instructions
+only our own block.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HOOKS: Final = "hooks"
 HOOK_TIMEOUT_S: Final = 10
 TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE, link.TOOL_FAILED)
 FOLDERS: Final = frozenset({"rules", "settings", "mcp", "mcpServers", "steering"})
-"""Names of the folders in which some clients have their files, within a directory of their own."""
+"""Subdirectories in which some clients keep their files."""
 OWN_COMMAND_S: Final = 60.0
 HIDDEN: Final = "(not shown)"
 COMMAND: Final = "remembrancer"
@@ -49,14 +49,14 @@ ONE_RUN: Final = (
     *(("uv", "archive-v0"), ("uv", "builds-v0"), ("uv", "environments-v2")),
     *(("pipx", ".cache"), (".cache", "pipx")),
 )
-"""Neighbouring parts of paths under which uvx and pipx keep environments for one run."""
+"""Adjacent parts of paths under which uvx and pipx keep environments for a single run."""
 TEMPORARY: Final = ("/tmp", "/var/tmp", "/private/tmp", "/private/var/folders", "/dev/shm")  # noqa: S108 - to keep away
 _STRING: Final = r'"(?:\\.|[^"\\])*"'
 _COMMENTS: Final = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMAS: Final = re.compile(_STRING + r"|,(?=\s*[}\]])")
 _MARK: Final = "\ufeff"
 _YAML_COMMENT: Final = re.compile(r"(?:^|\s)#")
-"""Taken for a comment also within a string: rather one file too many is left as it is."""
+"""Also matches inside a string: leaving one file too many alone is the safer error."""
 _BLOCK: Final = re.compile(r"\n*<!-- remembrancer -->.*?<!-- /remembrancer -->\n?", re.DOTALL)
 RULES: Final = """<!-- remembrancer -->
 Long-term memory is served by the MCP server `remembrancer`. Call `recall_memories` before a decision that may have been
@@ -66,11 +66,11 @@ conversation; `scope` is `project`, or `user` for what holds everywhere. Never s
 <!-- /remembrancer -->
 """
 _ALWAYS: Final = "---\nalwaysApply: true\n---\n"
-"""The head of a rule of Cursor's that holds for every request."""
+"""The front matter of a Cursor rule that applies to every request."""
 
 
 class FileRefused(Exception):
-    """A client's file cannot be read, written or changed safely; `reason` says why. Nothing was changed."""
+    """A client's file cannot be read, written or changed safely, for this `reason`. Nothing was changed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -82,7 +82,7 @@ class FileRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The facts on which the places depend: the user's home, the environment, the platform, the project."""
+    """The facts that determine the clients' paths: the user's home, the environment, the platform, the project."""
 
     home: Path
     environ: Mapping[str, str]
@@ -91,13 +91,13 @@ class Surroundings:
 
     @classmethod
     def here(cls, environ: Mapping[str, str], project: Path) -> Surroundings:
-        """Those of this process. `project` is made absolute."""
+        """The facts of this process. `project` is made absolute."""
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
     def path(self, template: str) -> Path:
-        """A path in which `{home}`, `{project}`, `{config}` (XDG's), `{applications}` (where Electron keeps what is a
-        user's), `{claude}` and `{claude_home}` (the directory given to Claude Code, or else where it keeps its
-        settings, and its own file), `{codex}` and `{copilot}` stand for what they are here."""
+        """The path that a template stands for. Its fields are `{home}`, `{project}`, `{config}` (XDG's),
+        `{applications}` (where Electron keeps user data), `{claude}` (the settings directory of Claude Code),
+        `{claude_home}` (the directory of its own file), `{codex}` and `{copilot}`."""
         named, claude = self.environ.get("XDG_CONFIG_HOME", ""), self.environ.get("CLAUDE_CONFIG_DIR")
         config = Path(named) if Path(named).is_absolute() else self.home / ".config"
         is_mac = self.platform == "darwin"
@@ -110,8 +110,8 @@ class Surroundings:
 
 
 class ClientFile(NamedTuple):
-    """One file that a client reads its servers (or hooks) from: they are in the member `key` of its top object. A file
-    of instructions has no such member."""
+    """A file from which a client reads its servers or hooks, in the top-level member `key`. A file of instructions has
+    no such member."""
 
     scope: ClientScope
     path: Path
@@ -119,7 +119,7 @@ class ClientFile(NamedTuple):
 
 
 class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One client: a row of `clients.toml`, which says what each field is."""
+    """One client: a row of `clients.toml`, where each field is explained."""
 
     name: str
     title: str
@@ -139,29 +139,29 @@ class Client(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     removes: tuple[str, ...] = ()
 
     def places(self, around: Surroundings) -> tuple[ClientFile, ...]:
-        """Its files, the project's first."""
+        """The files with its servers, the project's first."""
         return tuple(ClientFile(scope, around.path(file), self.key) for scope, file in self.files.items())
 
     def place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
-        """Its file of that scope; None when it has none."""
+        """The file with its servers in that scope; None if there is none."""
         return next((place for place in self.places(around) if place.scope == scope), None)
 
     def hooks_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
-        """The file that it reads hooks from; None when it has none."""
+        """The file with its hooks; None if there is none."""
         return ClientFile(scope, around.path(self.hooks[scope]), HOOKS) if scope in self.hooks else None
 
     def rules_place(self, around: Surroundings, scope: ClientScope) -> ClientFile | None:
-        """The file of instructions that it reads; None when it has none."""
+        """The file with its instructions; None if there is none."""
         return ClientFile(scope, around.path(self.rules[scope]), "") if scope in self.rules else None
 
     def is_found(self, around: Surroundings) -> bool:
-        """True if the client seems to be installed: its command, or what it keeps in the user's home."""
+        """True if the client seems to be installed, by its command or its traces in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
         return any(around.path(trace).exists() for trace in self.traces)
 
     def started_by(self, entry: Mapping[str, Any]) -> tuple[list[str], Mapping[str, Any]]:
-        """The command line that an entry starts, empty where it starts none, and the variables that it gives."""
+        """The command line of an entry, empty if it has none, and its environment variables."""
         command, args, env = (entry.get(word) for word in self.words)
         words = [*(command if isinstance(command, list) else [command]), *(args if isinstance(args, list) else [])]
         is_line = all(isinstance(word, str) for word in words)
@@ -173,7 +173,7 @@ def run_own_command(
 ) -> str | None:
     """Have the client's own command line add, replace or remove the entry in its file.
 
-    Returns the command in short; None: it has none, or that did not do what it should.
+    Returns the command in short; None if it has none, or if that did not work.
     """
     words = {"add": [client.adds], "replace": [client.removes, client.adds], "remove": [client.removes]}.get(action, [])
     program = shutil.which(client.command or "", path=around.environ.get("PATH", ""))
@@ -213,7 +213,7 @@ def run_own_command(
 
 @cache
 def clients() -> tuple[Client, ...]:
-    """All that are known."""
+    """All known clients."""
     text = Path(__file__).with_suffix(".toml").read_bytes()
     return msgspec.toml.decode(text, type=dict[Literal["clients"], tuple[Client, ...]])["clients"]
 
@@ -226,21 +226,21 @@ def client_named(name: str) -> Client:
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The command line of `mcp`, from this process's `sys.argv[0]`, `sys.executable` and environment.
 
-    The program itself if it is the installed command (as it was named: a link in the user's `bin` outlives what it
-    points at), else the command beside the interpreter, else the one on the PATH, else the interpreter with the module.
-    A place that lasts goes before one that does not.
+    The program itself if it is the installed command (by the name used: a link in the user's `bin` outlives its
+    target), else the command beside the interpreter, else the one on the PATH, else the interpreter with the module.
+    Permanent places come before temporary ones.
     """
     on_path = shutil.which(COMMAND, path=environ.get("PATH", ""))
     candidates = [Path(program)] if Path(program).name == COMMAND else []
     candidates += [Path(interpreter).parent / COMMAND, *([Path(on_path)] if on_path else [])]
     usable = [candidate.absolute() for candidate in candidates if candidate.is_file() and os.access(candidate, os.X_OK)]
-    for each in sorted(usable, key=is_temporary):  # stable: the order stands among those that last
+    for each in sorted(usable, key=is_temporary):  # a stable sort keeps the order among the permanent ones
         return (str(each), "mcp")
     return (interpreter, "-P", "-m", COMMAND, "mcp")
 
 
 def is_temporary(path: Path) -> bool:
-    """True if what lies there is made for one run, or for the time until the next start of the machine."""
+    """True if a path is made for a single run, or lasts only until the machine restarts."""
     return any(
         not set(pairwise(each.parts)).isdisjoint(ONE_RUN) or any(each.is_relative_to(root) for root in TEMPORARY)
         for each in (path, Path(os.path.realpath(path)))
@@ -251,21 +251,21 @@ def is_temporary(path: Path) -> bool:
 
 
 def make_entry(client: Client, command: tuple[str, ...], environ: Mapping[str, str]) -> Json:
-    """The entry that has `client` start `command`."""
+    """The entry with which `client` starts `command`."""
     named, args, env = client.words
     line: Json = {named: command[0], args: list(command[1:])} if args else {named: list(command)}
     return {**client.more, **line, **({env: dict(environ)} if environ else {})}
 
 
 def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, str]) -> dict[str, Json]:
-    """Our group of commands for each event of its hooks, by its name. `command` is the command line before `hook`."""
+    """Our group of commands for each of its hook events. `command` is the command line before `hook`."""
     variables = [f"{name}={shlex.quote(value)}" for name, value in environ.items()]
     start = " ".join([*variables, shlex.join([*command, "hook"])])
     is_claude = client.name == "claude-code"
     groups: dict[str, Json] = {}
     for event, name in client.events.items():
         line = f"{start} {name}" if is_claude else f"{start} {name} {client.name}"
-        # The unit of a timeout differs between clients, whose own are long enough.
+        # Clients differ in the unit of a timeout; their defaults are long enough.
         run = {"type": "command", "command": line, **({"timeout": HOOK_TIMEOUT_S} if is_claude else {})}
         groups[name] = {"command": line} if client.flat else {"hooks": [run]}
         if event in TOOL_EVENTS and not client.flat:
@@ -274,7 +274,7 @@ def make_groups(client: Client, command: tuple[str, ...], environ: Mapping[str, 
 
 
 def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
-    """A whole file with ours alone: entries by their names, or hooks by their events."""
+    """A whole file with nothing but our entries (or hooks)."""
     whole = {place.key: dict(wanted)}
     match place.path.suffix:
         case ".toml":
@@ -285,13 +285,13 @@ def document(place: ClientFile, wanted: Mapping[str, object]) -> str:
 
 
 def hooks_document(place: ClientFile, wanted: Mapping[str, Json]) -> str:
-    """A whole file with our hooks alone."""
+    """A whole file with nothing but our hooks."""
     return document(place, {event: [group] for event, group in wanted.items()})
 
 
 def compare(client: Client, present: object, wanted: Json) -> State:
-    """The relation of the present entry to the wanted one: `extended` starts the same command and only lacks (or has
-    other values of) wanted variables; `other` starts something else."""
+    """The relation of the present entry to the wanted one: `extended` starts the same command, but some variables are
+    missing or differ; `other` starts something else."""
     if present is None:
         return "absent"
     if not isinstance(present, Mapping):
@@ -303,13 +303,13 @@ def compare(client: Client, present: object, wanted: Json) -> State:
 
 
 def extend(client: Client, present: Mapping[str, Any], wanted: Json) -> Json:
-    """The present entry with the wanted variables; whatever else it has stays."""
+    """The present entry with the wanted variables added."""
     env = client.words[2]
     return {**present, env: {**client.started_by(present)[1], **wanted[env]}}
 
 
 def is_ours(client: Client, entry: object) -> bool:
-    """True if an entry starts Remembrancer, by the name of its command or of a module in its arguments."""
+    """True if an entry starts Remembrancer, judged by its command or a module in its arguments."""
     line = client.started_by(entry)[0] if isinstance(entry, Mapping) else []
     return any(PurePath(word).stem == COMMAND for word in line)
 
@@ -318,13 +318,13 @@ def is_our_command(command: object) -> bool:
     """True if a hook's command runs `remembrancer hook`."""
     try:
         words = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:  # quotes that are not closed
+    except ValueError:  # unbalanced quotes
         return False
     return any(PurePath(word).stem == COMMAND and following == "hook" for word, following in pairwise(words))
 
 
 def difference(present: object, wanted: Json) -> str:
-    """The lines that would change; values of variables that may be secret are not shown."""
+    """The lines that would change. Values of variables that may be secret are masked."""
     before, after = (
         json.dumps(_without_secrets(each), indent=2, ensure_ascii=False).splitlines() for each in (present, wanted)
     )
@@ -351,8 +351,8 @@ def _without_secrets(entry: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One file's change. `after` is None when nothing is changed; `said` says it to a person; `difference` shows an
-    entry that is in the way; `paste` is what a person would put in by hand."""
+    """The change of one file. `after` is None if nothing changes; `said` describes it; `difference` shows an entry that
+    is in the way; `paste` is the text for a change by hand."""
 
     client: Client
     place: ClientFile
@@ -363,11 +363,11 @@ class Plan:
     difference: str = ""
     paste: str = ""
     wanted: Action = "nothing"
-    """The action that the file needs, also where its text cannot be changed."""
+    """The action that the file needs, even if its text cannot be changed."""
 
 
 class _Change(NamedTuple):
-    """The change of a file's member, None: it stays as it is. An empty one of hooks goes."""
+    """The change of a file's member; None leaves it as it is. An empty member is removed."""
 
     action: Action
     said: str
@@ -376,8 +376,8 @@ class _Change(NamedTuple):
 
 
 def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
-    """The plan that makes the file start `wanted` under `name`. `text` is what the file holds, None when there is
-    none."""
+    """The plan that makes the file start `wanted` under `name`. `text` is the content of the file, None if it does not
+    exist."""
 
     def change(servers: Json) -> _Change:
         present = servers.get(name)
@@ -397,7 +397,7 @@ def plan_entry(client: Client, place: ClientFile, text: str | None, name: str, w
 
 
 def plan_removal(client: Client, place: ClientFile, text: str | None, name: str, *, force: bool) -> Plan:
-    """The plan that takes our entry out of the file again."""
+    """The plan that removes our entry from the file."""
 
     def change(servers: Json) -> _Change:
         if servers.get(name) is None:
@@ -412,8 +412,7 @@ def plan_removal(client: Client, place: ClientFile, text: str | None, name: str,
 
 
 def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapping[str, Json]) -> Plan:
-    """The plan that makes every event run its command. One of ours that is there already, in another form, is
-    replaced."""
+    """The plan that makes every event run its command. Earlier forms of our commands are replaced."""
 
     def change(present: Json) -> _Change:
         others = _without_ours(present)
@@ -430,7 +429,7 @@ def plan_hooks(client: Client, place: ClientFile, text: str | None, wanted: Mapp
 
 
 def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> Plan:
-    """The plan that takes our commands out again, and what is empty without them."""
+    """The plan that removes our commands, and groups that are empty without them."""
 
     def change(present: Json) -> _Change:
         others = _without_ours(present)
@@ -443,7 +442,7 @@ def plan_hooks_removal(client: Client, place: ClientFile, text: str | None) -> P
 
 
 def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: bool) -> Plan:
-    """The plan that gives a file of instructions our block, or takes it out again."""
+    """The plan that adds our block to a file of instructions, or removes it."""
     head = _ALWAYS if place.path.suffix == ".mdc" else ""
     others = _BLOCK.sub("\n", text or "")
     if remove:
@@ -458,14 +457,14 @@ def plan_rules(client: Client, place: ClientFile, text: str | None, *, remove: b
 
 
 def refused_plan(client: Client, place: ClientFile, text: str | None, refused: FileRefused, paste: str) -> Plan:
-    """A file that is left as it is, with what a person would put in."""
+    """The plan that leaves a file as it is, with the text for a change by hand."""
     return Plan(client, place, "refuse", f"is unchanged: {refused.reason}", text, paste=paste)
 
 
 def _plan(
     client: Client, place: ClientFile, text: str | None, change: Callable[[Json], _Change], paste: str = ""
 ) -> Plan:
-    """The plan that makes a change to a file's member."""
+    """The plan for a change of a file's member."""
     done = _Change("nothing", "")
     try:
         whole = _parsed(place, text or "")
@@ -493,7 +492,7 @@ def _has_same_groups(present: list[Any], made: list[Any]) -> bool:
 
 
 def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """The groups of each event without our commands; a group that had no others is gone."""
+    """The groups of each event without our commands. Groups with nothing else are removed."""
     left: dict[str, list[Any]] = {}
     for event, groups in present.items():
         if not isinstance(groups, list):
@@ -521,7 +520,7 @@ def _runs_ours(entry: object) -> bool:
 
 
 def read_object(place: ClientFile) -> Json:
-    """The object that a file holds, empty when there is no file. Raises `FileRefused`."""
+    """The object in a file, empty if the file does not exist. Raises `FileRefused`."""
     return _parsed(place, read_text(place.path) or "")
 
 
@@ -551,7 +550,7 @@ def _parse_toml(text: str) -> Json:
 
 
 def _written_toml(before: str, whole: Json, key: str) -> str:
-    """The text with those servers written anew that differ, and all else as it was."""
+    """The text with only the changed servers rewritten."""
     file, wanted = tomlkit.parse(before), whole.get(key, {})
     servers = file.setdefault(key, tomlkit.table(is_super_table=True))
     for name in {**servers, **wanted}:
@@ -578,17 +577,17 @@ def _parse_yaml(text: str) -> Json:
 
 
 def _written_yaml(before: str, whole: Json) -> str:
-    """The mapping as text. Raises `FileRefused` where comments would be lost."""
+    """The mapping as text. Raises `FileRefused` if comments would be lost."""
     if any(_YAML_COMMENT.search(line) for line in before.splitlines()):
         raise FileRefused("it has comments, which would be lost")
     return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
 
 
 def parse_with_comments(text: str) -> Json:
-    """The object that a text holds, comments and trailing commas left out; an empty text holds an empty one.
+    """The object in a text, ignoring comments and trailing commas; an empty text holds an empty object.
 
     Raises:
-        FileRefused: it is no JSON, holds something else than an object, or names a key twice.
+        FileRefused: it is not JSON, holds something other than an object, or has a duplicate key.
     """
     return _parse(_LAST_COMMAS.sub(_kept_if_string, _COMMENTS.sub(_kept_if_string, text.removeprefix(_MARK))))
 
@@ -619,7 +618,7 @@ def _kept_if_string(found: re.Match[str]) -> str:
 
 
 def _written_json(before: str, whole: Json) -> str:
-    """The object as text, indented as it was before. Raises `FileRefused` where comments would be lost."""
+    """The object as text, indented as before. Raises `FileRefused` if comments would be lost."""
     try:
         _parse(before.removeprefix(_MARK))
     except FileRefused:
@@ -630,7 +629,7 @@ def _written_json(before: str, whole: Json) -> str:
 
 
 def read_text(path: Path) -> str | None:
-    """The content of the file, with its own line ends; None when there is none.
+    """The content of the file with its own line ends; None if it does not exist.
 
     Raises:
         FileRefused: it cannot be read, or is not UTF-8.
@@ -646,20 +645,20 @@ def read_text(path: Path) -> str | None:
 
 
 def replace_text(path: Path, before: str | None, after: str, *, scope: ClientScope, is_removal: bool = False) -> None:
-    """Make the file hold `after`, whole or not at all.
+    """Replace the content of the file by `after`, as a whole or not at all.
 
-    A symbolic link stays one: the file behind it is replaced. The file keeps its mode. An empty `after` deletes it, and
-    a removal from a project also deletes the client's folders that are empty then.
+    A symbolic link stays one: its target is replaced. The file keeps its mode. An empty `after` deletes it, and a
+    removal from a project also deletes the client's directories that become empty.
 
     Raises:
-        FileRefused: it cannot be written, or does not hold `before` any more.
+        FileRefused: it cannot be written, or no longer holds `before`.
     """
     real = Path(os.path.realpath(path))
     try:
         if read_text(real) != before:
             raise FileRefused("another program has just changed it: run this again")
         if before is None:
-            # A new file of a user is private.
+            # A new file in a user's home is private.
             real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=True, exist_ok=True)
             write_whole(real, after.encode(), 0o644 & ~_umask() if scope == "project" else 0o600)
         elif after or path.is_symlink():

@@ -1,4 +1,4 @@
-"""`remembrancer config`: the settings that count here, where each comes from, and what is wrong with them."""
+"""`remembrancer config`: the settings in force, the origin of each, and problems with them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ def config(assignment: str | None) -> Report:
 
 
 def write_setting(home: Home, assignment: str) -> str:
-    """Put a setting into the home's `config.toml`, or take it out; the sentence that says so.
+    """Write a setting to the home's `config.toml`, or remove it. Returns a sentence for the user.
 
     Raises:
-        ValueError: there is no such setting, it cannot have that value, or the settings are in a file of another form.
+        ValueError: the setting does not exist, the value is not allowed, or the settings are in a file of another
+        format.
     """
     name, _, text = assignment.partition("=")
     name = name.strip().lower().removeprefix("remembrancer_")
@@ -69,8 +70,7 @@ def write_setting(home: Home, assignment: str) -> str:
 
 
 def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
-    """The object that `--json` prints. The keys are always there; what is not known is null, what is secret is
-    `***`."""
+    """The object that `--json` prints. All keys are always there; unknown values are null, and secrets are `***`."""
     return {
         "home": {
             "directory": str(home.directory),
@@ -90,7 +90,7 @@ def as_object(home: Home, configuration: Configuration) -> dict[str, Any]:
 
 
 def as_lines(home: Home, configuration: Configuration) -> list[str]:
-    """The lines that a person reads."""
+    """The lines for a person."""
     lines = [f"home    {home.directory}  ({home.named_by})"]
     if home.in_memory:
         lines.append(f"        in memory, in place of {home.on_disk}: it is deleted when the runtime ends")
@@ -112,13 +112,13 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
 
 
 def _listed(configuration: Configuration) -> list[tuple[str, object]]:
-    """The settings that a person has, and the constants that another server's name has set."""
+    """All settings, and the constants that were given by another server's name."""
     names = [name for name in Settings.__struct_fields__ if name in SETTABLE or name in configuration.origins]
     return [(name, getattr(configuration.settings, name)) for name in names]
 
 
 def written(value: object) -> str:
-    """A value as one writes it in a variable."""
+    """A value as it is written in an environment variable."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
     if isinstance(value, tuple):
@@ -127,7 +127,7 @@ def written(value: object) -> str:
 
 
 def _plain(name: str, value: object) -> object:
-    """A value as JSON has it, if it may be shown."""
+    """A value as JSON, if it may be shown."""
     text = shown(name, value)
     return text if isinstance(value, str) or HIDDEN in text else value
 

@@ -1,4 +1,5 @@
-"""`remembrancer admin embedder`: make vectors here for the memory of another host; and there, invite those that may."""
+"""`remembrancer admin embedder`: make vectors here for the memory of another host; or, on that host, manage the invited
+ones."""
 
 from __future__ import annotations
 
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from remembrancer.actors.embedder.remote import RemoteEmbedder
 
 DEFAULT_LISTEN: Final = "tcp://0.0.0.0:7411"
-"""An example for a person; nothing listens unless it is told to."""
+"""An example for help texts; nothing listens by default."""
 EVERYWHERE: Final = frozenset({"0.0.0.0", "*", "[::]"})  # noqa: S104 - to know such an address is not to listen there
 LEAVE_S: Final = 5.0
-"""The time that what is under way may take when this host's worker is told to stop."""
+"""The time to finish the current work when this host's worker is stopped."""
 
 
 @command(
@@ -120,8 +121,8 @@ def _invite(keys: WorkerKeys, file: Path, name: str | None) -> Report:
 
 
 def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
-    """Work until told to stop. The model is the one of the key file, then the one that the store asks for."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # the worker's threads are counted
+    """Work until stopped. The model is the one in the key file, then the one that the store requests."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # it counts the worker's threads
     logging.basicConfig(level=logging.ERROR, format="%(levelname)s %(message)s", stream=sys.stderr)
     settings = load_settings(os.environ)
     choice: ModelChoice | None = invitation.choice
@@ -132,7 +133,7 @@ def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
 
 
 async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, threads: int) -> ModelChoice | None:
-    """Work with one model; the next one, or None after a signal. Raises `WorkerRefused`."""
+    """Work with one model. Returns the next one, or None after a signal. Raises `WorkerRefused`."""
     from remembrancer.actors.embedder.remote import RemoteEmbedder
 
     home = str(paths_here().home)

@@ -58,4 +58,4 @@ OF_ERRORS: Final = {
     "query_timeout": NO_ANSWER,
     "protocol_version": NO_ANSWER,
 }
-"""By the code of an error of `protocol.errors`."""
+"""The exit status for each error code of `protocol.errors`."""

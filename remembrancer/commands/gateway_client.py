@@ -1,5 +1,5 @@
-"""A conversation with the gateway over its socket, for commands and hooks: a session that has no bridge. Standard
-library only, because an assistant waits for its hooks."""
+"""A conversation with the gateway over its socket, for commands and hooks: a session without a bridge. Standard library
+only, because an assistant waits for its hooks."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ if TYPE_CHECKING:
 PROTOCOL = "2025-11-25"
 LOOK_S = 0.02
 LEAST_START_S = 0.25
-"""No runtime starts in less: who has less time does not wait for it."""
+"""The least time that a runtime takes to start. A caller with less time does not wait for it."""
 
 
 def reach(starter: Starter, until: float) -> socket.socket | None:
     """A connection to the gateway by `until` (of `time.monotonic`), or None; the starter may know why.
 
-    Where no runtime is up one is started. It is on its way then, even if it comes too late for this.
+    A runtime is started if none is up, and continues to start even if it is too late for this caller.
     """
     while (link := starter.dial()) is None:
         now = time.monotonic()
         starter.tend(now)
         if starter.failure is not None or now + LEAST_START_S >= until:
             return None
-        pause(LOOK_S)  # a socket that is not there yet has no event to wait for
+        pause(LOOK_S)  # the appearance of a socket is no event to wait for
     starter.connected()
     link.settimeout(max(LOOK_S, until - time.monotonic()))
     return link
 
 
 def pause(seconds: float) -> None:
-    """Sleep by a relative time: an absolute one, as `time.sleep` takes, is an error under a clock of libfaketime's."""
+    """Sleep for a relative time. `time.sleep` takes an absolute one, which fails under a clock of libfaketime's."""
     select.select((), (), (), seconds)
 
 
 class GatewayClient:
-    """A session at one end of a connection. What goes wrong, or is refused, is an `OSError` that says why."""
+    """A session on one connection. Faults and refusals are an `OSError` with the reason."""
 
     def __init__(
         self, link: socket.socket, places: Places, session: str, directory: str, environ: Mapping[str, str], client: str
     ) -> None:
-        """Say who asks. `environ` is what the gateway is told of the session's environment."""
+        """Introduce the session. `environ` is the part of its environment that the gateway gets."""
         self._link = link
         self._lines = link.makefile("rb")
         self._number = 0
@@ -66,7 +66,8 @@ class GatewayClient:
         self._send("notifications/initialized", {})
 
     def call(self, tool: str, arguments: Message, until: float | None = None) -> Message:
-        """The structured answer of a tool. Raises `TimeoutError` if it is not here by `until` (`time.monotonic`)."""
+        """The structured answer of a tool. Raises `TimeoutError` if it has not arrived by `until`
+        (`time.monotonic`)."""
         self._number += 1
         self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
         while True:
@@ -83,11 +84,11 @@ class GatewayClient:
                     raise ConnectionError(message["error"]["message"])
                 answer: Message = message["result"]["structuredContent"]
                 if until is not None:
-                    _left(until)  # it may have lain here while this process had no processor
+                    _left(until)  # it may have arrived while this process had no processor
                 return answer
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._lines.close()
         self._link.close()
 
@@ -97,7 +98,7 @@ class GatewayClient:
 
 
 def _left(until: float) -> float:
-    """The seconds until then. Raises `TimeoutError` if there are none."""
+    """The seconds until then. Raises `TimeoutError` if there are none left."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("the memory service did not answer in time")

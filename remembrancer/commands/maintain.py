@@ -1,4 +1,4 @@
-"""`remembrancer admin maintain`: archive, delete, merge and sweep now instead of when it is due, and take that back."""
+"""`remembrancer admin maintain`: archive, delete, merge and clean up now, rather than when it is due, and undo that."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remembrancer.protocol.runs import UndoneResult, UndoRun
 from remembrancer.protocol.writes import Operation, ProjectRef, Submit
 
 ANSWER_S: Final = 900.0
-"""The time that one place may take: a hundred thousand memories at low priority take minutes."""
+"""The time limit for one place: a hundred thousand memories take minutes at low priority."""
 SORTS: Final[tuple[Upkept, ...]] = get_args(Upkept)
 NOT_MEMORIES: Final = ("orphans", "pruned")
 USER: Final = "the user"
@@ -33,7 +33,7 @@ Place = ProjectRef | None
 
 
 class Visit(NamedTuple):
-    """The maintenance of a place; `is_shared`: of what a project shares."""
+    """The maintenance of one place; `is_shared`: of the shared part of a project."""
 
     place: Place
     is_shared: bool
@@ -69,7 +69,7 @@ def maintain(project: str | None, user: bool, everywhere: bool, dry_run: bool, u
 
 
 def places_of(named: str | None, *, user: bool, everywhere: bool) -> list[Place]:
-    """The places where there is something to do. Raises `InvalidInput`: nothing is remembered there."""
+    """The places with something to do. Raises `InvalidInput` if nothing is remembered there."""
     paths = paths_here()
     described = ask_home(paths, DescribeProjects())
     by_path = sorted((each.path, each.id) for each in described.projects if each.path is not None)
@@ -92,8 +92,8 @@ def places_of(named: str | None, *, user: bool, everywhere: bool) -> list[Place]
 async def _maintain(
     places: list[Place], dry_run: bool, reports: list[Visit], refusals: list[RemembrancerError]
 ) -> None:
-    """Maintain the places one by one, and after what a project has for itself what it shares: where that is refused, as
-    another machine is at work there, the others are done all the same."""
+    """Maintain the places one by one, each project's own memories before its shared ones. If a place refuses, because
+    another machine is at work there, the others are still done."""
     lanes = lanes_of_projects(paths_here().home / SHARED)
     async with connected_store() as ask_store:
         for place in places:
@@ -110,7 +110,7 @@ async def _maintain(
 
 
 async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneResult]]:
-    """Undo a run wherever it has parts: in the projects, and in the user's file on behalf of each of them.
+    """Undo a run in all its parts: in the projects, and in the user's memories on behalf of each project.
 
     Raises:
         InvalidInput: there is no such run.
@@ -134,7 +134,7 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
 
 
 def undo_run(places: list[Place], run_id: str) -> Report:
-    """Undo a run: the memories that are as they were, and those that were left alone."""
+    """Undo a run. Returns the memories that were restored, and those that were left alone."""
     undone = anyio.run(_undo, places, run_id)
     facts = [
         {"project": place, "memories": result.memories, "skipped": result.skipped, "already": result.already}
@@ -149,7 +149,7 @@ def undo_run(places: list[Place], run_id: str) -> Report:
 
 
 def _facts(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:
-    """A visit for a program: every key is there, also what did not happen."""
+    """A visit for a program, with all keys."""
     ids = {f"{sort.removesuffix('s')}_ids": report.of(sort).ids for sort in SORTS if sort not in NOT_MEMORIES}
     counts = {sort: report.of(sort).count for sort in SORTS}
     about = {"project": place, "shared": is_shared, "examined": report.examined, "run_ids": report.run_ids}
@@ -157,7 +157,7 @@ def _facts(place: Place, is_shared: bool, report: Maintained) -> dict[str, Any]:
 
 
 def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
-    """A line for each place; of the counts, those that are not 0. `is_whole`: nothing was refused."""
+    """A line for each place with the counts that are not 0. `is_whole`: nothing was refused."""
     lines: list[str] = []
     for place, is_shared, report in visits:
         counts = [f"{report.examined:,} examined"]
@@ -175,7 +175,7 @@ def _lines(visits: list[Visit], *, dry_run: bool, is_whole: bool) -> list[str]:
 
 
 def _named(place: Place, report: Maintained) -> Iterator[str]:
-    """Which memories it is about, each with what becomes of it and its first words."""
+    """The memories concerned, each with its fate and its first words."""
     named = [(sort.removesuffix("s"), each) for sort in SORTS for each in report.of(sort).ids]
     request = FindMemories(None if place is None else place.id, tuple(memory_id for _, memory_id in named))
     found = ask_home(paths_here(), request).words if named else {}

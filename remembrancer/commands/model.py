@@ -1,4 +1,4 @@
-"""`remembrancer model`: which model makes the vectors, and how far a change of it is; begin one, or call it off."""
+"""`remembrancer model`: the model that makes the vectors, and the progress of a change; start one, or cancel it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _choice(engine: str, model: str | None) -> ModelChoice:
     if model is None:
         return ModelChoice(engine, DEFAULT_MODELS[engine])
     path = Path(model).expanduser()
-    if path.is_dir():  # the runtime works in another directory
+    if path.is_dir():  # the runtime has another working directory
         model = str(path.resolve())
     elif model.startswith((os.sep, "~", ".")):
         raise InvalidInput(f"{model} is not a directory", field="model")

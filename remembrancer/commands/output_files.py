@@ -1,4 +1,4 @@
-"""The files that a command makes for a person: durable, this user's alone, and never in the place of another."""
+"""The files that a command writes for a user: durable, private, and never in place of another user's file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from remembrancer.protocol.paths import sync_directory
 PRIVATE_UMASK: Final = 0o077
 _NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 STAGING: Final = ".remembrancer-unfinished-"
-"""The beginning of the names of directories in which a file for a person is made."""
+"""The prefix of the directories in which such a file is prepared."""
 YOUNG_S: Final = 5.0
 
 
@@ -30,16 +30,16 @@ def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
 
 
 def stamp(now: float) -> str:
-    """A time (seconds since the epoch) as it stands in names of files: `20260131T235959Z`, in UTC."""
+    """A time (seconds since the epoch) for names of files: `20260131T235959Z`, in UTC."""
     return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
-    """The file to make: what was named, `default_name` in a directory that was named, or else in the present one; in
-    the user's own where that is in a repository, into which no memories should slip.
+    """The file to write: the named one, or `default_name` in the named directory, or else in the working directory; in
+    the user's home if that is in a repository, which should not contain memories by accident.
 
     Raises:
-        InvalidInput: it is there already, and `force` was not given.
+        InvalidInput: it already exists, and `force` was not given.
     """
     here = Path.cwd() if named is None else Path(named).expanduser()
     if named is None and any((each / ".git").exists() for each in (here, *here.parents)):
@@ -54,12 +54,12 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
 
 @contextmanager
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
-    """A file of mode 0600 to write into, which gets its name, durably, at the end of the block. An error leaves none.
+    """A file of mode 0600 to write to. It gets its name, durably, at the end of the block, or none after an error.
 
-    Until then it is found under the file object's own `name`.
+    Until then its path is the file object's own `name`.
 
     Raises:
-        InvalidInput: a file of that name is there (and not `force`).
+        InvalidInput: a file of that name exists (and not `force`).
         FileUnusable: it cannot be written.
     """
     with new_directory(target) as directory:
@@ -78,9 +78,9 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
-    """A private directory beside `target`, so that what is made in it can be renamed; it is gone after the block.
+    """A private directory beside `target`, from which files can be renamed. It is deleted after the block.
 
-    It is locked as long as its process lives: those that killed ones have left there are removed.
+    It is locked while its process lives; directories that killed processes have left are deleted.
     """
     try:
         for left in target.parent.glob(f"{STAGING}*"):
@@ -99,7 +99,8 @@ def new_directory(target: Path) -> Iterator[Path]:
 
 
 def _is_ours_and_free(directory: Path) -> bool:
-    """True if it is this user's, and no living process has it. One is locked a moment after it was made."""
+    """True if it belongs to this user and no living process uses it. A directory is locked a moment after it is
+    made."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
@@ -115,7 +116,7 @@ def _is_ours_and_free(directory: Path) -> bool:
 
 
 def _linked(fresh: Path, target: Path) -> bool:
-    """Give a file its name unless somebody else has made one meanwhile; False where there are no hard links."""
+    """Give a file its name unless another file has it by now. Returns False if there are no hard links."""
     try:
         os.link(fresh, target)
     except OSError as error:

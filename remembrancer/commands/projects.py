@@ -1,4 +1,4 @@
-"""`remembrancer admin projects`: the projects that this home has memories of; `move`: one of them is elsewhere now."""
+"""`remembrancer admin projects`: the projects in this home; `move` gives one a new place."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from remembrancer.protocol.writes import ProjectRef
 
 GIT_DIRECTORY: Final = ".git"
 MOVE_S: Final = 60.0
-"""The time that a move may take: it waits for what is being written."""
+"""The time limit of a move, which waits for running writes."""
 
 
 @command(
@@ -64,7 +64,7 @@ def _new_place(named: str) -> tuple[ProjectRef, str]:
 
 
 def _old_place(named: str, described: ProjectsDescribed, new: ProjectRef) -> ProjectRef:
-    """The project that is meant. It need not be there any more, and so its path is compared as it is written."""
+    """The project to move. It need not exist any more, so its path is compared as written."""
     place = Path(named).expanduser().absolute()
     wanted = {str(each) for path in (place, Path(os.path.realpath(place))) for each in (path, path / GIT_DIRECTORY)}
     known = described.projects
@@ -103,7 +103,7 @@ def list_projects() -> Report:
 
 
 def known_projects(paths: RuntimePaths) -> ProjectsDescribed:
-    """The projects that have a file, the last used first, and the files that cannot be read."""
+    """The projects with memories, most recently used first, and the files that cannot be read."""
     return ask_home(paths, DescribeProjects())
 
 

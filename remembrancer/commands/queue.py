@@ -1,4 +1,5 @@
-"""`remembrancer admin queue`: the writes that wait for the store, and those that it refused; retry, export, drop."""
+"""`remembrancer admin queue`: the writes that wait for the store, and those that it refused; retry, export or drop
+them."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Operation, StoreMemory
 
 SHOWN: Final = 60
-"""Characters of a content that a line shows."""
+"""Characters of a content in one line."""
 DONE: Final = {
     "retry": "Queued again, to be applied within seconds or at the next start",
     "drop": "Deleted for good",
@@ -66,7 +67,7 @@ def queue(what: str, ids: Sequence[str], drops_all: bool) -> Report:
 
 
 def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
-    """The number of writes that the gateway has changed; or this process in its stead, while none runs."""
+    """The number of changed writes. The gateway changes them, or this process while no gateway runs."""
     with FileLock(paths.gateway_lock) as own:
         if not is_up(paths) and own.try_acquire():
             with closing(QueueFile(paths.write_queue)) as file:
@@ -79,7 +80,7 @@ def _change(paths: RuntimePaths, change: ChangeQueue) -> int:
 def _decoded(write: QueuedWrite) -> Operation | None:
     try:
         return _operation.decode(write.operation)
-    except msgspec.DecodeError:  # a newer release's
+    except msgspec.DecodeError:  # from a newer release
         return None
 
 
@@ -124,7 +125,7 @@ def _listed(queued: Sequence[QueuedWrite], aside: Sequence[QueuedWrite]) -> Repo
 
 
 def _exported(write: QueuedWrite) -> str:
-    """A JSON line with all that a write says."""
+    """A write as a line of JSON."""
     operation = _decoded(write)
     whole = msgspec.to_builtins(operation) if operation is not None else {"raw": write.operation.hex()}
     return _json.encode({"code": write.code, "message": write.message, "operation": whole}).decode()

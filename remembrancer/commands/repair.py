@@ -1,4 +1,4 @@
-"""`remembrancer doctor --repair`: damaged files of memories are made whole, and what is lost is named."""
+"""`remembrancer doctor --repair`: repairs damaged files of memories, and names what is lost."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from remembrancer.protocol.errors import FileUnusable
 from remembrancer.protocol.paths import RuntimePaths, sync_directory
 
 NAMED = "memories"
-"""The table whose rows are named one by one; of the others the number is said."""
+"""The table whose lost rows are named one by one; for the others their number is given."""
 
 
 class RepairedFile(msgspec.Struct, frozen=True):
     """The outcome for one file.
 
-    `lost` and `as_of_copy` are ids of memories, `other_rows` counts such rows of other tables. `incomplete` names the
-    tables that may lack rows of which nothing is known. `copy` is where the rows `as_of_copy` come from.
+    `lost` and `as_of_copy` are ids of memories; `other_rows` counts such rows of other tables. `incomplete` names the
+    tables that may lack unknown rows. `copy` is the source of the rows `as_of_copy`.
     """
 
     path: str
@@ -60,12 +60,12 @@ class RepairedFile(msgspec.Struct, frozen=True):
 
 
 def repair_home(paths: RuntimePaths) -> list[RepairedFile]:
-    """Repair the database if it needs it. (Old files are read as far as they can be when a home is brought forward.)
+    """Repair the database if necessary. (Old files are salvaged when a home is upgraded.)
 
     Raises:
         AlreadyRunning: a runtime is up.
         FileUnusable: a repaired file cannot be written, and the damaged one is as it was.
-        RecordsUnusable: a file cannot be made whole.
+        RecordsUnusable: a file cannot be repaired.
     """
     os.umask(PRIVATE_UMASK)
     with locked(paths):
@@ -75,9 +75,9 @@ def repair_home(paths: RuntimePaths) -> list[RepairedFile]:
 
 
 def repair(path: Path, now: float) -> RepairedFile:
-    """Put a sound file in the place of a damaged or missing one; only while nobody has it open.
+    """Replace a damaged or missing file by a sound one; only while no process has it open.
 
-    A kill leaves the damaged file where it was, or the sound one. Raises as `repair_home`.
+    After a kill, either the damaged file or the sound one is in place. Raises like `repair_home`.
     """
     copy = next((each for each in daily_copies(path) if not is_damaged(each)), None)
     fresh = path.with_name(f"{path.name}.repaired")
@@ -100,9 +100,9 @@ def repair(path: Path, now: float) -> RepairedFile:
 
 
 def _was_made(fresh: Path, path: Path) -> bool:
-    """True if an attempt that was killed had made the sound file, and nothing was written since."""
+    """True if a killed attempt had completed the sound file, and nothing was written since."""
     log = path.with_name(f"{path.name}-wal")
-    if not fresh.exists() or (log.exists() and log.stat().st_size):  # who looks at a database leaves an empty log
+    if not fresh.exists() or (log.exists() and log.stat().st_size):  # opening a database leaves an empty log
         return False
     return not path.exists() or fresh.stat().st_mtime >= path.stat().st_mtime
 
@@ -112,9 +112,9 @@ def _put_in_place(path: Path, fresh: Path, now: float) -> Path | None:
     for suffix in ("-shm", "-wal", ""):
         there = path.with_name(f"{path.name}{suffix}")
         if there.exists():
-            with suppress(FileExistsError):  # of an attempt that was killed in this second
+            with suppress(FileExistsError):  # from an attempt that was killed in the same second
                 os.link(there, aside.with_name(f"{aside.name}{suffix}"))
-    for suffix in ("-shm", "-wal"):  # a log of the old file would spoil the new one
+    for suffix in ("-shm", "-wal"):  # the old file's log would corrupt the new file
         path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
     fresh.replace(path)
     sync_directory(path.parent)

@@ -1,4 +1,4 @@
-"""The way of a command to the runtime: a question to the launcher, and requests to the store."""
+"""Connects a command to the runtime: questions to the launcher, and requests to the store."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from remembrancer.protocol.store_client import AWAY, StoreAway, StoreClient
 from remembrancer.protocol.wire import Request
 
 CONNECT_S: Final = 10.0
-"""The time to wait for the launcher's socket: it has the lock before it listens, on a busy machine for seconds."""
+"""The time to wait for the launcher's socket. It takes the lock before it listens, on a busy machine by seconds."""
 ANSWER_S: Final = 3.0
-"""The time to wait for its answer; a status takes 0.5 s when a process hangs."""
+"""The time to wait for its answer. A status takes 0.5 s if a process hangs."""
 STORE_BUDGET_S: Final = 30.0
-"""The time that the store may be away before a request is given up. A runtime starts in one second."""
+"""The time to wait for a store that is away. A runtime starts in one second."""
 STORE_ANSWER_S: Final = 10.0
 HOME_ANSWER_S: Final = 3600.0
-"""The time that the store may take for all that a home holds. A store that hangs is killed by the launcher before."""
+"""The time limit for questions about the whole home. The launcher kills a hanging store sooner."""
 
 T = TypeVar("T")
 
@@ -46,15 +46,15 @@ def paths_here() -> RuntimePaths:
 
 
 def directory_here(named: str | None = None) -> Path:
-    """The directory whose project is meant: the one that is named, or that of the environment, or the working one."""
+    """The directory whose project is meant: the named one, or that of the environment, or the working directory."""
     return Path(named or os.environ.get("REMEMBRANCER_PROJECT") or ".").expanduser()
 
 
 def is_up(paths: RuntimePaths) -> bool:
-    """True if a runtime has the lock of the home. The home need not exist.
+    """True if a runtime holds the lock of the home. The home need not exist.
 
     Raises:
-        HomeUnusable: that cannot be told: the lock is another user's, or on a disk that cannot be written.
+        HomeUnusable: unknown, because the lock belongs to another user, or the disk is read-only.
     """
     try:
         return FileLock(paths.runtime_lock).is_held_elsewhere()
@@ -65,7 +65,7 @@ def is_up(paths: RuntimePaths) -> bool:
 
 
 def _run(work: Callable[..., Awaitable[T]], *arguments: object) -> T:
-    """Run it in an event loop of its own, also in a thread that an event loop has given its context."""
+    """Run it in an event loop of its own, even in a thread with the context of another loop."""
     result: T = Context().run(anyio.run, work, *arguments)
     return result
 
@@ -77,7 +77,7 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
         PeerUnavailable: nothing listens.
         PeerLost: the launcher ended before it answered.
         DeadlineExceeded: it did not answer in time.
-        RemembrancerError: it refuses that, and why.
+        RemembrancerError: it refuses, with the reason.
     """
 
     async def asked() -> T:
@@ -91,36 +91,35 @@ def ask(paths: RuntimePaths, question: Request[T]) -> T:
 
 
 def wait_down(paths: RuntimePaths, within_s: float) -> bool:
-    """Wait until no runtime is up any more; False when one still is after so long."""
+    """Wait until no runtime is up. Returns False if one still is at the end of the time."""
     give_up_at = time.monotonic() + within_s
     while still_up := is_up(paths):
         if time.monotonic() >= give_up_at:
             break
-        time.sleep(0.02)  # flock has no event to wait for
+        time.sleep(0.02)  # flock offers no event to wait for
     return not still_up
 
 
 def nothing_runs(home: Path) -> str:
-    """The words for a person when there is no runtime."""
+    """The message for a user when there is no runtime."""
     return f"nothing is running for the home {home}: the next session or memory command starts it, or 'remembrancer up'"
 
 
 class AskStore(Protocol):
-    """A function that asks the store. What is asked has to bear being asked twice."""
+    """A function that asks the store. Requests must be idempotent, since they may be repeated."""
 
     async def __call__(self, question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
-        """The store's answer, which may come after it was away for a while. `answer_s`: how long its work
-        may take.
+        """The store's answer, waited for while the store is away. `answer_s` limits the time of its work.
 
         Raises:
             MemoryUnavailable: there is no store, and none came within the budget.
-            RemembrancerError: the store refuses this, and says why.
+            RemembrancerError: the store refuses, with the reason.
         """
 
 
 @asynccontextmanager
 async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncIterator[AskStore]:
-    """Requests to the store. A runtime is started when none is up; it goes down by itself, as a session's does."""
+    """Requests to the store. Starts a runtime if none is up, which ends by itself, like that of a session."""
     places = find_places(environ)
     starter = Starter(places, environ)
 
@@ -140,13 +139,13 @@ async def connected_store(environ: Mapping[str, str] = os.environ) -> AsyncItera
                     f"{error.message}: look at {places.logs}, then run the command again: it goes on where it stopped"
                 ) from error
             finally:
-                starter.connected()  # gives back the lock under which it may be starting one
+                starter.connected()  # releases the lock under which it may be starting one
 
         yield asked
 
 
 def ask_store(question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
-    """The store's answer to one question. Raises as `AskStore`."""
+    """The store's answer to one question. Raises like `AskStore`."""
 
     async def asked() -> T:
         async with connected_store() as ask:
@@ -156,20 +155,20 @@ def ask_store(question: Request[T], *, answer_s: float = STORE_ANSWER_S) -> T:
 
 
 def ask_home(paths: RuntimePaths, request: Request[T]) -> T:
-    """The store's answer about all that a home holds; where no store answers, that of its handlers in this process.
+    """The store's answer to a question about the whole home; without a store, that of its handlers in this process.
 
-    Raises as `HomeReader.answer`.
+    Raises like `HomeReader.answer`.
     """
-    with suppress(*AWAY, HomeUnusable):  # of a home on a disk that cannot be written nobody can say who has it
+    with suppress(*AWAY, HomeUnusable):  # on a read-only disk the owner of the home is unknown
         if is_up(paths):
             return ask_running_home(paths, request)
-    from remembrancer.actors.store.home_reader import HomeReader  # numpy, where no store answers
+    from remembrancer.actors.store.home_reader import HomeReader  # imports numpy, which is only needed without a store
 
     return HomeReader(paths).answer(request)
 
 
 def ask_running_home(paths: RuntimePaths, request: Request[T]) -> T:
-    """As `ask_home`, of a runtime that is up. Raises one of `AWAY` where its store does not answer."""
+    """Like `ask_home`, but only of a running store. Raises one of `AWAY` if it does not answer."""
     answer: T = _run(_ask_running_store, paths, request)
     return answer
 
@@ -178,6 +177,6 @@ async def _ask_running_store(paths: RuntimePaths, request: Request[T]) -> T:
     async with StoreClient(paths.store_endpoint, Speaker("command", new_ulid())) as store:
         if not await store.wait_connected(ANSWER_S):
             raise PeerUnavailable("the store does not listen")
-        # One that hangs, is busy for another command, or does not know these questions yet is not waited for.
+        # A store that hangs, is busy for another command, or is too old for these questions is not waited for.
         await store.request(FindMemories(None, ()), timeout_s=ANSWER_S)
         return await store.request(request, timeout_s=HOME_ANSWER_S)

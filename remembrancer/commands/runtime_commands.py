@@ -1,6 +1,6 @@
 """`remembrancer up`, `down` and `admin scale`: start, stop and resize the runtime.
 
-`up` starts the first processes before heavy libraries are imported, so the imports of the others are their own.
+`up` starts the first processes before it imports heavy libraries, so that their imports run meanwhile.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     pass
 
 STOP_LIMIT_S: Final = 15.0
-"""The time to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
+"""The time to wait for the end. Stopping takes 9 s if every process has to be killed."""
 ACTOR: Final[Command] = actor_command
 """The command line of an actor's process."""
 STATE_COLOURS: Final = {"ready": "green", "failed": "red", "restarting": "yellow", "unresponsive": "yellow"}
@@ -77,16 +77,15 @@ def up(
     )
     reason = runtime.run()
     if not for_sessions:
-        with contextlib.suppress(OSError):  # the terminal may have been closed, which was the reason
+        with contextlib.suppress(OSError):  # the closed terminal may have been the reason
             print(f"Stopped ({reason}).", flush=True)
     return exit_codes.OK
 
 
 def _detach() -> Callable[[], None]:
-    """Go on in a process that descends from nobody, because all sessions share it: who ends the first one's process
-    with its descendants must not end the others' memory. The process that was started stays until the function that
-    this returns is called, or leaves with the exit status of the other, which has failed before that.
-    """
+    """Continue in a process without a parent. All sessions share the runtime, so ending the first session's process
+    tree must not end it. The original process stays until the returned function is called, or exits with the status of
+    the new one if that fails earlier."""
     reader, writer = os.pipe()
     child = os.fork()
     if child:
@@ -115,7 +114,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def _prepare_tokens(home: Home, host: str, token: str | None, *, is_none_needed: bool) -> None:
-    """Take in the token that a variable gives. Raises `InvalidInput` where nobody could come, or too many."""
+    """Register the token given by a variable. Raises `InvalidInput` if nobody could connect, or everybody."""
     from remembrancer.config.tokens import LOOPBACK, Tokens
     from remembrancer.protocol.errors import InvalidInput
 
@@ -149,8 +148,8 @@ def _load_configuration(embedders: int | None, address: tuple[str, int] | None) 
 
 
 def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed], None]:
-    """Prints a line for each change of a process, and how to connect when a client can be served. `address` is where it
-    was asked to serve HTTP."""
+    """Prints a line for each change of a process, and how to connect once clients can be served. `address` is the
+    requested HTTP address."""
     from rich.markup import escape
 
     from remembrancer import __version__
@@ -158,7 +157,7 @@ def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed]
 
     class PatientTerminal(Terminal):
         def on_broken_pipe(self) -> None:
-            self.quiet = True  # instead of leaving the process
+            self.quiet = True  # rather than ending the process
 
     console = PatientTerminal()
     awaited = {"gateway", "store"}
@@ -192,7 +191,7 @@ def _observer(home: Home, address: tuple[str, int] | None) -> Callable[[Changed]
     def observe(change: Changed) -> None:
         try:
             say(change)
-        except OSError:  # a terminal that was closed is no reason for the runtime to fall
+        except OSError:  # a closed terminal must not stop the runtime
             console.quiet = True
 
     return observe
@@ -224,12 +223,12 @@ def down() -> Report:
 
 
 def _ask_down(paths: RuntimePaths, give_up_at: float) -> int | None:
-    """The launcher's process, by its answer; None where it went without one. It is asked again when its
-    answer is late: a question that it reads late is not worked on.
+    """The launcher's process, from its answer; None if it ended without one. A late answer is requested again, because
+    requests past their deadline are ignored.
 
     Raises:
         PeerUnavailable: nothing listens.
-        DeadlineExceeded: there was no answer until `give_up_at`, a moment of the monotonic clock.
+        DeadlineExceeded: there was no answer before `give_up_at` (monotonic clock).
     """
     from remembrancer.commands.runtime_client import ask, is_up
     from remembrancer.protocol.control import AskDown

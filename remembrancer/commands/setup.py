@@ -1,4 +1,4 @@
-"""`remembrancer setup`: have a client start Remembrancer, by an entry in its configuration."""
+"""`remembrancer setup`: adds an entry to a client's configuration that starts Remembrancer."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ if TYPE_CHECKING:
 ALL: Final = "all-found"
 PLUGIN: Final = Path(__file__).parents[1] / "claude_plugin"
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""The names that every client takes for a server."""
+"""The names of servers that every client accepts."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PROTOCOL: Final = "2025-11-25"
 ANSWER_S: Final = 90.0
-"""The time to wait for all answers of a check: a slow machine with a cold disk takes many seconds to give the
-libraries, and that it is slow is no fault of the command."""
+"""The time to wait for all answers of the check. Loading the libraries from a cold disk can take many seconds, which is
+no fault of the command."""
 RETRY_S: Final = 0.2
 STOP_S: Final = 10.0
 WILL_NOT_LAST: Final = "this command is temporary: install it permanently, or name a permanent one with --command"
@@ -147,7 +147,7 @@ COMMANDS = {"setup": setup}
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of a plan. `wrote`: the file was changed; `error` says why it could not be."""
+    """The outcome of a plan. `wrote`: the file was changed; `error`: why it could not be."""
 
     plan: Plan
     wrote: bool = False
@@ -155,12 +155,12 @@ class Outcome:
 
     @property
     def refused(self) -> bool:
-        """True if the file was left as it is although it should have been changed."""
+        """True if the file should have been changed, but was left as it is."""
         return self.error is not None or self.plan.action == "refuse"
 
 
 class Probed(msgspec.Struct, frozen=True):
-    """The outcome of trying a command. `tools_ms`, until it has listed its tools, and `ready_ms`, until a tool answers,
+    """The outcome of trying the command. `tools_ms` (until it lists its tools) and `ready_ms` (until a tool answers)
     count from its start; `error` says why it did not work."""
 
     ok: bool
@@ -171,7 +171,7 @@ class Probed(msgspec.Struct, frozen=True):
 
 
 class Setup:
-    """The request, and what belongs into the files."""
+    """The request, and the content for the files."""
 
     def __init__(self, asked: Asked) -> None:
         project = Path(asked.project or ".")
@@ -190,7 +190,7 @@ class Setup:
         self.lines.append(styled(markup))
 
     def run(self) -> Report:
-        """Do it, and say what was done."""
+        """Set the clients up, and report it."""
         asked = self.asked
         if asked.client is None:
             return self._overview()
@@ -200,7 +200,7 @@ class Setup:
         outcomes: list[Outcome] = []
         for client, place in targets:
             outcomes.append(self._write_entry(client, place))
-            # Whoever removes the entry would be left with hooks and rules of no use.
+            # Without the entry, hooks and rules would be useless.
             hooks = client.hooks_place(self.around, self.scope) if asked.hooks or asked.remove else None
             rules = client.rules_place(self.around, self.scope) if asked.rules or asked.remove else None
             more = [_carry_out(self._plan_hooks(client, hooks))] if hooks else []
@@ -218,7 +218,7 @@ class Setup:
         return Report(self._facts(outcomes, probed), self.lines, status, self.notes)
 
     def _offer_native_memories(self) -> None:
-        """Say that what the assistants remember by themselves can be found, too."""
+        """Mention that the assistants' own memories can be searched, too."""
         home = locate(os.environ)
         found = native_files()
         if not found or read_configuration(os.environ, home.files).settings.native_memories:
@@ -227,10 +227,10 @@ class Setup:
         self.say("'remembrancer config --set native_memories=true' lets searches read them; they are never changed.")
 
     def _targets(self) -> list[tuple[Client, ClientFile]]:
-        """The files that are meant.
+        """The files to change.
 
         Raises:
-            InvalidInput: the client has no file of that scope, or none was found.
+            InvalidInput: the client has no file of that scope, or no client was found.
         """
         asked = self.asked
         if asked.client == ALL:
@@ -255,11 +255,11 @@ class Setup:
         return "all projects: name one with --project" if self.scope == "user" else "a project"
 
     def _write_entry(self, client: Client, place: ClientFile) -> Outcome:
-        """Change the client's file by its own command, or else ourselves."""
+        """Change the client's file by its own command, or else directly."""
         plan, name = self._plan(client, place), self.asked.name
         entry = make_entry(client, self.command, self.environ)
         if (ran := run_own_command(client, place, plan.wanted, name, entry, self.around)) is None:
-            return _carry_out(self._plan(client, place))  # anew: the command may have changed the file all the same
+            return _carry_out(self._plan(client, place))  # read again: a failed command may still have changed it
         said = f"the entry {name!r} is {DONE[plan.wanted]} by '{ran}'"
         return Outcome(replace(plan, action=plan.wanted, said=said, paste="", after=None), wrote=True)
 
@@ -286,7 +286,7 @@ class Setup:
         return self._planned(client, place, plan, hooks_document(place, wanted))
 
     def _has_plugin(self, client: Client) -> bool:
-        """True if the client has our plugin switched on. Raises `FileRefused`."""
+        """True if our plugin is enabled in the client. Raises `FileRefused`."""
         places = [client.hooks_place(self.around, scope) for scope in client.hooks]
         settings = [read_object(place) for place in places if place is not None]
         enabled = [each["enabledPlugins"] for each in settings if isinstance(each.get("enabledPlugins"), Mapping)]
@@ -305,7 +305,7 @@ class Setup:
             return refused_plan(client, place, None, error, "" if self.asked.remove else paste)
 
     def _documents(self, targets: list[tuple[Client, ClientFile]]) -> Report:
-        """The texts for the files, which a person puts in by hand."""
+        """The texts for adding the entry by hand."""
         texts: list[tuple[Client, ClientFile, str]] = []
         for client, place in targets:
             hooks, rules = client.hooks_place(self.around, self.scope), client.rules_place(self.around, self.scope)
@@ -324,7 +324,7 @@ class Setup:
         return Report({"documents": documents}, lines, notes=[*self.notes, *notes], piped=lines)
 
     def _overview(self) -> Report:
-        """Say which clients there are, whether each is set up, and how it would be."""
+        """List the clients, whether each is set up, and the change that would be made."""
         rows = [
             (client, place, self._plan(client, place))
             for client in clients()
@@ -375,7 +375,7 @@ class Setup:
         }
 
     def _tell(self, outcomes: list[Outcome], probed: Probed | None) -> None:
-        """Say what was done, whether the command works, and what to do next."""
+        """Report the changes, whether the command works, and the next steps."""
         say = self.say
         for outcome in outcomes:
             plan = outcome.plan
@@ -437,8 +437,8 @@ def _command(asked: Asked) -> tuple[str, ...]:
 
 
 def _environ(asked: Asked) -> dict[str, str]:
-    """The entry's variables: those asked for, and the home when this command has one of its own. A path of this machine
-    is nothing for a project's file."""
+    """The entry's variables: the requested ones, and this command's home if it is not the default. A project's file
+    gets no path of this machine."""
     home = os.environ.get("REMEMBRANCER_HOME") if asked.project is None else None
     environ = {"REMEMBRANCER_HOME": str(Path(home).expanduser().absolute())} if home else {}
     for each in asked.env:
@@ -460,11 +460,11 @@ def _carry_out(plan: Plan) -> Outcome:
     return Outcome(plan, wrote=True)
 
 
-# --- the check of what was written ---
+# --- checking the command ---
 
 
 def probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Probed:
-    """Start `command` as a client would, in a scratch home and without a model; ask for its tools and call one."""
+    """Start `command` as a client would, in a scratch home and without a model; list its tools and call one."""
     home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
     scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "30", "REMEMBRANCER_HOME": str(home)}
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
@@ -504,10 +504,10 @@ def probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Probed:
 
 
 def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The result of a request, which is asked again while the runtime is still starting.
+    """The result of a request, which is repeated while the runtime is starting.
 
     Raises:
-        ValueError: it was answered with an error, or with no JSON.
+        ValueError: the answer is an error, or not JSON.
         OSError: the process ended.
     """
     assert process.stdin is not None
@@ -519,7 +519,7 @@ def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dic
         answer = json.loads(line)
         if answer.get("id") == number and "method" not in answer:
             if "error" in answer and (answer["error"].get("data") or {}).get("retry_possible"):
-                time.sleep(RETRY_S)  # when it is up, nobody says so to a client that waits for nothing
+                time.sleep(RETRY_S)  # no message says when it is up
                 return _ask(process, number, method, params)
             if "error" in answer:
                 raise ValueError(f"{method} was answered with an error: {answer['error'].get('message')}")
@@ -529,10 +529,10 @@ def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dic
 
 
 def _stop(home: Path) -> None:
-    """Stop the runtime that the command started in the scratch home, and wait until it is gone."""
+    """Stop the runtime in the scratch home, and wait until it is gone."""
     paths = RuntimePaths(home)
     if not is_up(paths):
         return
-    with suppress(RemembrancerError):  # gone already, or it ends by itself: no session is left
+    with suppress(RemembrancerError):  # it is gone, or will end by itself without a session
         ask(paths, AskDown("remembrancer setup has tried it out"))
     wait_down(paths, STOP_S)

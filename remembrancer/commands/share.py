@@ -1,4 +1,4 @@
-"""`remembrancer share`: one memory on several machines, by a server that cannot read it."""
+"""`remembrancer share`: one memory on several machines, through a server that cannot read it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MAX_INVITATION_BYTES: Final = 64 * 1024
 SHARE_S: Final = 3600.0
-"""The time that the store may take to move all that a project has."""
+"""The time limit for moving all memories of a project."""
 PASTE: Final = (
     "It is a secret, for one machine. There, in the project's directory: remembrancer share join --here - , and paste "
     "it."
@@ -50,13 +50,14 @@ MACHINE: Final = argument("name", metavar="NAME", help="A name for the machine, 
 
 
 class Consent(NamedTuple):
-    """The options by which something is done without a question, or only looked at."""
+    """The options for a dry run, or for skipping the question."""
 
     dry_run: bool
     yes: bool
 
     def is_given(self, will: str) -> bool:
-        """True if it is to be done. Raises `Abort` if a person says no, `InvalidInput` if there is nobody to ask."""
+        """True if the change may be made. Raises `Abort` if the user declines, `InvalidInput` if nobody can be
+        asked."""
         if not self.dry_run:
             confirm(f"{will} Go on?", yes=self.yes)
         return not self.dry_run
@@ -125,7 +126,7 @@ def remove(name: str, lane: str | None, user: bool) -> Report:
     sharing = _sharing()
     shared = _lane(sharing, lane, is_users=user)
     shut = asyncio.run(sharing.remove(shared.lane, name))
-    if is_up(paths_here()):  # which seals with the new key when it has answered
+    if is_up(paths_here()):  # when it answers, it seals with the new key
         ask_store(RejoinLane(shared.lane, has_new_key=True))
     line = (
         f"Removed {name} from {shared.title}: "
@@ -193,9 +194,9 @@ COMMANDS = {
 
 
 def _sharing() -> Sharing:
-    """The sharing of the home. Raises `ConfigurationError` where its packages are not installed."""
+    """The home's sharing. Raises `ConfigurationError` if its packages are not installed."""
     try:
-        from remembrancer.journal.sharing import Sharing  # with the packages of the extra `sharing`
+        from remembrancer.journal.sharing import Sharing  # its packages come with the extra `sharing`
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.split(".")[0] in ("nats", "cryptography"):
             raise ConfigurationError(INSTALL) from error
@@ -245,7 +246,7 @@ def _configure(sharing: Sharing, hosts: Sequence[str], out: str) -> Report:
 async def _share(
     sharing: Sharing, named: str | None, invite: str | None, consent: Consent, *, is_users: bool
 ) -> Report:
-    """Have the project here, or the user, share a lane that this home joined, or else a new one."""
+    """Share this project, or the user's memories, by a lane that this home has joined, or else by a new one."""
     project, title = _whose(is_users=is_users)
     path = "" if project is None else project.path
     async with connected_store() as ask_store:
@@ -312,7 +313,7 @@ async def _leave(sharing: Sharing, consent: Consent, *, is_users: bool) -> Repor
 
 
 def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
-    """The project that is meant here, and its name; or the user."""
+    """The project here and its name, or the user."""
     if is_users:
         return None, "user"
     here = directory_here()
@@ -320,7 +321,8 @@ def _whose(*, is_users: bool) -> tuple[ProjectRef | None, str]:
 
 
 def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
-    """The lane that a person means: of projects, or of the user alone. None of his is meant by chance: he said so."""
+    """The lane to use, of projects or of the user alone. The user's own lane is never used by default: it has to be
+    requested."""
     lanes = [each for each in sharing.memberships() if each.is_users == is_users]
     meant = [each for each in lanes if named is None or named in (each.lane, each.title)]
     if len(meant) == 1:
@@ -330,7 +332,7 @@ def _lane(sharing: Sharing, named: str | None, *, is_users: bool) -> Membership:
 
 
 def _invitation(named: str) -> str:
-    """The text of an invitation: the line itself, or that in a file, or on the standard input."""
+    """The text of an invitation, from the argument, a file, or standard input."""
     from remembrancer.journal.sharing import PREFIX
 
     if named.startswith(PREFIX):
@@ -361,10 +363,10 @@ async def _status(sharing: Sharing) -> Report:
 
 
 async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dict[str, object]]:
-    """Each lane that the home is a member of, as `share status --json` says it, by the store's word and the server's.
+    """Each lane that the home is a member of, as in `share status --json`, according to the store and the server.
 
-    `stopped` says why nothing is exchanged, `problem` why the server says nothing, `code` the error of the first of
-    them. `unconfirmed` are the erased memories that a member is not known to have erased, by the store's word.
+    `stopped` says why nothing is exchanged, `problem` why the server does not answer, and `code` is the first error.
+    `unconfirmed` are the erased memories that some member is not known to have erased.
     """
     import msgspec
 
@@ -408,7 +410,7 @@ async def look_at_lanes(sharing: Sharing, here: Iterable[LaneState]) -> list[dic
 
 
 async def lanes_here() -> tuple[LaneState, ...]:
-    """The lanes of the runtime that is up; of none, nothing: to look starts none."""
+    """The lanes of the running runtime; none if there is no runtime, since looking starts none."""
     if not is_up(paths_here()):
         return ()
     async with connected_store() as ask_store:

@@ -1,4 +1,4 @@
-"""The output for a person: standard output and error, without the control characters that a text may bring along."""
+"""Output for a person: standard output and error, without control characters from stored texts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLOW_S: Final = 1.0
 
 @contextmanager
 def said_when_slow(text: str) -> Iterator[None]:
-    """Say at a terminal what is being waited for, once that has taken a second."""
+    """Tell the user at a terminal what is being waited for, once that has taken a second."""
     if not sys.stderr.isatty():
         yield
         return
@@ -34,13 +34,13 @@ def said_when_slow(text: str) -> Iterator[None]:
 
 
 class CleanStream:
-    """A text stream that control characters cannot pass, but line breaks and tabs. Everything else is the stream's."""
+    """A text stream that removes control characters except line breaks and tabs."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text as a terminal may have it."""
+        """Write the text without control characters."""
         self.stream.write(printable(text))
         return len(text)
 
@@ -54,14 +54,14 @@ class CleanStream:
 
 
 class Terminal(Console):
-    """Rich's console, whose own colours pass and nothing else of that kind: what it is given to print is cleaned."""
+    """Rich's console with its own colours, which removes control characters from everything that it prints."""
 
     def __init__(self, **options: Any) -> None:
         raw = sys.stdout.stream if isinstance(sys.stdout, CleanStream) else sys.stdout
         super().__init__(file=raw, **{"highlight": False, "soft_wrap": True, **options})
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments of what is printed, each with a text that steers nothing."""
+        """The segments to print, each without control characters."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
 
@@ -76,13 +76,13 @@ def table(*headings: str, **column: Any) -> Table:
 
 
 def styled(markup: str) -> Text:
-    """A line with colours of our own."""
+    """A line in our own colours."""
     return Text.from_markup(markup, overflow="ignore")
 
 
 def print_lines(lines: Sequence[RenderableType]) -> None:
-    """Print what a command reports: wrapped between words, and through a pager where it is longer than the screen. In a
-    pipe a text stays as it is, and a table gets the columns it needs."""
+    """Print a command's report, wrapped between words, and through a pager if it is longer than the screen. In a pipe,
+    texts are not wrapped and tables are as wide as they need to be."""
     out = Terminal(soft_wrap=False)
     texts = [Text(line, overflow="ignore") if isinstance(line, str) else line for line in lines]
     if not out.is_terminal:
@@ -104,7 +104,7 @@ def print_lines(lines: Sequence[RenderableType]) -> None:
 
 
 def clean_output() -> None:
-    """From now on nothing that this process prints steers a terminal, whoever wrote the text."""
+    """From now on, remove control characters from everything that this process prints."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, CleanStream):

@@ -1,4 +1,4 @@
-"""`remembrancer token`: who may come over HTTP, and to which projects."""
+"""`remembrancer token`: who may connect over HTTP, and to which projects."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def ui(project: str | None, prints: bool) -> Report:
 
 
 def _page_to(link: str, home: Path) -> Path:
-    """A page of the user's alone that leads on to a link: what a browser is started with all users of a machine see."""
+    """A private page that redirects to a link, since all users of a machine can see the arguments of a browser."""
     page = home / "browse.html"
     address = html.escape(link)
     lead = f'<meta http-equiv="refresh" content="0; url={address}">'
