@@ -130,7 +130,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     session_details_kept_s: LongSeconds = 2_592_000.0
     """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for so long."""
     runs_kept_s: LongSeconds = 7_776_000.0
-    """How long runs can be undone, and logs and the versions of memories that are gone are kept."""
+    """The time for which runs can be undone, and logs and versions of deleted memories are kept."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """For so long is kept what was shown to which session, when and for which question; 0: not at all."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 3000

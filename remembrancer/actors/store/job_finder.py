@@ -143,7 +143,7 @@ class JobFinder:
         self._changed: dict[str, float] = {}
         """The spaces to read, and from when on."""
         self._work: dict[str, WaitingWork] = {}
-        """What the spaces wanted when they were last read."""
+        """The jobs that each space wanted when it was last read."""
         self._declined: dict[str, set[Promotable]] = defaultdict(set)
         self._ending: dict[SessionKey, float] = {}
 
