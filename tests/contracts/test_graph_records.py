@@ -1,4 +1,4 @@
-"""The promises of every `GraphRecords`, whatever database is behind it."""
+"""The promises of the graph of records."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import EdgeRow, EntityFilter, EntityRow, Filters, GraphRecords, Phrase
-from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS
+from remembrancer.actors.store.records.contract import EdgeRow, EntityFilter, EntityRow, Filters, Phrase
+from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS, SqliteGraph
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, LinkRef, Operation, UpdateMemory
 from tests.contracts.records_factories import SqliteFactory
@@ -70,7 +70,7 @@ def number_of(records: Records, stored: Operation) -> int:
     return number
 
 
-def numbers(graph: GraphRecords, *names: str, session_id: str = SESSION) -> list[int]:
+def numbers(graph: SqliteGraph, *names: str, session_id: str = SESSION) -> list[int]:
     return [row.number for name in names for row in graph.entities(EntityFilter(session_id, name=name))]
 
 
@@ -79,7 +79,7 @@ def named(rows: Sequence[EntityRow]) -> list[str]:
 
 
 def edges(
-    graph: GraphRecords,
+    graph: SqliteGraph,
     name: str,
     *,
     session_id: str = SESSION,

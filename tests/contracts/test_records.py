@@ -23,7 +23,6 @@ from remembrancer.actors.store.records.contract import (
     RankingFacts,
     SavedEmbeddings,
     SessionStory,
-    is_embedded,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -428,11 +427,8 @@ def test_a_survey_tells_sizes_words_the_sessions_own_and_whether_there_is_a_grap
     assert survey.frequencies == [2, 2, 0]
     assert survey.sizes.scopes == {"session": 2, "project": 1}
     assert survey.own == [own]
-    assert not survey.has_graph
     assert records.survey(words, "another", 10).own == [other]
     assert records.survey([], SESSION, 0).own is None
-    store(records, store_operation("d", "the pier", related_entities=(EntityRef("Pier", "place", "about"),)))
-    assert records.survey([], SESSION, 10).has_graph
 
 
 def test_more_matches_than_the_limit_are_not_counted_out_but_declined(records: Records) -> None:
@@ -488,13 +484,13 @@ def save(records: Records, number: int, *vectors: Sequence[float], model: str = 
 def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_more(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
     assert records.pending() == [one, two]
-    assert not is_embedded(records, MODEL, one)
+    assert not records.is_embedded(MODEL, one)
     saved = records.save_embeddings(
         MODEL, [embedded(records, one, [1, 0, 0, 0], [0, 1, 0, 0]), embedded(records, two, [0, 0, 1, 0])]
     )
     assert records.pending() == []
-    assert is_embedded(records, MODEL, one)
-    assert not is_embedded(records, OTHER_MODEL, one)
+    assert records.is_embedded(MODEL, one)
+    assert not records.is_embedded(OTHER_MODEL, one)
     assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == saved.kept == sorted(saved.kept)
     assert (
         len(records.passages(PassageFilter(MODEL, vectors=False)).numbers),

@@ -23,7 +23,8 @@ from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.listed_files import compared
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.contract import EmbeddedTexts, Vectors
+from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.file_search import by_meaning, by_words, search_files

@@ -25,7 +25,7 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, add_passages
 from remembrancer.actors.store.records.schema import attempts_of, passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for, unusable
@@ -149,7 +149,7 @@ class IndexedChunk(NamedTuple):
     mtime_ns: int
 
 
-class FileIndex(SqlitePassages, SqliteWords):
+class FileIndex(EmbeddedTexts, SqliteWords):
     """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from its thread.
 
     A file that cannot be read, or of another release, is thrown away and made anew. Of the texts that have gone the

@@ -10,7 +10,6 @@ from remembrancer.actors.store.records.contract import (
     Filters,
     KeywordHit,
     MemoryRecord,
-    NearDuplicate,
     Neighbours,
     Phrase,
     RankingFacts,
@@ -27,36 +26,16 @@ IMPORTANCE = 0.5
 
 
 class FileMemories:
-    """`SearchedTexts` of one workspace. A filter by times goes by those of the files; others are of memories alone."""
+    """The chunks of one workspace. A filter by times goes by those of the files; others are of memories alone."""
 
-    links_duplicates = False
     is_users = False
-    is_shared = False
 
     def __init__(self, index: FileIndex, root: str, sources: tuple[FileSource, ...]) -> None:
         self.name = index.name
         self._index = index
         self._wanted = FileFilter(root, sources)
-        # What a recall asks of it just as it is.
-        self.texts = index.texts
-        self.missing = index.missing
-        self.next_texts = index.next_texts
-        self.note_attempts = index.note_attempts
-        self.try_again = index.try_again
-        self.dead_letters = index.dead_letters
-        self.pending = index.pending
-        self.save_embeddings = index.save_embeddings
-        self.prune_models = index.prune_models
         self.passages = index.passages
-        self.compared = index.compared
-        self.note_compared = index.note_compared
-        self.extent = index.extent
-        self.passage_numbers = index.passage_numbers
         self.words_in = index.words_in
-
-    @property
-    def commits(self) -> int:
-        return self._index.commits
 
     def keyword_hits(
         self,
@@ -99,18 +78,6 @@ class FileMemories:
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         wanted = self._wanted if filters is None else self._within(filters)
         return {chunk.text: _record(chunk) for chunk in reversed(self._index.chunks(numbers, wanted))}
-
-    def number_of(self, memory_id: str) -> int | None:
-        return None
-
-    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        return {}
-
-    def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
-        return {}
-
-    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
-        raise AssertionError("near-duplicates of chunks are not looked for")
 
     def _within(self, filters: Filters) -> FileFilter:
         return self._wanted._replace(after=filters.after, before=filters.before)

@@ -21,7 +21,7 @@ from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import USER as USER
-from remembrancer.actors.store.records.contract import EmbeddedTexts
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits

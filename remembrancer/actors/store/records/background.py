@@ -166,6 +166,7 @@ class SqliteBackground:
             note_maintained(connection.query, at)
 
     def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
+        """By number the summaries that say what some of these memories say, and which of them."""
         rows = self._file.read(
             f"""SELECT o.number, m.number FROM memories AS m JOIN memory_links AS l ON l.target = m.number
                 JOIN memories AS o ON o.number = l.source

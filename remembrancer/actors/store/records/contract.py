@@ -5,16 +5,15 @@ The records are the truth; `Records` of `sqlite_records.py` has those of one spa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.protocol.browsing import ActivityRead, GraphNode, SessionsListed, TurnsRead
-from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Relation, Status
 from remembrancer.protocol.reads import (
@@ -22,7 +21,6 @@ from remembrancer.protocol.reads import (
     Fact,
     ListedMemory,
     MemoryCopy,
-    Order,
     Promotion,
     Proposal,
 )
@@ -195,12 +193,11 @@ class Sizes:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """A file at the beginning of a recall: its sizes, in how many memories each group of phrases is, and the session's
-    own memories (None: they are many). `has_graph`: some of its memories name entities, or have links."""
+    own memories (None: they are many)."""
 
     sizes: Sizes
     frequencies: Sequence[int]
     own: Sequence[int] | None = ()
-    has_graph: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,146 +316,6 @@ MAX_ATTEMPTS: Final = 3
 """After so many attempts, or workers that died with it in hand, a text is a dead letter."""
 
 
-class EmbeddedTexts(Protocol):
-    """Texts that have vectors: the memories of a file of records, or what was read from a project's files.
-
-    What is said of memories below is said of either. Errors are as in `Records`.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name that no other file has: `user`, a project's id, or that and `.files`."""
-
-    @property
-    def links_duplicates(self) -> bool:
-        """True if near-duplicates are worth looking for: it keeps links between them."""
-
-    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        """The text to be embedded of each of the memories that are there."""
-
-    def missing(self, model: str | None) -> int:
-        """The number of memories that have no vectors of `model` (None: of any) and are no dead letters of it."""
-
-    def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
-        """The newest texts that have no vectors of `model`, but dead letters and those `without`: `limit` at the most,
-        and none after those that together have more than `hand_bytes`."""
-
-    def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
-        """An attempt to embed each of these has failed, or (`died`) its worker has died. Those that are dead letters
-        now, until somebody asks `try_again` at that time (seconds since the epoch) or later."""
-
-    def try_again(self, model: str, now: float) -> None:
-        """Give dead letters another chance: one each to those of which workers have died."""
-
-    def dead_letters(self, model: str) -> dict[int, str]:
-        """By number the reasons for which memories have no vectors of `model`."""
-
-    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """Keep passages and vectors of `model`.
-
-        A memory that is gone, or that has vectors of that model, is passed over, and so is one whose content is not
-        what was embedded any more.
-        """
-
-    def prune_models(self, kept: Sequence[str], limit: int) -> int:
-        """Delete passages of all models but these, `limit` at the most. How many they were."""
-
-    def pending(self, model: str | None = None) -> list[int]:
-        """Numbers of the memories that have no vectors of `model` (None: of any), oldest first."""
-
-    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
-        """Note near-duplicates and contradictions. Where a memory or a passage is gone, nothing is noted, and no
-        contradiction where another link between the two says how they stand to each other."""
-
-    def compared(self, model: str) -> int:
-        """Near-duplicates have been looked for, and noted, of every passage of `model` up to this number."""
-
-    def note_compared(self, model: str, number: int) -> None:
-        """Keep that number."""
-
-    @property
-    def commits(self) -> int:
-        """The number of times that anything here was written since it was opened."""
-
-    def extent(self, model: str) -> tuple[int, int]:
-        """The number of memories that have vectors of a model, and the number of its last passage (0: there is none).
-
-        It tells whether anything came or went: a memory has a first passage, and no number comes again."""
-
-    def passage_numbers(self, model: str) -> list[int]:
-        """The numbers of all passages of a model."""
-
-    def passages(self, wanted: PassageFilter) -> PassageVectors:
-        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
-
-
-def is_embedded(texts: EmbeddedTexts, model: str, number: int) -> bool:
-    """True if a memory has its vectors of a model."""
-    return bool(texts.passages(PassageFilter(model, [number], vectors=False, limit=1)).numbers)
-
-
-class SearchedTexts(EmbeddedTexts, Protocol):
-    """Texts that a recall looks into. Errors are as in `Records`."""
-
-    @property
-    def is_users(self) -> bool:
-        """True if its memories are the user's, and not a project's."""
-
-    @property
-    def is_shared(self) -> bool:
-        """True if other machines have it too: it takes operations alone."""
-
-    def number_of(self, memory_id: str) -> int | None:
-        """The number of a memory."""
-
-    def keyword_hits(
-        self,
-        phrases: Sequence[Phrase],
-        filters: Filters,
-        limit: int,
-        *,
-        apart: bool = False,
-        counted: Mapping[Phrase, int] | None = None,
-    ) -> list[list[KeywordHit]]:
-        """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
-        session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
-        `counted`: in how many memories some of the phrases are, where the file is so large that not each of them is
-        gladly scored.
-        """
-
-    def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
-        """The sizes of the file, what groups of phrases have in it, and up to `limit` memories of the session's own."""
-
-    def words_in(
-        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
-    ) -> dict[int, set[int]]:
-        """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
-
-    def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
-        """Numbers of all memories that pass the filters; None when there are more than `limit`."""
-
-    def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
-        """The first `limit` of the memories that pass the filters: the most important, the latest, or what has become
-        valid last (what happened later goes first among the equally important, what was stored later among the
-        simultaneous). With `files`, the latest of those in whose source a file's path holds one of them."""
-
-    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        """The facts that rank those of the memories that pass the filters."""
-
-    def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
-        """The memories that pass the filters and were told just before or after these, in their session and scope; and
-        those that were told next to them in turn. Of episodic memories alone, which pass the filters themselves."""
-
-    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        """Those of the memories that pass the filters; with None all, whosever they are."""
-
-    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """For those of the memories that were merged into another one that one's id, in this file or another."""
-
-    def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
-        """By number the summaries that say what some of these memories say, and which of them."""
-
-
 class Belongings(NamedTuple):
     """The contents that a file gives to another that takes its place: memories, sessions that are over, and turns and
     tool calls of those that go on (the others' have been counted)."""
@@ -568,64 +425,3 @@ class GraphSummary:
     relationship_types: dict[str, int] = field(default_factory=dict)
     connected: dict[int, int] = field(default_factory=dict)
     topics: tuple[Topic, ...] = ()
-
-
-class GraphRecords(Protocol):
-    """The graph of one file, as one session sees it: `session_id` decides which session's memories count.
-
-    Nothing here is stored twice: an edge between two entities is what the memories say that name both.
-    """
-
-    # Every method may raise what those of `Records` do.
-
-    def entities(self, wanted: EntityFilter) -> list[EntityRow]:
-        """The entities that pass the filter."""
-
-    def edges(
-        self, numbers: Sequence[int], session_id: str, *, outgoing: bool, relationships: Collection[str] | None
-    ) -> Edges:
-        """The edges that begin (`outgoing`) or end at these entities; of relationships with these keys, or of all.
-
-        The best supported first, and not all of them where there are very many.
-        """
-
-    def said_by(self, pairs: Sequence[tuple[int, int]], session_id: str) -> list[SaidRow]:
-        """Which unforgotten memories say more of these pairs (subject, target) than that both are mentioned: what is
-        valid first, then the newest. Not all of them where there are very many."""
-
-    def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
-        """Of those of the entities that an unforgotten memory describes, the id and the content of the newest such."""
-
-    def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
-        """For each group of entities how many unforgotten memories name at least one of them."""
-
-    def memories(
-        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
-    ) -> dict[int, RankingFacts]:
-        """Of the memories that pass the filters and name these entities the `limit` most important and the `limit`
-        latest, with what ranks them; with `relationships` (their `name_key`s) those that name them so. Of a hub's very
-        many the newest are looked at.
-        """
-
-    def links_of(self, memories: Sequence[int]) -> list[Link]:
-        """The entities that these memories name. Only for memories that the session has been shown."""
-
-    def around(
-        self, memories: Mapping[int, int], keys: Mapping[str, int], session_id: str
-    ) -> list[tuple[int | str, int | str | None, int]]:
-        """The surroundings of these memories, and of the entities with these keys: for each a row that says how many
-        edges it has; and where these are no more than is said of it, a row for each node that it is joined to.
-
-        A memory (its number) is joined to the entities that it names (their `name_key`s) and to the memories that it is
-        linked with, an entity also to those that a memory says to be related. Only what the session sees, and is not
-        forgotten, and no links between memories of one and the same thing (`similar_to`, `derived_from`, `supersedes`,
-        `contradicts`); but the edges of all others are counted as well. Of more edges of a sort than is said of any of
-        these, one more is counted.
-        """
-
-    def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
-        """The whole graph (of relationships with these keys, or of all) with its `limit` best connected entities."""
-
-    def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
-        """Names of entities that begin so, as `name_key` compares them, or tags, in either case; and how many
-        unforgotten memories have each (at least one)."""

@@ -22,11 +22,17 @@ from remembrancer.actors.store.records.sqlite_file import encode_json, padded, p
 from remembrancer.protocol.work import Passage
 
 
-class SqlitePassages:
-    """`EmbeddedTexts` in a file whose table `_table` has `number`, `content` and `content_digest`. `_own` is the clause
-    of those of its rows, and of passages, that are meant."""
+class EmbeddedTexts:
+    """Texts that have vectors: rows of a table `_table` with `number`, `content` and `content_digest`, which are the
+    memories of a space, or what was read from a project's files. Here either is called a memory.
 
+    `_own` is the clause of those of its rows, and of passages, that are meant. Errors are as in `Records`.
+    """
+
+    name: str
+    """The name that nothing else has: `user`, a project's id, or that and `.files`."""
     links_duplicates = True
+    """True if near-duplicates are worth looking for: it keeps links between them."""
     _table = "memories"
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
@@ -40,6 +46,7 @@ class SqlitePassages:
         return f"EXISTS (SELECT 1 FROM {self._table} WHERE number = memory AND {self._own})"  # noqa: S608 - our names
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        """The text to be embedded of each of the memories that are there."""
         asked = padded(numbers)
         rows = self._file.read(
             f"SELECT number, content FROM {self._table} WHERE number IN {places_for(asked)}",  # noqa: S608 - our name
@@ -48,6 +55,7 @@ class SqlitePassages:
         return dict(rows)
 
     def missing(self, model: str | None) -> int:
+        """The number of memories that have no vectors of `model` (None: of any) and are no dead letters of it."""
         if model is None:
             return len(self.pending())
         ((missing,),) = self._file.read(
@@ -60,6 +68,8 @@ class SqlitePassages:
         return int(missing)
 
     def next_texts(self, model: str, limit: int, hand_bytes: int, without: Sequence[int] = ()) -> list[TextToEmbed]:
+        """The newest texts that have no vectors of `model`, but dead letters and those `without`: `limit` at the most,
+        and none after those that together have more than `hand_bytes`."""
         rows = self._file.read(
             f"""SELECT t.number, t.content, t.content_digest, coalesce(a.died, 0)
                 FROM {self._table} AS t LEFT JOIN embedding_attempts AS a ON a.memory = t.number AND a.model = ?1
@@ -78,6 +88,8 @@ class SqlitePassages:
         return found
 
     def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
+        """An attempt to embed each of these has failed, or (`died`) its worker has died. Those that are dead letters
+        now, until somebody asks `try_again` at that time (seconds since the epoch) or later."""
         with self._file.transaction() as connection:
             for number in numbers:
                 connection.execute(
@@ -92,6 +104,7 @@ class SqlitePassages:
         return [number for number in numbers if number in dead]
 
     def try_again(self, model: str, now: float) -> None:
+        """Give dead letters another chance: one each to those of which workers have died."""
         if not self.dead_letters(model):
             return
         with self._file.transaction() as connection:
@@ -104,6 +117,7 @@ class SqlitePassages:
             )
 
     def dead_letters(self, model: str) -> dict[int, str]:
+        """By number the reasons for which memories have no vectors of `model`."""
         rows = self._file.read(
             f"""SELECT memory, reason FROM embedding_attempts
                 WHERE model = ? AND attempts >= ? AND {self._of_own}""",  # noqa: S608 - our clause
@@ -112,6 +126,7 @@ class SqlitePassages:
         return dict(rows)
 
     def pending(self, model: str | None = None) -> list[int]:
+        """Numbers of the memories that have no vectors of `model` (None: of any), oldest first."""
         if model is None:
             return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number)", ())
         ((missing,),) = self._file.read(  # which two counts tell at once
@@ -131,10 +146,16 @@ class SqlitePassages:
         return [row[0] for row in rows]
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+        """Keep passages and vectors of `model`.
+
+        A memory that is gone, or that has vectors of that model, is passed over, and so is one whose content is not
+        what was embedded any more.
+        """
         with self._file.transaction() as connection:
             return _save_embeddings(connection, f"{self._table} AS t WHERE {self._own}", model, embedded)
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
+        """Delete passages of all models but these, `limit` at the most. How many they were."""
         with self._file.transaction() as connection:
             pruned = connection.execute(
                 f"""DELETE FROM passages WHERE number IN (SELECT number FROM passages
@@ -145,24 +166,32 @@ class SqlitePassages:
         return int(pruned)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
+        """Note near-duplicates and contradictions. Where a memory or a passage is gone, nothing is noted, and no
+        contradiction where another link between the two says how they stand to each other."""
         now = self._clock()
         with self._file.transaction() as connection:
             _link_similar(connection, links, now)
 
     def compared(self, model: str) -> int:
+        """Near-duplicates have been looked for, and noted, of every passage of `model` up to this number."""
         rows = self._file.read(f"SELECT compared FROM embedded WHERE {self._own} AND model = ?", (model,))  # noqa: S608
         return rows[0][0] if rows else 0
 
     def note_compared(self, model: str, number: int) -> None:
+        """Keep that number."""
         with self._file.transaction() as connection:
             noted = f"UPDATE embedded SET compared = ? WHERE {self._own} AND model = ?"  # noqa: S608 - our clause
             connection.execute(noted, (number, model))
 
     @property
     def commits(self) -> int:
+        """The number of times that anything here was written since it was opened."""
         return int(self._file.commits)
 
     def extent(self, model: str) -> tuple[int, int]:
+        """The number of memories that have vectors of a model, and the number of its last passage (0: there is none).
+
+        It tells whether anything came or went: a memory has a first passage, and no number comes again."""
         ((memories, last),) = self._file.read(
             f"""SELECT (SELECT memories FROM embedded WHERE {self._own} AND model = ?1),
                        (SELECT max(number) FROM passages WHERE {self._own} AND model = ?1)""",  # noqa: S608 - our clause
@@ -171,13 +200,19 @@ class SqlitePassages:
         return memories or 0, last or 0
 
     def passage_numbers(self, model: str) -> list[int]:
+        """The numbers of all passages of a model."""
         rows = self._file.read(
             f"SELECT number FROM passages WHERE {self._own} AND model = ? ORDER BY number",  # noqa: S608 - our clause
             (model,),
         )
         return [number for (number,) in rows]
 
+    def is_embedded(self, model: str, number: int) -> bool:
+        """True if a memory has its vectors of a model."""
+        return bool(self.passages(PassageFilter(model, [number], vectors=False, limit=1)).numbers)
+
     def passages(self, wanted: PassageFilter) -> PassageVectors:
+        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
         clauses: list[str] = []
         arguments: list[object] = []
         for column, numbers in (("number", wanted.numbers), ("memory", wanted.memories)):

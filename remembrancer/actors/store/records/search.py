@@ -70,6 +70,7 @@ class SqliteWords:
     def words_in(
         self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
     ) -> dict[int, set[int]]:
+        """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
         asked = padded(numbers)
         found: defaultdict[int, set[int]] = defaultdict(set)
         parts: list[str] = []
@@ -113,6 +114,11 @@ class SqliteSearch(SqliteWords):
         apart: bool = False,
         counted: Mapping[Phrase, int] | None = None,
     ) -> list[list[KeywordHit]]:
+        """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
+        session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
+        `counted`: in how many memories some of the phrases are, where the file is so large that not each of them is
+        gladly scored.
+        """
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
         narrow = None if counted is None else narrowed_for(self, Counter(phrases), counted)
         if not apart:
@@ -132,15 +138,13 @@ class SqliteSearch(SqliteWords):
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
     def survey(self, groups: Sequence[Sequence[Phrase]], session_id: str, limit: int) -> Survey:
+        """The sizes of the file, what groups of phrases have in it, and up to `limit` memories of the session's own."""
         word = "SELECT 'word', ?, count(*) FROM words_@SPACE WHERE words_@SPACE MATCH ?"
         rows = self._file.read(
             " UNION ALL ".join(
                 (
                     """SELECT 'scope', scope, sum(count) FROM tallies
                        WHERE space = @SPACE AND NOT forgotten GROUP BY scope""",
-                    """SELECT 'graph', NULL,
-                           EXISTS (SELECT 1 FROM entities
-                           WHERE space = @SPACE) OR EXISTS (SELECT 1 FROM memory_links)""",
                     """SELECT 'own', NULL, number FROM (SELECT number FROM memories INDEXED BY memories_by_session
                        WHERE space = @SPACE AND session_id = ? AND scope = 'session' LIMIT ?)""",
                     *[word] * len(groups),
@@ -157,10 +161,10 @@ class SqliteSearch(SqliteWords):
             Sizes({scope: count for sort, scope, count in rows if sort == "scope"}),
             [count for sort, _, count in rows if sort == "word"],
             own if len(own) <= limit else None,
-            any(there for sort, _, there in rows if sort == "graph"),
         )
 
     def matching(self, filters: Filters | FindNear, limit: int) -> list[int] | None:
+        """Numbers of all memories that pass the filters; None when there are more than `limit`."""
         if isinstance(filters, FindNear):
             return self._file.read_together(lambda query: read_eligible(query, filters, limit))
 
@@ -177,6 +181,9 @@ class SqliteSearch(SqliteWords):
         return self._file.read_decoded(read)
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
+        """The first `limit` of the memories that pass the filters: the most important, the latest, or what has become
+        valid last (what happened later goes first among the equally important, what was stored later among the
+        simultaneous). With `files`, the latest of those in whose source a file's path holds one of them."""
         if files is not None:
             return self._from_files(files, filters, limit)
         index, keys = _ORDERS[order]
@@ -213,6 +220,7 @@ class SqliteSearch(SqliteWords):
         return [number for (number,) in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        """The facts that rank those of the memories that pass the filters."""
         asked, (condition, arguments) = padded(numbers), condition_of(filters)
         rows = self._file.read(
             f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
@@ -221,6 +229,8 @@ class SqliteSearch(SqliteWords):
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def neighbours(self, numbers: Sequence[int], filters: Filters, *, and_theirs: bool = False) -> Neighbours:
+        """The memories that pass the filters and were told just before or after these, in their session and scope; and
+        those that were told next to them in turn. Of episodic memories alone, which pass the filters themselves."""
         asked, (condition, arguments), times = padded(numbers), condition_of(filters), 2 if and_theirs else 1
         rows = self._file.read(
             f"""SELECT DISTINCT m.session_id, m.number, {RANKING}
@@ -237,6 +247,7 @@ class SqliteSearch(SqliteWords):
         return neighbours_in(told.values(), set(numbers), and_theirs=and_theirs)
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+        """Those of the memories that pass the filters; with None all, whosever they are."""
         return self._file.read_decoded(lambda query: _load(query, numbers, filters))
 
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
@@ -289,6 +300,7 @@ class SqliteSearch(SqliteWords):
         )
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        """For those of the memories that were merged into another one that one's id, in this file or another."""
         asked = padded(memory_ids)
         rows = self._file.read(
             f"""SELECT memory_id, merged_into FROM promotion_log

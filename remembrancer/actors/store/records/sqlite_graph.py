@@ -110,6 +110,7 @@ class SqliteGraph:
         self._clock = clock
 
     def entities(self, wanted: EntityFilter) -> list[EntityRow]:
+        """The entities that pass the filter."""
         found = "e.number, e.name, e.key, e.type FROM entities AS e WHERE e.space = @SPACE AND"
         seen = f"AND {IS_VISIBLE}"
         session, order = (wanted.session_id,), "ORDER BY e.key, e.number LIMIT ?"
@@ -138,6 +139,10 @@ class SqliteGraph:
     def edges(
         self, numbers: Sequence[int], session_id: str, *, outgoing: bool, relationships: Collection[str] | None
     ) -> Edges:
+        """The edges that begin (`outgoing`) or end at these entities; of relationships with these keys, or of all.
+
+        The best supported first, and not all of them where there are very many.
+        """
         found = [self._edges(each, session_id, relationships, outgoing=outgoing) for each in self._by_space(numbers)]
         return Edges([row for each in found for row in each.rows], any(each.cut for each in found))
 
@@ -178,6 +183,8 @@ class SqliteGraph:
         return Edges(edges[:MOST_EDGES], cut or len(edges) > MOST_EDGES)
 
     def said_by(self, pairs: Sequence[tuple[int, int]], session_id: str) -> list[SaidRow]:
+        """Which unforgotten memories say more of these pairs (subject, target) than that both are mentioned: what is
+        valid first, then the newest. Not all of them where there are very many."""
         weight = "CASE WHEN json_valid(m.metadata) THEN json_extract(m.metadata, '$.weight') END"
         rows = self._file.read(
             f"""SELECT s.subject, s.edge, s.entity, m.id, m.valid_from, m.valid_until, m.invalid_reason, {weight}
@@ -195,6 +202,7 @@ class SqliteGraph:
         return found
 
     def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
+        """Of those of the entities that an unforgotten memory describes, the id and the content of the newest such."""
         asked = padded(numbers)
         rows = self._file.read(
             f"""SELECT s.entity, m.id, m.content
@@ -244,6 +252,7 @@ class SqliteGraph:
         return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
 
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
+        """For each group of entities how many unforgotten memories name at least one of them."""
         counting = f"""SELECT s.entity, count(DISTINCT s.memory) FROM memory_entities AS s
             WHERE {IS_SEEN.format("s")} AND s.entity IN"""  # noqa: S608 - fixed clauses
         counts: dict[int, int] = {}
@@ -259,6 +268,10 @@ class SqliteGraph:
     def memories(
         self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
     ) -> dict[int, RankingFacts]:
+        """Of the memories that pass the filters and name these entities the `limit` most important and the `limit`
+        latest, with what ranks them; with `relationships` (their `name_key`s) those that name them so. Of a hub's very
+        many the newest are looked at.
+        """
         return {
             number: facts
             for each in self._by_space(numbers)
@@ -287,6 +300,7 @@ class SqliteGraph:
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:
+        """The entities that these memories name. Only for memories that the session has been shown."""
         asked = padded(memories)
         rows = self._file.read(
             f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {places_for(asked)}",  # noqa: S608
@@ -297,11 +311,21 @@ class SqliteGraph:
     def around(
         self, memories: Mapping[int, int], keys: Mapping[str, int], session_id: str
     ) -> list[tuple[int | str, int | str | None, int]]:
+        """The surroundings of these memories, and of the entities with these keys: for each a row that says how many
+        edges it has; and where these are no more than is said of it, a row for each node that it is joined to.
+
+        A memory (its number) is joined to the entities that it names (their `name_key`s) and to the memories that it is
+        linked with, an entity also to those that a memory says to be related. Only what the session sees, and is not
+        forgotten, and no links between memories of one and the same thing (`similar_to`, `derived_from`, `supersedes`,
+        `contradicts`); but the edges of all others are counted as well. Of more edges of a sort than is said of any of
+        these, one more is counted.
+        """
         most = max((*memories.values(), *keys.values()), default=0) + 1
         asked = [encode_json(list(each.items())).decode() for each in (memories, keys)]
         return self._file.read(_AROUND, {"most": most, "session": session_id, "memories": asked[0], "keys": asked[1]})
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
+        """The whole graph (of relationships with these keys, or of all) with its `limit` best connected entities."""
         condition = "s.subject IS NOT NULL"
         alone = " UNION ALL SELECT DISTINCT entity, 0 FROM seen" if relationships is None else ""
         wanted: tuple[str, ...] = ()
@@ -339,38 +363,34 @@ class SqliteGraph:
         )
 
     def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
-        spaces = (Spaces(self._file.file, [space]) for space in self._file.numbers)
-        return [each for space in spaces for each in _uses(space, of, beginning, session_id)]
-
-
-def _uses(space: Spaces, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
-    if of == "entity":
-        key = name_key(beginning) if beginning else ""
-        return space.read(
-            f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
-                CROSS JOIN memory_entities AS s ON s.entity = e.number
-                CROSS JOIN memories AS m ON m.number = s.memory
-                WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {visible()}
-                GROUP BY e.number""",  # noqa: S608 - fixed clauses
-            (key, key + AFTER_ALL, session_id),
+        """Names of entities that begin so, as `name_key` compares them, or tags, in either case; and how many
+        unforgotten memories have each (at least one)."""
+        if of == "entity":
+            key = name_key(beginning) if beginning else ""
+            return self._file.read(
+                f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
+                    CROSS JOIN memory_entities AS s ON s.entity = e.number
+                    CROSS JOIN memories AS m ON m.number = s.memory
+                    WHERE e.space = @SPACE AND e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {visible()}
+                    GROUP BY e.number""",  # noqa: S608 - fixed clauses
+                (key, key + AFTER_ALL, session_id),
+            )
+        # From tag to tag through the index: there are far fewer tags than memories that have them.
+        known = self._file.read(
+            """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
+               SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
+               SELECT tag FROM known WHERE tag IS NOT NULL"""
         )
-    # From tag to tag through the index: there are far fewer tags than memories that have them.
-    known = space.read(
-        """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
-           SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
-           SELECT tag FROM known WHERE tag IS NOT NULL"""
-    )
-    folded = beginning.casefold()
-    uses: list[tuple[str, int]] = []
-    for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
-        rows = space.read(
-            f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
-                WHERE t.tag IN {places_for(part)} AND m.forgotten_at IS NULL AND {visible()}
-                GROUP BY t.tag""",  # noqa: S608 - fixed clauses
-            (*part, session_id),
-        )
-        uses += rows
-    return uses
+        folded = beginning.casefold()
+        uses: list[tuple[str, int]] = []
+        for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
+            uses += self._file.read(
+                f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
+                    WHERE t.tag IN {places_for(part)} AND m.forgotten_at IS NULL AND {visible()}
+                    GROUP BY t.tag""",  # noqa: S608 - fixed clauses
+                (*part, session_id),
+            )
+        return uses
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

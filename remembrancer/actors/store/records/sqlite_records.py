@@ -13,7 +13,7 @@ from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.browsing import browse
 from remembrancer.actors.store.records.contract import USER, Belongings, BrowsedRows, Outcome
 from remembrancer.actors.store.records.found_entities import find_entities
-from remembrancer.actors.store.records.passage_rows import SqlitePassages
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.space import Space, SpaceConnection, Spaces
@@ -75,7 +75,7 @@ class Reader(SqliteSearch, SqliteBackground):
         return rows[0][0] if rows else None
 
 
-class Records(SqliteSearch, SqlitePassages, SqliteBackground):
+class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
     """The records of one space: a project's (with its sessions' memories), the user's, or those of a shared lane.
 
     `clock`: seconds since the epoch. At `limit_bytes` of the database it takes no write but to forget. A session that

@@ -17,18 +17,18 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import (
     EVERY,
     Filters,
-    GraphRecords,
     KeywordHit,
     PassageVectors,
     RankingFacts,
-    SearchedTexts,
     Survey,
     Vectors,
 )
 from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.question import Question
 from remembrancer.actors.store.vectors.exact_vectors import IndexLost, SpaceVectors
 from remembrancer.memory.ranking import on_the_scale
@@ -51,6 +51,9 @@ FEW: Final = 1000
 USERS: Final[frozenset[Scope]] = frozenset({"user"})
 PROJECTS: Final[frozenset[Scope]] = frozenset({"session", "project"})
 
+SearchedTexts = Records | FileMemories
+"""Texts that a recall looks into."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -65,11 +68,6 @@ class Source:
     def scopes(self) -> frozenset[Scope]:
         """The scopes of the memories in it."""
         return USERS if self.records.is_users else PROJECTS
-
-    @property
-    def graph(self) -> GraphRecords | None:
-        """The graph of the file, if it has one."""
-        return getattr(self.records, "graph", None)
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):

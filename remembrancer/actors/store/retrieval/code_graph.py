@@ -10,8 +10,8 @@ from remembrancer.actors.store.records.contract import (
     Edges,
     EntityFilter,
     EntityRow,
-    GraphRecords,
 )
+from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.code.index import MOST_RELATED, RELATIONSHIPS, CodeEntity, CodeIndex
 from remembrancer.memory.names import name_key
 
@@ -20,7 +20,7 @@ class CodeGraph:
     """The entities of one tree and their edges, which no memory says. What memories name as well is of the type that it
     has in the graph `beside`, so that both are one node."""
 
-    def __init__(self, index: CodeIndex, beside: GraphRecords | None) -> None:
+    def __init__(self, index: CodeIndex, beside: SqliteGraph | None) -> None:
         self._index = index
         self._beside = beside
         self._met: dict[int, CodeEntity] = {}

@@ -15,11 +15,11 @@ from remembrancer.actors.store.records.contract import (
     EntityFilter,
     EntityRow,
     Filters,
-    GraphRecords,
     GraphSummary,
     Phrase,
     RankingFacts,
 )
+from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.retrieval.code_graph import CodeGraph
 from remembrancer.code.index import CodeIndex
 from remembrancer.memory.names import name_key
@@ -173,16 +173,16 @@ class JoinedGraph:
 
     def __init__(
         self,
-        memories: GraphRecords | None,
+        memories: SqliteGraph | None,
         session_id: str,
-        own: GraphRecords | None = None,
+        own: SqliteGraph | None = None,
         code: Iterable[CodeIndex] = (),
     ) -> None:
         self._memories = memories
         self._own = own
         self._session_id = session_id
         trees = [CodeGraph(index, memories) for index in code]
-        self._graphs: list[GraphRecords | CodeGraph] = [*([memories] if memories else ()), *trees]
+        self._graphs: list[SqliteGraph | CodeGraph] = [*([memories] if memories else ()), *trees]
         self._nodes: list[dict[int, Node]] = [{} for _ in self._graphs]
         self._numbers: list[dict[Node, list[int]]] = [{} for _ in self._graphs]
         self._complete: set[Node] = set()

@@ -348,7 +348,7 @@ class RunningRecall:
 
     def _walked(self, rows: Rows, *, by_meaning: bool) -> Rows:
         """The candidates, and what PageRank around them brings beside them: of that the `BROUGHT` best."""
-        graph = self._view.graph(self._request.session_id, self._words)
+        graph = self._view.graph(self._request.session_id)
         if not graph or not rows:
             return rows
         probabilities = self.weighed(rows, by_meaning=by_meaning).probabilities.tolist()

@@ -22,7 +22,6 @@ from remembrancer.actors.store.records.contract import (
     MemoryRecord,
     PassageFilter,
     RankingFacts,
-    SearchedTexts,
     SessionStart,
     SessionStory,
     Surroundings,
@@ -32,6 +31,7 @@ from remembrancer.actors.store.records.sqlite_records import Reader, Records
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Row,
+    SearchedTexts,
     Source,
     WordsFound,
     describe,
@@ -203,11 +203,10 @@ class View:
             found += [-number for number in numbers] if space == NOTES else numbers
         return found
 
-    def graph(self, session_id: str, words: Words | None = None, code: Iterable[CodeIndex] = ()) -> JoinedGraph:
-        """The graph that a session sees; with `words` only if there is something of it. Beside it that of `code`."""
-        known = self._reader is not None and (words is None or any(each.survey.has_graph for each in words.of.values()))
+    def graph(self, session_id: str, code: Iterable[CodeIndex] = ()) -> JoinedGraph:
+        """The graph that a session sees, and beside it that of `code`."""
         own = (_records(space).graph for space in self._spaces.values() if "project" in space.scopes)
-        return JoinedGraph(self._reader.graph if self._reader and known else None, session_id, next(own, None), code)
+        return JoinedGraph(self._reader.graph if self._reader else None, session_id, next(own, None), code)
 
     # Memories by their references.
 
@@ -225,7 +224,7 @@ class View:
         memories, notes = [ref for ref in asked if ref > 0], [-ref for ref in asked if ref < 0]
         found: dict[Ref, T] = {}
         if memories and self._reader is not None:
-            found.update(ask(cast(SearchedTexts, self._reader), memories))
+            found.update(ask(cast(Records, self._reader), memories))
         if notes and self._notes is not None:
             found.update((-number, each) for number, each in ask(self._notes.records, notes).items())
         return found

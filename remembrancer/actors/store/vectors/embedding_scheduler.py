@@ -25,7 +25,8 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, EmbeddedMemory, EmbeddedTexts, Vectors, is_embedded
+from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
 from remembrancer.actors.store.vectors.models import KnownModel, ModelState, ModelWork
@@ -403,7 +404,7 @@ class EmbeddingScheduler:
     def is_embedded(self, records: EmbeddedTexts, number: int) -> bool:
         """True if a memory has vectors that can be searched now."""
         key = self.answering.key
-        return key is not None and is_embedded(records, key, number)
+        return key is not None and records.is_embedded(key, number)
 
     def hear(self, worker: Peer, message: WorkerMessage) -> None:
         """Take in a worker's message."""
