@@ -254,13 +254,20 @@ async def undo_run(view: View) -> Response:
 
 
 async def sessions(view: View) -> Response:
-    """The project's sessions."""
+    """The project's sessions, each with the memory that it changed last."""
     before = view.asked("before")
     asked = ListSessions(view.project, view.session, float_of(before) if before else None, PAGE)
     found = (await view.ask(asked)).sessions
     more = view.at("/sessions", before=found[-1].last_active_at) if len(found) == PAGE else ""
+    since = min((each.started_at or each.last_active_at for each in found), default=0.0)
+    done = await view.ask(ReadActivity(view.project, view.session, limit=MOST, after=since))
     return view.page(
-        "sessions.html", sessions=found, more=more, who=lambda each: who(each.session_id, {each.session_id: each})
+        "sessions.html",
+        sessions=found,
+        more=more,
+        has_turns=any(each.turns for each in found),
+        last={each.session_id: each for each in reversed(done.changes) if each.begins},
+        who=lambda each: who(each.session_id, {each.session_id: each}),
     )
 
 

@@ -35,9 +35,10 @@ from remembrancer.toolsets.files.memory_read import read_note
 
 DAY_S: Final = 86_400.0
 DAYS: Final = 90
+FEWEST_DAYS: Final = 14
+"""Days that the plot of the use has at least."""
 NODES: Final = 2000
 LISTED: Final = 100
-RELATED: Final = 8
 DRAWN: Final = 300
 """Entities that are drawn, the most important ones."""
 FILES: Final = 200
@@ -93,9 +94,11 @@ async def usage(view: View) -> Response:
     for day in range(today, today - DAYS, -1):
         name = time.strftime("%Y-%m-%d", time.gmtime(day * DAY_S))
         stored, given = used.stored.get(name, 0), shown.get(day, (0, 0, 0, 0))
-        plot.append((int((day + 0.5) * DAY_S), stored, given[0]))
+        plot.append((int((day + 0.5) * DAY_S), stored or None, given[0] or None))
         if stored or any(given):
             rows.append((name, stored, *given))
+    while len(plot) > FEWEST_DAYS and not any(plot[-1][1:]):
+        plot.pop()  # before the first day that has anything
     recalls, nothing, tokens = (sum(figures[place] for _, *figures in rows) for place in (1, 2, 4))
     return view.page(
         "usage.html",
@@ -193,13 +196,17 @@ async def graph(view: View) -> Response:
         found = await _around(view, entity, LISTED)
         return view.page("graph.html", entity=entity, entities=found.entities, suggestions=found.suggestions, hidden=0)
     graph, hidden = await _overview(view)
-    related: dict[int, list[dict[str, str]]] = {}
+    related: dict[int, dict[str, str]] = {}
     for link in graph.links:
         for here, there in ((link.source, link.target), (link.target, link.source)):
-            if len(its := related.setdefault(here, [])) < RELATED:
-                its.append({"type": link.type, "target": graph.nodes[there].name})
+            related.setdefault(here, {}).setdefault(graph.nodes[there].name, link.type)
     entities = [
-        {"name": each.name, "type": each.type, "memory_count": each.memories, "relationships": related.get(place, [])}
+        {
+            "name": each.name,
+            "type": each.type,
+            "memory_count": each.memories,
+            "relationships": [{"type": kind, "target": target} for target, kind in related.get(place, {}).items()],
+        }
         for place, each in enumerate(graph.nodes[:LISTED])
     ]
     return view.page("graph.html", entity="", entities=entities, suggestions=(), hidden=hidden)

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from remembrancer.browser.rendering import SCOPES as SCOPE_NAMES
 from remembrancer.browser.rendering import day, tags_in, word_diff
 from remembrancer.browser.view import Handler, View, name_of, who
+from remembrancer.memory.ranking import PERHAPS
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import KINDS, OPEN_END, SCOPES
 from remembrancer.protocol.reads import Filters, GetMemory, ListMemories, Order, Recall
@@ -86,7 +87,7 @@ async def search(view: View) -> Response:
 async def _found(view: View) -> Response:
     question, filters = view.asked("q"), filters_of(view)
     values: dict[str, Any] = {"question": question, "kinds": KINDS, "scopes": SCOPES, "found": None, "more": ""}
-    values |= {"narrowed": _narrowed(view), "best": BEST}
+    values |= {"narrowed": _narrowed(view), "best": BEST, "answering": PERHAPS}
     if question:
         source, is_typed = view.asked("source"), bool(view.asked("typed"))
         about = await view.whole_id(view.asked("not"))

@@ -28,6 +28,8 @@ MAX_DIFF_PARTS: Final = 2000
 MAX_MARKDOWN: Final = 20_000
 """Characters that are marked up; what is longer is shown as it is written. Some texts take seconds for each 10,000."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
+_MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*+>]|\d+\.)\s+|^[\s|:-]+$")
+"""The signs at the beginning of a line in Markdown, and the line under the head of a table."""
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MEANS: Final = {
     "same words": ("words", "bm25", "names_missed", "context_words"),
@@ -187,6 +189,16 @@ def beginning(text: str, longest: int = 200) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1].rsplit(' ', 1)[0]} …"
 
 
+def without_marks(text: str) -> str:
+    """A text in Markdown without the signs that make headings, lists and tables, for a line of its first words."""
+    lines = []
+    for line in text.splitlines():
+        words = _MARKS.sub("", line).strip(" |").replace(" | ", ", ")
+        if words:
+            lines.append(f"{words} ·" if line.lstrip().startswith(("#", "|")) else words)
+    return " ".join(lines).removesuffix(" ·")
+
+
 def inline(text: str) -> Markup:
     """A line of text, with code as code."""
     return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
@@ -254,6 +266,7 @@ def environment() -> Environment:
         **{"markdown": markdown, "moment": moment, "day": day, "beginning": beginning, "bars": bars, "size": size},
         **{"inline": inline, "tags": tags_text, "count": count, "clock": clock, "when_due": when_due},
         "scope": lambda scope: SCOPES.get(scope, scope),
+        "without_marks": without_marks,
         "exact": lambda text: Markup(escape(text)),  # noqa: S704 - as it was written, to be edited
     }
     return made

@@ -114,8 +114,7 @@ class View:
     @property
     def tree(self) -> str:
         """The working tree in which the project's notes are."""
-        path = PurePath(self.project.path)
-        return str(path.parent if path.name == ".git" else path)
+        return directory_of(self.project)
 
     @property
     def is_owner(self) -> bool:
@@ -232,12 +231,17 @@ Handler = Callable[[View], Awaitable[Response]]
 
 def name_of(project: ProjectRef) -> str:
     """The name of a project: the directory that it is in."""
+    return PurePath(directory_of(project)).name or project.path
+
+
+def directory_of(project: ProjectRef) -> str:
+    """The directory that a person works in: without the `.git` that a project is known by."""
     path = PurePath(project.path)
-    return (path.parent.name if path.name == ".git" else path.name) or project.path
+    return str(path.parent if path.name == ".git" else path)
 
 
 def who(session_id: str, sessions: Mapping[str, ListedSession]) -> str:
-    """A session as a person knows it: by its client."""
+    """A session as a person knows it: by its client. One that is not known is of another project, or long past."""
     known = sessions.get(session_id)
-    client = known.client if known is not None and known.client else "A session"
+    client = "Another session" if known is None else known.client or "A session"
     return PEOPLE.get(session_id) or (client.replace("-", " ").title() if client.islower() else client)

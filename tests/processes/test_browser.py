@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from remembrancer.browser.rendering import HERE, bars, word_diff
+from remembrancer.browser.rendering import HERE, bars, without_marks, word_diff
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import LINK_S, Tokens
 from tests.conftest import PATIENT_ENVIRONMENT
@@ -347,8 +347,8 @@ def test_what_was_shown_to_whom_is_kept_and_printed_until_the_memory_is_erased(c
     assert done("show", "--shown", memory, home=visit.door.home).decode().endswith(told)
     assert "when do we deploy" in Page(visit.get(f"/sessions/{shown['session_id']}")).text
     usage = Page(visit.get("/usage")).text
-    assert re.search(r"recalls in 90 days 2, 50 % answered with nothing tokens given out [1-9]\d+ ", usage), usage
-    assert re.search(r"recall_memories 2 [1-9]\d+ \d+ ms \d+ ms", usage), usage
+    assert re.search(r"recalls in 90 days 2, 1 without an answer tokens given out [1-9]\d+ ", usage), usage
+    assert re.search(r"recall memories 2 [1-9]\d+ \d+ ms \d+ ms", usage), usage
     limited = Tokens(visit.door.home).create("limited", (str(visit.directory),), time.time())
     assert "when do we deploy" not in Page(come(token=limited).get(f"/memory/{memory}")).text
     visit.do(f"/memory/{memory}/erase", sure="yes")
@@ -408,7 +408,41 @@ def test_today_tells_each_memory_once_by_session_and_undoes_its_last_change(come
     sessions = set(re.findall(r"/sessions/(session:http[^\"?]+)", visit.get("/today")))
     abouts = [Page(visit.get(f"/sessions/{each}")).text for each in sessions]
     assert any("Was given which port does the API use 1 memory The API listens on port 8080" in each for each in abouts)
-    assert "no session of this project" in Page(visit.get("/sessions/session:of-another")).text
+    assert "of another project, or long past" in Page(visit.get("/sessions/session:of-another")).text
+
+
+def test_a_session_of_another_project_is_not_among_the_sessions_and_one_shows_the_memory_that_it_changed_last(
+    come: Come, door: Door, tmp_path: Path
+) -> None:
+    visit = come()
+    visit.stored("The gate opens at seven")
+    of_user = [visit.stored("Answer in English", scope="user")]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    stranger = Visit(door, elsewhere)
+    with closing(stranger.client):
+        of_user.append(stranger.stored("Prefers tea to coffee", scope="user"))
+    page = visit.get("/sessions")
+    assert "Answer in English" in Page(page).text
+    assert "Prefers tea" not in Page(page).text
+    assert "Prefers tea" in Page(visit.get("/today")).text
+    assert "Another session" in Page(visit.get("/today")).text
+    assert str(tmp_path) in Page(visit.get("/projects")).text
+    for each in of_user:  # the other tests share the user
+        visit.do(f"/memory/{each}/erase", sure="yes")
+
+
+def test_a_search_without_an_answer_says_so(come: Come) -> None:
+    visit = come()
+    visit.stored("The gate opens at seven", kind="convention")
+    visit.stored("Boats are kept in the shed")
+    assert "seems to answer that" not in Page(visit.get(q="when does the gate open")).text
+    assert "seems to answer that. The nearest: Boats" in Page(visit.get(q="who paints boats or bridges in winter")).text
+
+
+def test_the_first_words_of_a_note_have_no_marks() -> None:
+    note = "# Boats\n\n- the red one leaks\n1. twice\n\n| who | what |\n| --- | --- |\n| Ana | oars |\n"
+    assert without_marks(note) == "Boats · the red one leaks twice who, what · Ana, oars"
 
 
 def test_a_tag_with_a_comma_stays_one_when_its_memory_is_saved_and_is_searched_for(come: Come) -> None:

@@ -62,8 +62,16 @@ def browse(view: View, request: BrowserRequest) -> msgspec.Struct:
             runs = sorted((each for lane in read for each in lane.runs), key=lambda each: -each.at)
             return ActivityRead(tuple(changes[:limit]), tuple(runs), more)
         case ListSessions(limit=limit):
+            stored = Counter[str]()
+            for each in lanes:
+                if isinstance(each, SessionsListed):
+                    stored.update({one.session_id: one.memories for one in each.sessions})
+            # The user's space has sessions of other projects, too: those that stored something of the user.
             sessions = {
-                one.session_id: one for each in lanes if isinstance(each, SessionsListed) for one in each.sessions
+                one.session_id: msgspec.structs.replace(one, memories=stored[one.session_id])
+                for each in view.within(("session", "project")).browse(request)
+                if isinstance(each, SessionsListed)
+                for one in each.sessions
             }
             latest = sorted(sessions.values(), key=lambda each: -each.last_active_at)
             return SessionsListed(tuple(latest[:limit]))

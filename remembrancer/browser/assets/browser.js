@@ -55,7 +55,7 @@ addEventListener("DOMContentLoaded", () => {
     const line = (label, name) => ({ label, stroke: probe(name), width: 2, paths: isUsage ? uPlot.paths.bars({ size: [0.6, 40] }) : undefined, fill: isUsage ? probe(name) : undefined, points: { show: !isUsage && points.length < 60 } });
     const series = isUsage ? [{ label: "day" }, line("stored", "c-plus"), line("recalls", "c-minus")] : [{ label: "call" }, line("ms", "c-plus")];
     const columns = series.map((_, place) => points.map((point) => point[place]));
-    const plot = new uPlot({ width: at.clientWidth, height: 220, series, axes: [axis, axis], scales: { x: { time: isUsage }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } } }, columns, at);
+    const plot = new uPlot({ width: at.clientWidth, height: 220, series, legend: { show: isUsage, live: false }, axes: [isUsage ? { ...axis, values: (_, times) => times.map((at) => new Date(at * 1000).toLocaleDateString("en", { day: "numeric", month: "short" })) } : { ...axis, incrs: [1, 2, 5, 10, 25, 50, 100] }, axis], scales: { x: { time: isUsage }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } } }, columns, at);
     new ResizeObserver(() => plot.setSize({ width: at.clientWidth, height: 220 })).observe(at);
   }
   const graph = document.getElementById("graph");
@@ -92,7 +92,7 @@ async function draw(at) {
     .linkColor(color).linkVisibility((link) => link.source.hasRoom && link.target.hasRoom && (!chosen || link.source === chosen || link.target === chosen))
     .d3VelocityDecay(0.3).cooldownTime(3000)
     .onNodeClick((node) => choose(node)).onBackgroundClick(() => choose(null))
-    .onEngineStop(() => { if (!settled) { settled = true; drawn.zoomToFit(0, 60); } });
+    .onEngineStop(() => { if (!settled) { settled = true; drawn.zoomToFit(0, 90); } });
   drawn.d3Force("charge").strength(-160).distanceMax(400);
   drawn.d3Force("together", (alpha) => { const tall = at.clientHeight / at.clientWidth; for (const node of data.nodes) { node.vx -= node.x * 0.1 * Math.min(2, tall) * alpha; node.vy -= node.y * 0.1 / Math.max(0.5, tall) * alpha; } });
   const told = document.getElementById("neighbours"), element = (name, text, more = {}) => Object.assign(document.createElement(name), { textContent: text, ...more });
