@@ -50,7 +50,8 @@ from remembrancer.memory.export_format import (
     encode_header,
     encode_line,
 )
-from remembrancer.memory.limits import MAX_SESSION_ID, check_memory, check_time
+from remembrancer.memory.fields import check_memory
+from remembrancer.memory.limits import MAX_SESSION_ID, check_time
 from remembrancer.memory.markdown_files import DETAILS, line_of, sections_of
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError

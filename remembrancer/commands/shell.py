@@ -476,7 +476,10 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
 def _whole(where: Where, answer: Answer) -> list[Line]:
     """A memory as a person reads it: the text, what it is and since when, the texts of those it is linked with."""
     from remembrancer.config.project import project_of
+    from remembrancer.memory.fields import DETAILS
 
+    shown = [name for name in DETAILS if name != "kind"]
+    shown += ["metadata", "source", "forgotten_at", "forgotten_reason", "promotion_chain", "observed_in_projects"]
     own = f"{answer.get('kind') or answer['type']} of the {answer['scope']}"
     tags = "".join(f"  #{tag}" for tag in answer["tags"])
     state = [answer["status"]] if answer["status"] != "active" else []
@@ -490,7 +493,7 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     entities = [each["name"] for each in answer.get("related_entities", ())]
     for name, value in (
         ("about", ", ".join([*entities, *answer.get("found_entities", ())])),
-        *((name, _plain(answer.get(name) or "")) for name in DETAILS),
+        *((name, _plain(answer.get(name) or "")) for name in shown),
     ):
         if value:
             lines.append(f"{name.replace('_', ' ')}: {value}")
@@ -504,13 +507,6 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     session = f"session {answer['session_id']}"
     lines += [f"- {why.replace(session, _author(answer))}" for why in answer.get("why", ())]
     return [*lines, _bare(answer["id"])]
-
-
-DETAILS: Final = (
-    *("summary", "domain", "structured", "metadata", "source", "valid_from", "valid_until", "occurred_at"),
-    *("forgotten_at", "forgotten_reason", "promotion_chain", "observed_in_projects"),
-)
-"""Fields of a memory that are shown where they say something."""
 
 
 def words_of(projects: Iterable[str], ids: Sequence[str]) -> dict[str, str]:

@@ -1,38 +1,36 @@
-"""The change rules: what a change makes of a memory. Pure: from what the memory is to what it will be.
+"""The rules of a change: a patch of a memory's fields, and the memory that it makes. Pure.
 
-The records apply these; an answer without the store must come to the same. A change that is refused is refused here,
-before anything is written.
+An update, tags, a text that is stored again, a run and what takes it back, a return to an earlier version: each is a
+patch, and `patched` applies it. A change that is refused is refused here, before anything is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_TAGS
+from remembrancer.memory.fields import FIELDS, encode_object
+from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
-from remembrancer.memory.text import shown
+from remembrancer.memory.text import MAX_OBJECT_BYTES, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import OPEN_END, SESSION_KINDS, Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
     MemoryVersion,
     Scope,
-    SourceRef,
     StoreMemory,
     TagMemory,
     TextEdit,
     UpdateMemory,
 )
 
-MAX_METADATA_BYTES: Final = 64 * 1024
-"""All of a memory's metadata as JSON."""
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
-
-_canonical = msgspec.json.Encoder(order="deterministic")
 
 
 def unknown_memory(memory_id: str) -> NotFound:
@@ -58,74 +56,89 @@ def is_version_visible(
     return is_visible(version.scope, version.session_id, session_id)
 
 
-COMPARED: Final = (
-    *("content", "importance", "tags", "metadata", "related_entities", "source", "type", "kind", "summary"),
-    *(
-        "structured",
-        "confidence",
-        "domain",
-        "valid_from",
-        "valid_until",
-        "invalid_reason",
-        "pinned",
-        "due",
-        "done",
-        "scope",
-        "status",
-    ),
-)
-"""The fields in which versions differ, in the order of an answer."""
-
-
 def differences(before: MemoryVersion, after: MemoryVersion) -> tuple[str, ...]:
     """The fields in which two versions differ. `status` is also forgotten or not."""
 
-    def said(version: MemoryVersion, name: str) -> Any:
+    def value_of(version: MemoryVersion, name: str) -> Any:
         match name:
             case "kind":
                 return kind_of(version)
             case "status":
                 return version.status, version.forgotten
-            case "metadata" | "structured":
-                return _canonical.encode(getattr(version, name))
         return getattr(version, name)
 
-    return tuple(name for name in COMPARED if said(before, name) != said(after, name))
+    def is_same(name: str, sort: str) -> bool:
+        one, other = value_of(before, name), value_of(after, name)
+        return encode_object(one) == encode_object(other) if sort == "object" else bool(one == other)
+
+    return tuple(each.name for each in FIELDS if each.is_compared and not is_same(each.name, each.sort))
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A change of some fields of a memory, by their names.
+
+    `set` gives fields new values, and `content` also a passage; `add` and `remove` change tags and entities, which are
+    removed by their names; `merge` changes members of an object, and a value of None takes a member away.
+    """
+
+    set: Mapping[str, Any] = field(default_factory=dict)
+    add: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    remove: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    merge: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def patched(before: MemoryVersion, patch: Patch) -> MemoryVersion:
+    """A memory after a patch. A kind sets its type, and nothing stands any more for a memory whose text is another one.
+
+    Raises `InvalidInput` for a passage that is not in the text exactly once, and for an object that is too large.
+    """
+    values = dict(patch.set)
+    if "content" in values:
+        values["content"] = _with_passage(before.content, values["content"])
+    for name in {**patch.remove, **patch.add}:
+        present = values.get(name, getattr(before, name))
+        values[name] = _with_items(present, patch.add.get(name, ()), patch.remove.get(name, ()))
+    for name, members in patch.merge.items():
+        values[name] = _merged(getattr(before, name), members, name)
+    if "related_entities" in values:
+        values["related_entities"] = with_subjects(tuple(dict.fromkeys(values["related_entities"])))
+    if "kind" in values:
+        values.setdefault("type", type_of_kind(values["kind"]))
+    if values.get("content", before.content) != before.content:
+        values.setdefault("status", "active")
+    return msgspec.structs.replace(before, **values)
+
+
+def patch_of(change: UpdateMemory) -> Patch:
+    """The patch that an update asks for, apart from its links."""
+    given = {each: value for each in FIELDS if (value := getattr(change, each.name, None)) is not None}
+    empty = {each.name for each, value in given.items() if value == ""}
+    values = dict.fromkeys((*change.cleared, *empty)) | {
+        each.name: value for each, value in given.items() if each.sort != "object" and each.name not in empty
+    }
+    if "valid_until" in values:
+        values["invalid_reason"] = None
+    if values.get("kind", OPEN_END) != OPEN_END:
+        values |= {"due": None, "done": False}
+    add = {"tags": change.add_tags, "related_entities": change.add_entities}
+    remove = {"tags": change.remove_tags, "related_entities": change.remove_entities}
+    return Patch(
+        values,
+        {name: items for name, items in add.items() if items},
+        {name: items for name, items in remove.items() if items},
+        {each.name: value for each, value in given.items() if each.sort == "object"},
+    )
 
 
 def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
-    """Raises `InvalidInput` for a passage that is not in the text exactly once, more tags, entities or metadata than a
-    memory may have, a kind of another scope, or a validity that would end before it begins."""
-    times = change.times_asked()
-    kind = change.kind or kind_of(before)
-    if kind != OPEN_END and (change.due is not None or change.done is not None):
-        field = "done" if change.due is None else "due"
-        raise InvalidInput(f"only an open end can have {field}: set its kind to {OPEN_END} as well", field=field)
-    after = msgspec.structs.replace(
-        before,
-        content=_with_passage(before.content, change.content),
-        importance=before.importance if change.importance is None else change.importance,
-        tags=_with_tags(
-            before.tags if change.tags is None else change.tags, change.add_tags, change.remove_tags, "tags"
-        ),
-        metadata=_merged(before.metadata, change.metadata or {}, "metadata"),
-        related_entities=with_subjects(
-            _with_entities(before.related_entities, change.add_entities, change.remove_entities)
-        ),
-        kind=kind,
-        type=before.type if change.kind is None else type_of_kind(change.kind),
-        summary=_said(before.summary, change.summary),
-        structured=_merged(before.structured, change.structured or {}, "structured"),
-        confidence=before.confidence if change.confidence is None else change.confidence,
-        domain=_said(before.domain, change.domain),
-        valid_from=change.valid_from if "valid_from" in times else before.valid_from,
-        valid_until=change.valid_until if "valid_until" in times else before.valid_until,
-        invalid_reason=None if "valid_until" in times else before.invalid_reason,
-        due=None if kind != OPEN_END else change.due if "due" in times else before.due,
-        done=kind == OPEN_END and (before.done if change.done is None else change.done),
-    )
-    if after.content != before.content:  # nothing stands for what is said now
-        after = msgspec.structs.replace(after, status="active")
+    """Raises `InvalidInput` as `patched`, and for more tags or entities than a memory may have, a kind of another
+    scope, or a validity that would end before it begins."""
+    if (change.kind or kind_of(before)) != OPEN_END and (change.due is not None or change.done is not None):
+        name = "done" if change.due is None else "due"
+        raise InvalidInput(f"only an open end can have {name}: set its kind to {OPEN_END} as well", field=name)
+    after = patched(before, patch_of(change))
+    _check_tags(before, after, "tags")
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(
             f"a {change.kind} belongs to its session, and this memory has the scope {after.scope}", field="kind"
@@ -135,6 +148,36 @@ def updated(before: MemoryVersion, change: UpdateMemory) -> MemoryVersion:
     if change.valid_from is not None or change.valid_until is not None:
         _check_validity(after, "valid_until" if change.valid_from is None else "valid_from")
     return after
+
+
+def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
+    """Raises `InvalidInput` for more tags than a memory may have."""
+    after = patched(before, Patch(add={"tags": change.add}, remove={"tags": change.remove}))
+    _check_tags(before, after, "add")
+    return after
+
+
+def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
+    """A memory after an edit of a run. Tags beyond those that a memory may have are left out."""
+    values = {each.name: value for each in FIELDS if (value := getattr(edit, each.name, None)) is not None}
+    new_tags = [tag for tag in dict.fromkeys(values.pop("tags")) if tag not in before.tags]
+    if edit.forget is not None:
+        values |= {"forgotten": True, "forgotten_reason": edit.forget}
+    return patched(before, Patch(values, {"tags": tuple(new_tags[: max(0, MAX_TAGS - len(before.tags))])}))
+
+
+def unrevised(now: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
+    """A memory with everything that a run may change as it was before."""
+    values = {each.name: getattr(old, each.name) for each in FIELDS if each.by_run}
+    return patched(now, Patch(values | {"kind": kind_of(old)}))
+
+
+def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
+    """A memory as it was in `old`, in the scope that it has now, and not forgotten."""
+    values = {each.name: getattr(old, each.name) for each in FIELDS if not each.stays}
+    status = old.status if old.scope == before.scope else "active"
+    values |= {"kind": kind_of(old), "status": status, "forgotten": False, "forgotten_reason": None}
+    return patched(before, Patch(values))
 
 
 SAME_EVENT_S: Final = 86_400.0
@@ -158,42 +201,12 @@ def says_the_same(known: MemoryVersion, created_at: float, again: StoreMemory, n
 
 def joined(known: MemoryVersion, again: StoreMemory) -> MemoryVersion:
     """A memory after its very text was stored once more: with what was said of it then and now."""
-    return msgspec.structs.replace(
-        known,
-        importance=max(known.importance, again.importance),
-        confidence=max(known.confidence, again.confidence),
-        tags=tuple(dict.fromkeys((*known.tags, *again.tags)))[: max(MAX_TAGS, len(known.tags))],
-        related_entities=tuple(dict.fromkeys((*known.related_entities, *again.related_entities)))[
-            : max(MAX_ENTITIES, len(known.related_entities))
-        ],
-        structured=_both_objects(known.structured, {**again.structured, **known.structured}),
-        metadata=_both_objects(known.metadata, {**known.metadata, **again.metadata}),
-        source=_both_sources(known.source, again.source),
-        pinned=known.pinned or again.pinned,
-        summary=known.summary or again.summary,
-        domain=known.domain or again.domain,
-        due=known.due if again.due is None else again.due,
-        status="active" if known.status in ("archived", "consolidated") else known.status,
-    )
-
-
-def _both_objects(known: dict[str, Any], both: dict[str, Any]) -> dict[str, Any]:
-    """An object with what is said beside it when its memory's text is stored again, if that fits."""
-    return both if len(_canonical.encode(both)) <= MAX_METADATA_BYTES else known
-
-
-def _both_sources(known: SourceRef, again: SourceRef) -> SourceRef:
-    """A memory's source, with the one that its text is said to have when it is stored again, as far as it fits."""
-    before = known.label or ""
-    both = "; ".join(label for label in (before, again.label) if label)
-    if not again.label or again.label in before.split("; ") or len(both) > MAX_NAME:
-        return known
-    return msgspec.structs.replace(known, label=both)
-
-
-def tagged(before: MemoryVersion, change: TagMemory) -> MemoryVersion:
-    """Raises `InvalidInput` for more tags than a memory may have."""
-    return msgspec.structs.replace(before, tags=_with_tags(before.tags, change.add, change.remove, "add"))
+    values = {
+        each.name: each.join(getattr(known, each.name), getattr(again, each.name)) for each in FIELDS if each.join
+    }
+    if known.status in ("archived", "consolidated"):
+        values["status"] = "active"
+    return patched(known, Patch(values))
 
 
 INVALIDATED: Final = "invalidated"
@@ -206,23 +219,8 @@ def invalidated(before: MemoryVersion, reason: str | None, at: float) -> MemoryV
     ends = at if before.valid_from is None else max(at, before.valid_from)
     if before.valid_until is not None:
         ends = min(ends, before.valid_until)
-    return msgspec.structs.replace(
-        before, valid_until=ends, invalid_reason=reason or before.invalid_reason or INVALIDATED
-    )
-
-
-def reverted(before: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory as it was in `old`, in the scope that it has now, and not forgotten."""
-    return msgspec.structs.replace(
-        old,
-        scope=before.scope,
-        session_id=before.session_id,
-        occurred_at=before.occurred_at,
-        related_entities=tuple(dict.fromkeys(old.related_entities)),
-        kind=kind_of(old),
-        status=old.status if old.scope == before.scope else "active",
-        forgotten=False,
-        forgotten_reason=None,
+    return patched(
+        before, Patch({"valid_until": ends, "invalid_reason": reason or before.invalid_reason or INVALIDATED})
     )
 
 
@@ -252,17 +250,14 @@ def _check_validity(after: MemoryVersion, field: str) -> None:
         raise InvalidInput(message, field=field)
 
 
-def _with_tags(present: tuple[str, ...], add: Iterable[str], remove: Iterable[str], field: str) -> tuple[str, ...]:
-    taken = set(remove)
-    tags = (*(tag for tag in present if tag not in taken), *dict.fromkeys(tag for tag in add if tag not in present))
-    if len(tags) > max(MAX_TAGS, len(present)):
-        raise InvalidInput(f"a memory may have at most {MAX_TAGS} tags", field=field)
-    return tags
+def _check_tags(before: MemoryVersion, after: MemoryVersion, argument: str) -> None:
+    if len(after.tags) > max(MAX_TAGS, len(before.tags)):
+        raise InvalidInput(f"a memory may have at most {MAX_TAGS} tags", field=argument)
 
 
-def _with_passage(text: str, change: str | TextEdit | None) -> str:
+def _with_passage(text: str, change: str | TextEdit) -> str:
     if not isinstance(change, TextEdit):
-        return text if change is None else change
+        return change
     start = text.find(change.old)
     if start < 0:
         message = f"the memory does not say {shown(change.old)}: give a passage as it stands there"
@@ -291,37 +286,37 @@ def changed_line(before: str, passage: TextEdit) -> str:
     return f"{'…' * (begins > first)}{after[begins:ends]}{'…' * (ends < last)}"
 
 
-def _said(present: str | None, change: str | None) -> str | None:
-    """A text that an empty one takes away."""
-    return present if change is None else change or None
-
-
-def _merged(present: dict[str, Any], changes: dict[str, Any], field: str) -> dict[str, Any]:
+def _merged(present: dict[str, Any], changes: dict[str, Any], name: str) -> dict[str, Any]:
     if not changes:
         return present
     merged = {key: value for key, value in (present | changes).items() if value is not None or key not in changes}
     try:
-        size = len(_canonical.encode(merged))
+        size = len(encode_object(merged))
     except TypeError as error:
-        raise InvalidInput(f"{field} must be what JSON can say: {error}", field=field) from error
-    if size > max(MAX_METADATA_BYTES, len(_canonical.encode(present))):
+        raise InvalidInput(f"{name} must be what JSON can say: {error}", field=name) from error
+    if size > max(MAX_OBJECT_BYTES, len(encode_object(present))):
         raise InvalidInput(
-            f"the {field} of a memory may have at most {MAX_METADATA_BYTES} bytes as JSON, and this would be {size}",
-            field=field,
+            f"the {name} of a memory may have at most {MAX_OBJECT_BYTES} bytes as JSON, and this would be {size}",
+            field=name,
         )
     return merged
 
 
-def _with_entities(
-    present: tuple[EntityRef, ...], add: tuple[EntityRef, ...], remove: tuple[str, ...]
-) -> tuple[EntityRef, ...]:
-    """Without those that are named exactly, or (where none is) by the same key; the new ones come last."""
+def _with_items(present: tuple[Any, ...], add: Iterable[Any], remove: Iterable[str]) -> tuple[Any, ...]:
+    """Tags or entities after a change. Entities are removed by their names, or (where none has it) by the same key. A
+    tag that is there, and is to be added and removed, goes."""
     left = list(present)
     for name in remove:
-        named = [entity for entity in present if entity.name == name]
-        named = named or [entity for entity in present if name_key(entity.name) == name_key(name)]
-        left = [entity for entity in left if entity not in named]
-    return tuple(dict.fromkeys((*left, *add)))
+        gone = [each for each in present if _name_of(each) == name]
+        gone = gone or [
+            each for each in present if isinstance(each, EntityRef) and name_key(each.name) == name_key(name)
+        ]
+        left = [each for each in left if each not in gone]
+    return tuple(dict.fromkeys((*left, *(each for each in add if isinstance(each, EntityRef) or each not in present))))
+
+
+def _name_of(item: str | EntityRef) -> str:
+    return item if isinstance(item, str) else item.name
 
 
 def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:

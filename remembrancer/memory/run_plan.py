@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from remembrancer.memory.changes import BREADTH, is_visible, kind_of
+from remembrancer.memory.changes import BREADTH, is_visible, revised, unrevised
 from remembrancer.memory.edits import (
     Added,
     ConsolidationRow,
@@ -30,7 +30,6 @@ from remembrancer.memory.edits import (
     RunChange,
     Unlink,
 )
-from remembrancer.memory.limits import MAX_TAGS
 from remembrancer.memory.moves import note_pattern, propose, unnote_pattern, without_steps
 from remembrancer.memory.planner import RELEASED, Planner
 from remembrancer.protocol.errors import NotFound
@@ -62,8 +61,6 @@ from remembrancer.protocol.writes import EntityRef, MemoryVersion
 
 UNDONE: Final = "the run was undone"
 TO_THE_USER: Final = "it has gone to the user, and stays there"
-RESTORED: Final = ("status", "scope", "type", "summary", "importance", "confidence", "valid_until", "tags")
-"""The fields that a run may change, apart from the kind and from being forgotten."""
 
 
 def apply_run(planner: Planner, change: ApplyRun) -> Edits[RunResult]:
@@ -263,29 +260,6 @@ class _Carrying:
         return Put(RunChange(self.change.run_id, memory_id, deed))
 
 
-def revised(before: MemoryVersion, edit: ReviseMemory) -> MemoryVersion:
-    """A memory after an edit. Tags beyond those that a memory may have are left out."""
-    new_tags = [tag for tag in dict.fromkeys(edit.tags) if tag not in before.tags]
-    given = {
-        "status": edit.status,
-        "scope": edit.scope,
-        "kind": edit.kind,
-        "type": None if edit.kind is None else type_of_kind(edit.kind),
-        "summary": edit.summary,
-        "importance": edit.importance,
-        "confidence": edit.confidence,
-        "valid_until": edit.valid_until,
-        "forgotten_reason": edit.forget,
-    }
-    changed = {name: value for name, value in given.items() if value is not None}
-    return msgspec.structs.replace(
-        before,
-        **changed,
-        tags=(*before.tags, *new_tags[: max(0, MAX_TAGS - len(before.tags))]),
-        forgotten=edit.forget is not None,
-    )
-
-
 def _subject_of(edit: RunEdit) -> str:
     """The memory that an edit is about, or what else it names."""
     match edit:
@@ -405,7 +379,7 @@ class _Undoing:
             if not known:
                 self._skip(memory_id, "what it was before is not known any more")
                 return
-            after = as_before(memory.now, known[-1])
+            after = unrevised(memory.now, known[-1])
         steps = [deed.chain for deed in undone if deed.chain is not None]
         chain = without_steps(memory.promotion_chain, steps) if steps else None
         about = {"run": self.run_id, "undid": undid, "as_of": as_of}
@@ -436,17 +410,6 @@ class _Undoing:
 
     def _skip(self, memory_id: str, reason: str) -> None:
         self.skipped.append(Skipped(memory_id, reason))
-
-
-def as_before(now: MemoryVersion, old: MemoryVersion) -> MemoryVersion:
-    """A memory with everything that a run may change as it was before."""
-    return msgspec.structs.replace(
-        now,
-        **{name: getattr(old, name) for name in RESTORED},
-        kind=kind_of(old),
-        forgotten=old.forgotten,
-        forgotten_reason=old.forgotten_reason,
-    )
 
 
 def _undoable(latest_first: list[Added | Revised], version: int) -> tuple[list[Revised], bool]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -230,10 +230,6 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     related: tuple[str, ...] | None = None
     due: float | None = None
     done: bool | None = None
-
-    def times_asked(self) -> set[str]:
-        """The times that it gives or takes away."""
-        return {name for name in get_args(Clearable) if name in self.cleared or getattr(self, name) is not None}
 
 
 class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

@@ -13,8 +13,9 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, 
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of
-from remembrancer.memory.changes import MAX_METADATA_BYTES, changed_line
+from remembrancer.memory.changes import changed_line
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
+from remembrancer.memory.text import MAX_OBJECT_BYTES
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
@@ -146,7 +147,7 @@ def test_a_memory_has_bounds(records: Records) -> None:
     names = [f"n{place}" for place in range(MAX_TAGS + 1)]
     entities = tuple(EntityRef(f"n{place}", "service", "about") for place in range(MAX_ENTITIES + 1))
     too_much: list[tuple[Change, str]] = [
-        (UpdateMemory(ID, metadata={"a": "x" * MAX_METADATA_BYTES}), "metadata"),
+        (UpdateMemory(ID, metadata={"a": "x" * MAX_OBJECT_BYTES}), "metadata"),
         (UpdateMemory(ID, add_tags=tuple(names)), "tags"),
         (TagMemory(ID, tuple(names)), "add"),
         (UpdateMemory(ID, add_entities=entities), "related_entities"),
@@ -154,9 +155,9 @@ def test_a_memory_has_bounds(records: Records) -> None:
     for change, field in too_much:
         error = refusal(records, change)
         assert (type(error), error.field) == (InvalidInput, field)
-    do(records, UpdateMemory(ID, metadata={"a": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
-    refusal(records, UpdateMemory(ID, metadata={"b": "x" * (MAX_METADATA_BYTES // 2)}))
-    do(records, UpdateMemory(ID, metadata={"a": None, "b": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
+    do(records, UpdateMemory(ID, metadata={"a": "x" * (MAX_OBJECT_BYTES // 2)}), UpdatedResult)
+    refusal(records, UpdateMemory(ID, metadata={"b": "x" * (MAX_OBJECT_BYTES // 2)}))
+    do(records, UpdateMemory(ID, metadata={"a": None, "b": "x" * (MAX_OBJECT_BYTES // 2)}), UpdatedResult)
 
 
 def test_a_passage_is_replaced_where_the_text_has_it_once(records: Records) -> None:

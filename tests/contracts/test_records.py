@@ -27,7 +27,7 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.retrieval.keywords import phrases_of
-from remembrancer.memory.limits import check_memory
+from remembrancer.memory.fields import check_memory
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import Counts

@@ -475,7 +475,7 @@ def test_what_is_no_id_is_refused_by_every_tool(call: Any, memory_id: str) -> No
     "arguments", [{}, {"tags": {}}, {"tags": {"add": []}}, {"metadata": {}}, {"related_entities": {"remove": []}}]
 )
 def test_an_update_of_nothing_names_what_can_be_changed(arguments: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match=r"content, old, new, importance, tags, metadata, related_entities"):
+    with pytest.raises(InvalidInput, match=r"content, old, new, tags, related_entities, .*, importance, "):
         update(**arguments)
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.fields import DETAILS
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
 from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of, updated
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, cut_notice, tool, with_caveats
+
+_DETAILS: Final = tuple(name for name in DETAILS if name in ListedMemory.__struct_fields__)
 
 
 class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,8 +68,6 @@ async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemor
 def _listed(memory: ListedMemory) -> Answer:
     shown = {
         **fields_of(memory, "id", "content", "type", "scope", "importance", "created_at", "access_count"),
-        **said_by(
-            memory, "tags", "occurred_at", "kind", "summary", "domain", "valid_from", "valid_until", "invalid_reason"
-        ),
+        **said_by(memory, "tags", *_DETAILS),
     }
     return shown | updated(memory) | standing_of(memory)

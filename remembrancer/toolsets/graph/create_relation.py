@@ -14,7 +14,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef, StoredResult, StoreMemory
 from remembrancer.toolsets.graph.entity_answers import entity_named, title
 from remembrancer.toolsets.memory.answers import changed
-from remembrancer.toolsets.memory.fields import VALIDITY, cleaned
+from remembrancer.toolsets.memory.fields import cleaned
 from remembrancer.toolsets.memory.store_memory import STATED
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
@@ -38,7 +38,7 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
         InvalidInput: both are the same, or a field is invalid.
     """
     relation = clean_name(arguments.relation_type, field="relation_type", longest=MAX_NAME)
-    valid = cleaned(arguments, VALIDITY)
+    valid = cleaned(arguments)
     start, start_type = await entity_named(call, arguments.from_id, "from_id")
     end, end_type = await entity_named(call, arguments.to_id, "to_id")
     if (name_key(start), start_type.lower()) == (name_key(end), end_type.lower()):

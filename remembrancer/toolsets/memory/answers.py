@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import moment
 from remembrancer.memory.ranking import LIKELY, PERHAPS, is_given_whole
 from remembrancer.memory.sentences import cut_at_word, first_words
@@ -26,7 +27,9 @@ MOST_LINES: Final = 5
 FIRST_WORDS: Final = 10
 VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
 """The fields that say when a memory is true, and why no longer."""
-_TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_from", "valid_until", "forgotten_at"})
+_TIMES: Final = frozenset(
+    {"created_at", "updated_at", "forgotten_at"}.union(f.name for f in FIELDS if f.sort == "time")
+)
 
 
 @lru_cache(1024)  # all that an answer counts as accessed was accessed at one time

@@ -6,21 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from types import MappingProxyType
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.limits import (
-    MAX_ENTITIES,
-    MAX_NAME,
-    MAX_REASON,
-    MAX_SUMMARY,
-    MAX_TAG,
-    MAX_TAGS,
-    check_count,
-    check_length,
-)
+from remembrancer.memory.fields import FIELDS, Field
+from remembrancer.memory.limits import MAX_ENTITIES, MAX_NAME, MAX_REASON, MAX_TAG, MAX_TAGS, check_count, check_length
 from remembrancer.memory.text import MAX_EXACT, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import KINDS, Kind
@@ -101,10 +94,10 @@ def clean_kind(kind: str, *, field: str = "kind") -> Kind:
     raise InvalidInput(f"{field} must be one of {', '.join(KINDS)}, not {shown(kind)}", field=field)
 
 
-def clean_summary(summary: str, *, field: str) -> str:
-    """A summary as it is kept. Raises `InvalidInput` when it is blank or too long."""
-    check_length(summary, field=field, longest=MAX_SUMMARY)
-    return summary.strip()
+def clean_line(text: str, *, field: str, longest: int) -> str:
+    """A short text as it is kept. Raises `InvalidInput` when it is blank or too long."""
+    check_length(text, field=field, longest=longest)
+    return text.strip()
 
 
 def clean_reason(reason: str | UnsetType) -> str | None:
@@ -142,37 +135,60 @@ def seconds_of(text: str | UnsetType, field: str) -> float | None:
     return seconds
 
 
+class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The arguments for fields of a memory that can be given when it is stored and when it is changed."""
+
+    importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    summary: str | UnsetType = UNSET
+    domain: str | UnsetType = UNSET
+    structured: dict[str, Any] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    valid_from: str | UnsetType = UNSET
+    valid_until: str | UnsetType = UNSET
+    allow_secrets: bool | UnsetType = UNSET
+
+
+UNLISTED: Final = ("confidence", "summary", "domain", "structured", "metadata", "valid_from", "allow_secrets")
+"""Those of these arguments that a list of tools leaves out."""
 Rule = Callable[..., Any]
 """Makes of a given value the one that is kept; takes the name of the field as `field`. Raises `InvalidInput`."""
-VALIDITY: Final[dict[str, Rule | None]] = {"valid_from": seconds_of, "valid_until": seconds_of}
-MEMORY_FIELDS: Final[dict[str, Rule | None]] = {
-    "importance": None,
-    "confidence": None,
-    **VALIDITY,
-    "summary": clean_summary,
-    "structured": clean_object,
-    "metadata": clean_object,
-    "domain": partial(clean_name, longest=MAX_NAME),
-    "occurred_at": seconds_of,
-    "due": seconds_of,
-}
-"""The fields of a memory that every tool takes alike, and how each is cleaned. None: its type says all."""
 
 
-def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule | None], *but: str) -> dict[str, Any]:
-    """Those of the fields that were given, cleaned, by name. Fields that are named in `but` are left out.
+def cleaned(arguments: msgspec.Struct, rules: Mapping[str, Rule] = MappingProxyType({}), *but: str) -> dict[str, Any]:
+    """The fields of a memory that were given, cleaned, by name: by their sort, or by a rule of their own.
+
+    Fields that are named in `but` are left out.
 
     Raises:
         InvalidInput: one is not what is allowed, or `valid_until` is not after `valid_from`.
     """
     found: dict[str, Any] = {}
-    for name, rule in rules.items():
-        value = getattr(arguments, name)
+    for name, rule in {**_RULES, **rules}.items():
+        value = getattr(arguments, name, UNSET)
         if value is UNSET or name in but:
             continue
-        kept = value if rule is None else rule(value, field=name)
+        kept = rule(value, field=name)
         if kept is not None:
             found[name] = kept
     if "valid_until" in found and found.get("valid_from", -math.inf) >= found["valid_until"]:
         raise InvalidInput("valid_until must be later than valid_from", field="valid_until")
     return found
+
+
+def _rule_of(row: Field) -> Rule | None:
+    match row.sort:
+        case "share" | "flag":
+            return lambda value, field: value  # its type says all
+        case "time":
+            return seconds_of
+        case "object":
+            return clean_object
+        case "line":
+            return partial(clean_line, longest=row.longest)
+        case "name":
+            return partial(clean_name, longest=row.longest)
+    return None
+
+
+_RULES: Final = {row.name: rule for row in FIELDS if (rule := _rule_of(row)) is not None}

@@ -8,12 +8,13 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from remembrancer.memory.changes import spans_of
+from remembrancer.memory.fields import DETAILS
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, MemoryVersion, PortableMemory
-from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by, state_of
+from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, said_by, state_of
 from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
@@ -121,7 +122,7 @@ def _recorded(record: PortableMemory | MemoryVersion, *, forgotten: bool) -> Ans
             for entity in record.related_entities
         ],
         **fields_of(record, "session_id", "confidence"),
-        **said_by(record, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
+        **said_by(record, *DETAILS),
         **state_of(record),
         "status": "forgotten" if forgotten else record.status,
     }

@@ -20,9 +20,10 @@ from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.writes import EntityRef, MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import changed, near_of, not_embedded
 from remembrancer.toolsets.memory.fields import (
-    MEMORY_FIELDS,
-    AllowSecrets,
+    UNLISTED,
+    GivenFields,
     RelatedEntity,
+    Rule,
     clean_entities,
     clean_tags,
     cleaned,
@@ -53,7 +54,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conversation_turn: int | UnsetType = UNSET
 
 
-class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoreMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     content: str
     scope: (
         Annotated[
@@ -67,21 +68,12 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     ) = UNSET
     kind: GivenKind | UnsetType = UNSET
     type: MemoryType | UnsetType = UNSET
-    importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
-    confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     source: Source | UnsetType = UNSET
     related_entities: list[RelatedEntity] | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     wait_for_embedding: bool | UnsetType = UNSET
-    allow_secrets: AllowSecrets | UnsetType = UNSET
-    summary: str | UnsetType = UNSET
-    domain: str | UnsetType = UNSET
-    structured: dict[str, Any] | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
     occurred_at: str | UnsetType = UNSET
-    valid_from: str | UnsetType = UNSET
-    valid_until: str | UnsetType = UNSET
     due: Annotated[str, Meta(description="Of an open_end")] | UnsetType = UNSET
     supersedes: Annotated[str, Meta(description="Id this replaces")] | UnsetType = UNSET
 
@@ -90,10 +82,7 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     "Remember something for later sessions.",
     aliases={"memory_type": "type"},
     marks_data=False,
-    unlisted=(
-        *("type", "source", "related_entities", "session_id", "confidence", "wait_for_embedding", "allow_secrets"),
-        *("summary", "domain", "structured", "metadata", "occurred_at", "valid_from"),
-    ),
+    unlisted=("type", "source", "related_entities", "session_id", "wait_for_embedding", "occurred_at", *UNLISTED),
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory. A list of
@@ -218,12 +207,11 @@ def _clean_entities(entities: Sequence[RelatedEntity], *, field: str) -> tuple[E
     return with_subjects(clean_entities(entities, field=field))
 
 
-STORED: Final = {
-    **MEMORY_FIELDS,
+STORED: Final[dict[str, Rule]] = {
     "session_id": partial(clean_name, longest=MAX_SESSION_ID),
     "tags": clean_tags,
     "source": _clean_source,
     "related_entities": _clean_entities,
     "supersedes": parse_memory_id,
 }
-"""The fields that a memory is stored with as they were given, each with its rule."""
+"""The rules of the fields that only a new memory is given as it has them."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.limits import MAX_ENTITIES, MAX_LINKS, MAX_NAME, check_count
 from remembrancer.memory.text import check_text, shown
 from remembrancer.protocol.errors import InvalidInput
@@ -16,7 +17,8 @@ from remembrancer.protocol.kinds import RELATIONS, Relation
 from remembrancer.protocol.writes import Clearable, LinkRef, TextEdit, UpdatedResult, UpdateMemory
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import (
-    MEMORY_FIELDS,
+    UNLISTED,
+    GivenFields,
     RelatedEntity,
     clean_entities,
     clean_kind,
@@ -26,11 +28,6 @@ from remembrancer.toolsets.memory.fields import (
     given,
 )
 from remembrancer.toolsets.tools import Answer, Call, saying, tool
-
-UPDATED: Final = {
-    name: rule for name, rule in {**MEMORY_FIELDS, "kind": clean_kind, "done": None}.items() if name != "occurred_at"
-}
-"""The fields that a call may give as a memory has them, each with its rule."""
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,28 +51,19 @@ class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str
 
 
-class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class UpdateMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     content: str | UnsetType = UNSET
     old: Annotated[str, Meta(description="Text that is there once")] | UnsetType = UNSET
     new: str | UnsetType = UNSET
-    importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     tags: TagChanges | UnsetType = UNSET
-    metadata: dict[str, Any] | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET
     kind: str | UnsetType = UNSET
-    summary: str | UnsetType = UNSET
-    confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
-    domain: str | UnsetType = UNSET
-    structured: dict[str, Any] | UnsetType = UNSET
-    valid_from: str | UnsetType = UNSET
-    valid_until: str | UnsetType = UNSET
     due: str | UnsetType = UNSET
     done: bool | UnsetType = UNSET
     supersedes: Annotated[str, Meta(description="Id this replaces")] | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
     remove_links: list[RemovedLink] | UnsetType = UNSET
-    allow_secrets: bool | UnsetType = UNSET
 
 
 @tool(
@@ -83,10 +71,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     destructive=True,
     aliases={"id": "memory_id"},
     marks_data=False,
-    unlisted=(
-        *("tags", "metadata", "related_entities", "kind", "summary", "confidence", "domain", "structured"),
-        *("valid_from", "add_links", "remove_links", "allow_secrets"),
-    ),
+    unlisted=("tags", "related_entities", "kind", "add_links", "remove_links", *UNLISTED),
 )
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change what is given, and leave the rest. Of a text in which a passage is replaced the changed line is
@@ -124,8 +109,9 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
     tags = given(arguments.tags, TagChanges())
     add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
     entities = given(arguments.related_entities, EntityChanges())
-    emptied = [name for name in (*get_args(Clearable), "summary", "domain") if getattr(arguments, name) == ""]
-    fields = cleaned(arguments, UPDATED, *emptied) | {name: "" for name in ("summary", "domain") if name in emptied}
+    emptied = {each.name for each in FIELDS if each.is_clearable and getattr(arguments, each.name) == ""}
+    cleared = tuple(name for name in get_args(Clearable) if name in emptied)
+    fields = cleaned(arguments, {"kind": clean_kind}, *emptied) | dict.fromkeys(emptied.difference(cleared), "")
     added = list(given(arguments.add_links, ()))
     if arguments.supersedes is not UNSET:
         added.append(LinkArgument("supersedes", parse_memory_id(arguments.supersedes, field="supersedes")))
@@ -140,7 +126,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         ),
         add_links=_clean_links(added, memory_id, "add_links"),
         remove_links=_clean_links(given(arguments.remove_links, ()), memory_id, "remove_links"),
-        cleared=tuple(name for name in get_args(Clearable) if name in emptied),
+        cleared=cleared,
         **fields,
     )
     if change == UpdateMemory(memory_id):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
@@ -13,6 +14,7 @@ from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.edits import Memory
+from remembrancer.memory.fields import FIELDS, SEARCHED
 from remembrancer.memory.plan import RELATED
 from remembrancer.memory.ranking import is_assistants
 from remembrancer.memory.stop_words import language_of
@@ -27,29 +29,19 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     RecordedFields,
     ShownFields,
-    SourceRef,
 )
 
 BEGINNING: Final = 300
 """Characters of a memory by which its language is known."""
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
 """The fields of a memory that have columns of their own."""
-SAVED_FIELDS: Final = tuple(
-    name for name in STORED_FIELDS if name not in ("session_id", "occurred_at", "forgotten_reason")
-)
-"""Those that `columns_of` takes: what a change may make another."""
-SEARCHED_FIELDS: Final = frozenset({"content", "tags", "summary"})
-"""The fields that full text knows, whose other spellings are in the column `parts`."""
 
-DECODERS: Final[dict[str, Callable[[str], Any]]] = {
-    "tags": msgspec.json.Decoder(tuple[str, ...]).decode,
-    "source": msgspec.json.Decoder(SourceRef).decode,
-    "metadata": msgspec.json.Decoder(dict[str, Any]).decode,
-    "structured": msgspec.json.Decoder(dict[str, Any]).decode,
-    "promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode,
-    "pinned": bool,
-    "done": bool,
-}
+_TYPES: Final = get_type_hints(PortableMemory)
+DECODERS: Final[dict[str, Callable[[Any], Any]]] = {
+    each.name: bool if each.sort == "flag" else msgspec.json.Decoder(_TYPES[each.name]).decode
+    for each in FIELDS
+    if each.name in STORED_FIELDS and each.sort in ("tags", "object", "source", "flag")
+} | {"promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode}
 """Of the columns that are JSON, and of those that are true or false."""
 _KEPT: Final = (
     *("number", "id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
@@ -104,7 +96,7 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
     """The columns that hold some fields of a memory; `related_entities` has none, nor has whether it is forgotten."""
     columns: dict[str, object] = {}
     for field in fields:
-        if field in SAVED_FIELDS:
+        if field in STORED_FIELDS:
             value = getattr(memory, field)
             is_plain = value is None or isinstance(value, (str, int, float))
             columns[field] = value if is_plain else encode_json(value).decode()
@@ -115,8 +107,10 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
         columns["characters"] = len(memory.content)
         columns["by_assistant"] = is_assistants(memory.content)
         columns["language"] = language_of(memory.content[:BEGINNING])
-    if not SEARCHED_FIELDS.isdisjoint(fields):
-        columns["parts"] = subword_tokens(memory.content, memory.summary or "", *memory.tags)
+    if not set(SEARCHED).isdisjoint(fields):
+        values = (getattr(memory, name) or "" for name in SEARCHED)
+        texts = ((value,) if isinstance(value, str) else value for value in values)
+        columns["parts"] = subword_tokens(*chain.from_iterable(texts))
     return columns
 
 

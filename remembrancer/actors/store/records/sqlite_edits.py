@@ -13,8 +13,7 @@ import msgspec
 from remembrancer.actors.store.records.background import add_request, note_maintained, prune
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import (
-    SAVED_FIELDS,
-    SEARCHED_FIELDS,
+    STORED_FIELDS,
     archived_since,
     columns_of,
     decoded,
@@ -58,6 +57,7 @@ from remembrancer.memory.edits import (
     SessionDeeds,
     Unlink,
 )
+from remembrancer.memory.fields import SEARCHED
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.plan import carry_out, check_session_limit, plan
 from remembrancer.memory.planner import SIMILAR, make_active
@@ -113,10 +113,10 @@ _DECODERS: Final[dict[tuple[type[Any], str], Callable[[str], Any]]] = {
 }
 """Of the columns that are JSON."""
 _INSERTED: Final = (
-    *("id", "session_id", "version", "created_at", "updated_at", "occurred_at", "access_count", "last_accessed_at"),
-    *("forgotten_at", "forgotten_reason", "source_project"),
+    *("id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
+    "source_project",
 )
-"""The columns of a new memory that are as its fields say, beside those that a change may make another."""
+"""The columns of a new memory beside those of its fields."""
 _TRACES: Final = (
     "DELETE FROM history WHERE space = @SPACE AND memory_id = ?1",
     "DELETE FROM promotion_log WHERE space = @SPACE AND (memory_id = ?1 OR merged_into = ?1)",
@@ -133,7 +133,7 @@ _TRACES: Final = (
 )
 """The traces of a memory, also in the file of a project that it was promoted from."""
 
-_WORDS: Final = "content, tags, summary, parts"
+_WORDS: Final = ", ".join((*SEARCHED, "parts"))
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
 
 REVIVED: Final = "revived"
@@ -435,7 +435,7 @@ class SqliteEdits:
 
     def _insert(self, edit: Insert) -> None:
         memory = edit.memory
-        columns = columns_of(memory, SAVED_FIELDS)
+        columns = columns_of(memory, STORED_FIELDS)
         columns |= {name: getattr(memory, name) for name in _INSERTED}
         columns |= {"archived_at": archived_since(memory), "promotion_chain": _json(memory.promotion_chain)}
         number = self.execute(
@@ -496,7 +496,7 @@ class SqliteEdits:
             if after.status != before.now.status:
                 columns["archived_at"] = at if after.status == "archived" else None
         ((number,),) = self._query("SELECT number FROM memories WHERE space = @SPACE AND id = ?", (before.id,))
-        is_searched = not SEARCHED_FIELDS.isdisjoint(fields)
+        is_searched = not set(SEARCHED).isdisjoint(fields)
         if is_searched:
             self._drop_words(number)
         self.execute(
