@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,7 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.passage_rows import HomeTexts
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.memory.edits import Move as MoveRow
@@ -185,20 +187,29 @@ def test_a_promoted_memory_takes_all_that_it_has_to_the_users_file(files: Files)
     assert moved.updated_at == REQUESTED_AT + 10
 
 
-def test_vectors_that_come_when_their_memory_has_moved_are_not_kept_in_the_space_that_it_has_left(files: Files) -> None:
+def test_vectors_that_come_when_their_memory_has_moved_are_kept_in_the_space_that_it_is_in_now(files: Files) -> None:
     move = files.open()
     late = store_operation("late", "a beacon that moves before it has vectors")
     move.source.apply([late])
     number = move.source.number_of(memory_id_of(late))
     assert number is not None
+    texts = HomeTexts(move.source._file.file, time.time)
+    missing = texts.missing(MODEL)
+    assert texts.next_texts(MODEL, 1, 1)[0].number == number, "the newest of all spaces"
     (moved,) = move.apply([promotion(memory_id_of(late), "promote late")])
     assert isinstance(moved.reply, Applied)
     text = "a beacon that moves before it has vectors"
     vectors = np.eye(1, 4, dtype=np.float32)
     embedded = EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), vectors)
     assert move.source.save_embeddings(MODEL, [embedded]).kept == []
-    assert number in move.destination.pending(MODEL)
-    assert move.destination.save_embeddings(MODEL, [embedded]).kept
+    saved = texts.save_embeddings(MODEL, [embedded])
+    assert saved.spaces == {move.destination.name: 1}
+    assert move.destination.passages(PassageFilter(MODEL, [number])).numbers == saved.kept
+    assert texts.missing(MODEL) == missing - 1
+    assert number not in move.source.pending(MODEL) + move.destination.pending(MODEL)
+    while texts.prune_models(["another"], 1):
+        pass
+    assert move.destination.passages(PassageFilter(MODEL)).numbers == []
 
 
 def test_what_a_memory_of_the_user_was_before_is_shown_to_its_session_and_its_project_alone(files: Files) -> None:

@@ -166,7 +166,7 @@ class StoreActor(Actor):
             settings,
             lambda context, model: self._reads.embed_within(context, model),
             self._embedding,
-            self._texts_opened,
+            self._index_opened,
         )
         self._code = CodeHandlers(paths, self._files, self._readers, self._gate, self._in_background)
         self._home = HomeReader(paths, self._gate)
@@ -218,7 +218,7 @@ class StoreActor(Actor):
         self._lanes.attach(
             self._files,
             FollowUp(
-                self._scheduler.enqueue,
+                lambda _, __: self._scheduler.wake(),
                 writes.scrub,
                 self._tell_gateway,
                 self._jobs.finder.mark,
@@ -244,7 +244,7 @@ class StoreActor(Actor):
             await self._files.open_users_lane()
             task_status.started()
             self._tasks.start_soon(self._vectors.run)
-            self._tasks.start_soon(self._find_pending)
+            self._tasks.start_soon(self._open_projects)
             await anyio.sleep_forever()
 
     def health(self) -> StoreHealth:
@@ -361,7 +361,7 @@ class StoreActor(Actor):
             vectors_ready=self._vectors.is_whole(work.key),
             error=self._scheduler.error or self._vectors.error,
             dead_letters=len(self._scheduler.dead_letters),
-            dead_letter_error=next(reversed(self._scheduler.dead_letters.values()), None),
+            dead_letter_error=next(reversed(self._scheduler.dead_letters), None),
             models=self._scheduler.models(),
         )
 
@@ -371,17 +371,15 @@ class StoreActor(Actor):
 
     def _file_opened(self, records: Records) -> None:
         self._jobs.finder.mark(records.name)
-        self._texts_opened(records)
+        self._vectors.adopt(records)
+        self._scheduler.wake()
 
-    def _texts_opened(self, texts: EmbeddedTexts) -> None:
-        self._vectors.adopt(texts)
-        self._tasks.start_soon(self._scheduler.enqueue_missing, texts)
+    def _index_opened(self, index: EmbeddedTexts) -> None:
+        self._vectors.adopt(index)
+        self._scheduler.texts_opened()
 
-    async def _find_pending(self) -> None:
-        """Open the projects that are known, the last used first: what they left pending is embedded now."""
-        user = self._files.get(USER)
-        if user is not None:
-            await self._scheduler.enqueue_missing(user)
+    async def _open_projects(self) -> None:
+        """Open the projects that are known, the last used first: what they left to be done is done now."""
         for project in self._files.catalog.projects():
             if not self._files.is_there(project):
                 continue
@@ -391,7 +389,6 @@ class StoreActor(Actor):
                 logger.warning(
                     "a project's records cannot be opened", extra={"project": project.id, "code": error.code}
                 )
-        self._scheduler.files_opened()
 
     async def _let_readers_finish(self) -> None:
         await asyncio.to_thread(self._readers.close)

@@ -244,7 +244,7 @@ class FileHandlers:
         work = partial(index.change, request.workspace.root, request.updates, request.removed, model)
         change = await self._made_anew_if_damaged(index, self._committer.run(index.name, work))
         self._left[request.workspace] = request.left
-        self._scheduler.enqueue(index.name, change.to_embed)
+        self._scheduler.wake()
         return change.counts
 
     def _note_done(self, done: SyncDone) -> None:

@@ -160,6 +160,7 @@ class FileIndex(EmbeddedTexts, SqliteWords):
     _table = "texts"
     _own = "TRUE"
     _count = "SELECT count(*) FROM texts"
+    _counted_in = "TRUE"
     _file: SqliteFile
     _words = "words"
     _full_texts = ("words",)

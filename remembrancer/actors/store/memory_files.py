@@ -20,8 +20,9 @@ from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.catalog import Catalog
+from remembrancer.actors.store.records.contract import RECORDS
 from remembrancer.actors.store.records.contract import USER as USER
-from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
+from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
@@ -65,8 +66,6 @@ AGAIN_S: Final = 2.0
 """The time after which, after a failed attempt, the database is opened again, if somebody wants it."""
 OPENING_S: Final = 1.5
 """The time that a question waits for a database that is being opened: less than a read's budget."""
-RECORDS: Final = "records"
-"""The thread that writes them."""
 LOST: Final = "lost"
 """The end of the name of what was in the place of a file that was begun anew: as long as it is there, answers say
 so."""
@@ -148,6 +147,7 @@ class MemoryFiles:
         self._limits = {"limit_bytes": limit_bytes, "session_limit": session_limit}
         self._on_open = on_open
         self._database: SqliteFile | None = None
+        self._memories: HomeTexts | None = None
         self._spaces: set[str] = set()
         """The names of those that are in it."""
         self._open: dict[str, Records] = {}
@@ -232,7 +232,7 @@ class MemoryFiles:
             raise error
 
     def _take(self, database: SqliteFile) -> None:
-        self._database = database
+        self._database, self._memories = database, HomeTexts(database, self._clock)
         self._left_out = tuple(problems(self._paths).values())
         self._spaces = {name for (name,) in database.read("SELECT name FROM spaces")}
         self._user = Records(database, USER, self._clock, **self._limits)
@@ -340,9 +340,10 @@ class MemoryFiles:
         """All that has vectors and is open."""
         return [*self, *self.indexes.values()]
 
-    def embedded_file(self, name: str) -> EmbeddedTexts | None:
-        """The open one of that name."""
-        return self.get(name) or self.indexes.get(name)
+    def texts(self) -> list[EmbeddedTexts]:
+        """All texts that are to be embedded: the memories of all spaces together, and the indexes that are open."""
+        memories = [] if self._database is None or self._memories is None else [self._memories]
+        return [*memories, *self.indexes.values()]
 
     def is_there(self, project: ProjectRef) -> bool:
         """True if the project has a space now."""

@@ -274,9 +274,8 @@ class WriteHandlers:
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
         for name in {gains.name, loses.name}:
             self._on_commit(name)
-        to_embed = [number for outcome in outcomes for number in outcome.all_to_embed]
-        if to_embed:
-            self._scheduler.enqueue(gains.name, to_embed)
+        if any(outcome.all_to_embed for outcome in outcomes):
+            self._scheduler.wake()
         for operation, outcome in zip(operations, outcomes, strict=True):
             change, reply = operation.change, outcome.reply
             if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:

@@ -39,6 +39,8 @@ from remembrancer.protocol.writes import (
 EVERY: Final = 2**31
 """More memories than any file has."""
 USER: Final = "user"
+RECORDS: Final = "records"
+"""The name of all memories of a database together, and of the thread that writes them."""
 """The name of the user's file."""
 
 
@@ -205,10 +207,12 @@ class SavedEmbeddings:
     """The outcome of keeping vectors that came: the numbers of the passages that were `kept`.
 
     `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
+    `spaces` are those that have got vectors, with how many memories they have got some of at the most.
     """
 
     kept: list[int]
     outdated: list[int] = field(default_factory=list)
+    spaces: dict[str, int] = field(default_factory=dict)
 
 
 class NearDuplicate(NamedTuple):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from remembrancer.actors.store.records.contract import (
     MAX_ATTEMPTS,
+    RECORDS,
     EmbeddedMemory,
     NearDuplicate,
     PassageFilter,
@@ -18,7 +20,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.space import SpaceConnection
-from remembrancer.actors.store.records.sqlite_file import encode_json, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
 from remembrancer.protocol.work import Passage
 
 
@@ -30,13 +32,15 @@ class EmbeddedTexts:
     """
 
     name: str
-    """The name that nothing else has: `user`, a project's id, or that and `.files`."""
+    """The name that nothing else has: `user`, a project's id, that and `.files`, or `records` for all memories."""
     links_duplicates = True
     """True if near-duplicates are worth looking for: it keeps links between them."""
     _table = "memories"
     _own = "space = @SPACE"
     _count = "SELECT coalesce(sum(count), 0) FROM tallies WHERE space = @SPACE"
     """The number of all rows, which costs no scan."""
+    _counted_in = "p.space = e.space"
+    """The condition under which a row of `embedded` counts a passage of its model."""
     _file: Any
     """The space, or the file, of the table."""
     _clock: Callable[[], float]
@@ -55,12 +59,17 @@ class EmbeddedTexts:
         return dict(rows)
 
     def missing(self, model: str | None) -> int:
-        """The number of memories that have no vectors of `model` (None: of any) and are no dead letters of it."""
+        """The number of memories that have no vectors of `model` and are no dead letters of it (None: that the model
+        with the most vectors has none of)."""
         if model is None:
-            return len(self.pending())
+            ((missing,),) = self._file.read(
+                f"""SELECT ({self._count}) - coalesce(max(memories), 0) FROM (
+                        SELECT sum(memories) AS memories FROM embedded WHERE {self._own} GROUP BY model)"""  # noqa: S608
+            )
+            return int(missing)
         ((missing,),) = self._file.read(
             f"""SELECT ({self._count})
-                       - coalesce((SELECT memories FROM embedded WHERE {self._own} AND model = ?1), 0)
+                       - coalesce((SELECT sum(memories) FROM embedded WHERE {self._own} AND model = ?1), 0)
                        - (SELECT count(*) FROM embedding_attempts
                           WHERE model = ?1 AND attempts >= ?2 AND {self._of_own})""",  # noqa: S608 - our names
             (model, MAX_ATTEMPTS),
@@ -158,9 +167,10 @@ class EmbeddedTexts:
         """Delete passages of all models but these, `limit` at the most. How many they were."""
         with self._file.transaction() as connection:
             pruned = connection.execute(
-                f"""DELETE FROM passages WHERE number IN (SELECT number FROM passages
-                    WHERE {self._own} AND model IN (SELECT model FROM embedded WHERE {self._own} AND memories > 0
-                        AND model NOT IN (SELECT value FROM json_each(?))) LIMIT ?)""",  # noqa: S608 - our clause
+                f"""DELETE FROM passages WHERE number IN (SELECT p.number FROM
+                    (SELECT * FROM embedded WHERE {self._own} AND memories > 0
+                        AND model NOT IN (SELECT value FROM json_each(?))) AS e
+                    CROSS JOIN passages AS p ON {self._counted_in} AND p.model = e.model LIMIT ?)""",  # noqa: S608
                 (encode_json(list(kept)).decode(), limit),
             ).rowcount
         return int(pruned)
@@ -241,6 +251,39 @@ class EmbeddedTexts:
             (*arguments, wanted.limit),
         )
         return passage_vectors(rows, vectors=wanted.vectors)
+
+
+class HomeTexts(EmbeddedTexts):
+    """The memories of all spaces of a database together: it is here that they are given out and their vectors kept."""
+
+    name = RECORDS
+    _own = "TRUE"
+    _count = "SELECT coalesce(sum(count), 0) FROM tallies"
+
+    def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
+        self._file = file
+        self._clock = clock
+
+    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+        """As in `EmbeddedTexts`: whatever space a memory lies in by now."""
+        numbers = encode_json([memory.number for memory in embedded]).decode()
+        saved = SavedEmbeddings([])
+        with self._file.transaction() as connection:
+            spaces = connection.execute(
+                """SELECT s.number, s.name, json_group_array(m.number) FROM memories AS m
+                   JOIN spaces AS s ON s.number = m.space WHERE m.number IN (SELECT value FROM json_each(?))
+                   GROUP BY s.number""",
+                (numbers,),
+            ).fetchall()
+            for space, name, held in spaces:
+                numbers_here = set(json.loads(held))
+                own = [memory for memory in embedded if memory.number in numbers_here]
+                rows = "memories AS t WHERE space = @SPACE"
+                of_space = _save_embeddings(SpaceConnection(connection, space), rows, model, own)
+                saved.kept.extend(of_space.kept)
+                saved.outdated.extend(of_space.outdated)
+                saved.spaces[name] = len(own)
+        return saved
 
 
 def _save_embeddings(

@@ -112,6 +112,10 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
         self._session_limit = session_limit
 
     @property
+    def commits(self) -> int:
+        return self._file.file.commits  # vectors are kept for all spaces together
+
+    @property
     def space(self) -> int:
         """The number of its space."""
         return self._file.number

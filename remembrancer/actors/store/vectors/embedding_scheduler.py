@@ -1,6 +1,7 @@
-"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back to be kept.
+"""Schedules the embedding of what is stored, and of questions: texts go out on credit, vectors come back to be kept.
 
-Each model has its queue, workers and vectors (`models.py`). Questions are answered by one whose vectors are whole.
+The records say which texts have no vectors of a model (`next_texts`): nothing is queued here. Each model has its
+workers and vectors (`models.py`). Questions are answered by one whose vectors are whole.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -81,22 +82,25 @@ CACHED_QUERIES: Final = 1024
 logger = logging.getLogger(__name__)
 
 
-class _Finished(NamedTuple):
-    """Vectors that have come and are to be saved; `digest` tells which text they were made of."""
-
-    job: EmbeddingJob
-    message: PassagesEmbedded
-    work: ModelWork
-    digest: bytes
-
-
-class _Failed(NamedTuple):
-    """A text that could not be embedded, which is to be noted; `died`: its worker has died."""
+class _Answer(NamedTuple):
+    """A text that a worker is done with: its passages with their vectors, or the `reason` why it has none (`died`: its
+    worker has died). `digest` tells which text it was."""
 
     job: EmbeddingJob
     work: ModelWork
-    reason: str
-    died: bool
+    digest: bytes = b""
+    embedded: PassagesEmbedded | None = None
+    reason: str = ""
+    died: bool = False
+
+
+class _Counted(NamedTuple):
+    """The number of texts that wait for vectors of a model, and dead letters, after so many commits."""
+
+    texts: EmbeddedTexts
+    commits: int
+    missing: int
+    dead: dict[int, str]
 
 
 class EmbeddingScheduler:
@@ -129,25 +133,22 @@ class EmbeddingScheduler:
         self._open_all = open_all
         self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
-        self._finished: list[_Finished] = []
-        self._failed: list[_Failed] = []
-        self._missing_in: dict[tuple[str, str | None], tuple[int, int]] = {}
-        """By file and model, after how many commits it was counted what has no vectors, and how much."""
-        self._recent: dict[str, None] = {}
-        """The files, those last that have got something to be embedded last."""
-        self._waiters: dict[EmbeddingJob, list[asyncio.Future[str | None]]] = {}
+        self._answers: list[_Answer] = []
+        """Those that are not written down yet."""
+        self._counts: dict[tuple[str, str | None], _Counted] = {}
+        """By the name of texts and the model."""
+        self._waiting = 0
+        """The number of those who wait for the vectors of a memory."""
         self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
         self._expected_until = self._asked_at = -math.inf
         self._may_rest = False
         self._handing = asyncio.Event()
-        self._awaited = asyncio.Event()
-        self._saving = asyncio.Event()
-        self._looking = asyncio.Event()
+        self._answered = asyncio.Event()
+        self._saved = asyncio.Event()
+        """Another one after each saving."""
         self._deciding = asyncio.Event()
-        self.all_files_open = False
-        """Set when every project that is known has been opened: no model is whole before."""
         self.on_untruth: Callable[[Peer, str], None] = self._lose_liar
         """Told of a worker on another host that was caught in an untruth: it is to be given nothing more."""
         self._state = ModelState.read(files.catalog.models(), configured)
@@ -200,7 +201,7 @@ class EmbeddingScheduler:
         is lost."""
         work = self.answering
         is_new = self._state.active is not None and not self._is_active(work)
-        return self._pending(work) if is_new and not self._is_whole(work) else 0
+        return self._pending(work) if is_new else 0
 
     @property
     def is_busy(self) -> bool:
@@ -208,9 +209,10 @@ class EmbeddingScheduler:
         return any(self._pending(work) for work in self._works)
 
     @property
-    def dead_letters(self) -> dict[EmbeddingJob, str]:
-        """The memories that could not be embedded by the model that answers, and why."""
-        return self.answering.dead
+    def dead_letters(self) -> list[str]:
+        """Why memories could not be embedded by the model that answers: a reason for each, that of the newest last."""
+        work = self.answering
+        return [reason for texts in self._files.texts() for reason in self._counted(work, texts).dead.values()]
 
     @property
     def error(self) -> str | None:
@@ -267,8 +269,6 @@ class EmbeddingScheduler:
         await self._committer.run(
             CATALOG, partial(self._files.catalog.note_models, self._state.choosing(choice).written())
         )
-        for work in self._works:
-            work.embedded = 0
         self._decide(self._state.choosing(choice))
 
     def _is_active(self, work: ModelWork) -> bool:
@@ -291,10 +291,17 @@ class EmbeddingScheduler:
         active = state.active.identity if state.active else self._works[0].identity
         identities = [work.identity for work in self._works if work.identity is not None]
         self._vectors.use_models(identities, active, self._files.embedded())
+        if (following := self._next) is not None and not state.total:
+            self._state = msgspec.structs.replace(state, total=self._pending(following))
         self._note_answering()
-        self._looking.set()
         self._deciding.set()
         self._handing.set()
+
+    @property
+    def _next(self) -> ModelWork | None:
+        """The work for the model that is to take over, if it is known."""
+        chosen = (work for work in self._works if work.choice == self._state.chosen and work.identity is not None)
+        return next((work for work in chosen if not self._is_active(work)), None)
 
     def _note_answering(self) -> None:
         """Say in the log when questions are answered by another model than before."""
@@ -308,35 +315,37 @@ class EmbeddingScheduler:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hand_out)
             tasks.start_soon(self._save)
-            tasks.start_soon(self._catch_up)
             tasks.start_soon(self._carry_out)
 
-    def enqueue(self, name: str, numbers: Iterable[int]) -> None:
-        """These memories of a file need vectors: they are new, or their content is another."""
-        for number in numbers:
-            for work in self._works:
-                work.dead.pop((name, number), None)
-                work.leases.forget_failures((name, number))
-        self._recent.pop(name, None)
-        self._recent[name] = None
+    def wake(self) -> None:
+        """There may be texts without vectors: look."""
+        self._handing.set()
+
+    def texts_opened(self) -> None:
+        """Texts can be read that could not be before: their dead letters get another chance, too."""
+        for work in self._works:
+            work.has_news = work.leases.has_workers
+        self._deciding.set()
         self._handing.set()
 
     def _pending(self, work: ModelWork) -> int:
-        """The number of memories that wait for vectors of a model."""
-        return sum(self._missing(work, records) for records in self._files.embedded())
+        """The number of texts that wait for vectors of a model."""
+        return sum(self._counted(work, texts).missing for texts in self._files.texts())
 
-    def _missing(self, work: ModelWork, records: EmbeddedTexts) -> int:
-        place, commits = (records.name, work.key), records.commits
-        counted, missing = self._missing_in.get(place, (-1, 0))
-        if counted != commits:
+    def _counted(self, work: ModelWork, texts: EmbeddedTexts) -> _Counted:
+        place, commits = (texts.name, work.key), texts.commits
+        counted = self._counts.get(place)
+        if counted is None or counted.texts is not texts or counted.commits != commits:
+            missing, dead = (0, {}) if counted is None else (counted.missing, counted.dead)
             with contextlib.suppress(RemembrancerError):  # of a file that cannot be read now
-                missing = records.missing(work.key)
-            self._missing_in[place] = commits, missing
-        return missing
+                missing = texts.missing(work.key)
+                dead = {} if work.key is None else texts.dead_letters(work.key)
+            counted = self._counts[place] = _Counted(texts, commits, missing, dead)
+        return counted
 
     def _is_whole(self, work: ModelWork) -> bool:
         """True if everything has its vectors, or cannot have any."""
-        return work.identity is not None and work.is_counted and not self._pending(work)
+        return work.identity is not None and not self._pending(work)
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None = None) -> Vectors:
         """The unit vector of a question, (dimensions,), of that model (None: of the one that answers now); recent ones
@@ -372,34 +381,21 @@ class EmbeddingScheduler:
         """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
 
         While there is nobody who could make them, that is said at once."""
-        job = (records.name, number)
-        with anyio.move_on_after(timeout_s):
-            while True:
-                with self._waiting_for(job) as news:
+        self._waiting += 1
+        self._handing.set()
+        try:
+            with anyio.move_on_after(timeout_s):
+                while True:
+                    saved, key = self._saved, self.answering.key
                     if self.is_embedded(records, number):
                         return True, None
-                    if (reason := self.dead_letters.get(job)) is not None:
-                        return False, reason
-                    if self.error is not None:
-                        return False, self.error
-                    self._awaited.set()
-                    error = await news
-                if error is not None:
-                    return False, error
-        return False, self.error
-
-    @contextlib.contextmanager
-    def _waiting_for(self, job: EmbeddingJob) -> Iterator[asyncio.Future[str | None]]:
-        """The next news of a job: None when its vectors are kept, or else why it has none."""
-        news: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        waiters = self._waiters.setdefault(job, [])
-        waiters.append(news)
-        try:
-            yield news
+                    reason = None if key is None else records.dead_letters(key).get(number)
+                    if (error := reason or self.error) is not None:
+                        return False, error
+                    await saved.wait()
         finally:
-            waiters.remove(news)
-            if not waiters:
-                self._waiters.pop(job, None)
+            self._waiting -= 1
+        return False, self.error
 
     def is_embedded(self, records: EmbeddedTexts, number: int) -> bool:
         """True if a memory has vectors that can be searched now."""
@@ -494,8 +490,8 @@ class EmbeddingScheduler:
         if work is None:
             return
         if died:
-            self._failed += [_Failed(job, work, DEADLY, died=True) for job in work.leases.worker_died(worker)]
-            self._saving.set()
+            self._answers += [_Answer(job, work, reason=DEADLY, died=True) for job in work.leases.worker_died(worker)]
+            self._answered.set()
         else:
             work.leases.worker_gone(worker)
         self._note_answering()
@@ -512,8 +508,8 @@ class EmbeddingScheduler:
             self._job_failed(work, worker, message.job_id, "the worker's answer does not fit its model")
             return
         work.leases.finish(worker, message.job_id, self._clock())
-        self._finished.append(_Finished(held.job, message, work, held.digest))
-        self._saving.set()
+        self._answers.append(_Answer(held.job, work, held.digest, message))
+        self._answered.set()
         self._handing.set()
 
     def _welcome(self, worker: Peer, ready: WorkerReady) -> None:
@@ -531,63 +527,37 @@ class EmbeddingScheduler:
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
         self._vectors.note_scale(ready.identity.key, ready.scale, keeps=bool(worker.key))
         work.leases.worker_ready(worker, ready.credit, is_remote=bool(worker.key))
-        work.arrivals += 1
+        work.has_news = True
         self._note_answering()
-        self._looking.set()
+        self._deciding.set()
         self._handing.set()
 
-    async def _catch_up(self) -> None:
-        """After a decision or a worker's arrival, count what has no vectors, and give dead letters another chance."""
-        while True:
-            await self._looking.wait()
-            self._looking.clear()
-            for work in [work for work in self._works if not work.is_counted]:
-                arrivals, all_files_open = work.arrivals, self.all_files_open
-                if self._open_all is not None and len(self._works) > 1:
-                    await self._open_all()
-                for records in self._files.embedded():
-                    await self._look_into(work, records, again=arrivals > work.retried_for)
-                work.retried_for = arrivals
-                work.counted_for = arrivals if all_files_open else -1
-                self._handing.set()
-                state = self._state
-                if work.is_counted and work.choice == state.chosen and not self._is_active(work) and not state.total:
-                    self._decide(msgspec.structs.replace(state, total=work.embedded + self._pending(work)))
-                if self._may_take_over(work):
-                    logger.info("the model was changed", extra={"model": work.choice.model})
-                    self._decide(self._state.swapped())
-
-    def files_opened(self) -> None:
-        """Every project that is known has been opened."""
-        self.all_files_open = True
-        self._looking.set()
-        self._deciding.set()
-
-    def _may_take_over(self, work: ModelWork) -> bool:
+    def _may_take_over(self) -> bool:
         """True if all vectors of the chosen model are there and in the index, and a worker for questions as well."""
-        is_next = work.choice == self._state.chosen and not self._is_active(work) and work in self._works
-        return is_next and work.leases.has_workers and self._is_whole(work) and self._vectors.is_whole(work.key)
-
-    def _look_whether_whole(self) -> None:
-        """If the chosen model may take over, have everything looked through once more: then it does."""
-        for work in self._works:
-            if self._may_take_over(work):
-                work.counted_for = -1
-                self._looking.set()
+        work = self._next
+        has_all = work is not None and work.leases.has_workers and self._is_whole(work)
+        return has_all and work is not None and self._vectors.is_whole(work.key)
 
     async def _carry_out(self) -> None:
-        """Write down what was decided, again and again until it is written; then delete other models' vectors.
+        """After a decision or a worker's arrival: give dead letters another chance, have the chosen model take over
+        when it may, write down what was decided, and then delete other models' vectors.
 
         Before it is written they stay: a store that is killed meanwhile goes on with the decision that it finds.
         """
         while True:
             await self._deciding.wait()
             self._deciding.clear()
+            await self._try_again()
+            if self._open_all is not None and len(self._works) > 1:
+                await self._open_all()
+            if self._may_take_over():
+                self._decide(self._state.swapped())
+                logger.info("the model was changed", extra={"model": self._state.chosen.model})
             state = self._state
             try:
                 await self._committer.run(CATALOG, partial(self._files.catalog.note_models, state.written()))
                 identities = [work.identity for work in self._works]
-                if state is self._state and self.all_files_open and state.active and None not in identities:
+                if state is self._state and state.active and None not in identities:
                     await self._prune([identity.key for identity in identities if identity is not None])
             except MemoryUnavailable:  # the store is stopping
                 return
@@ -596,33 +566,25 @@ class EmbeddingScheduler:
                 self._deciding.set()
                 await anyio.sleep(RETRY_S)
 
+    async def _try_again(self) -> None:
+        for work in self._works:
+            if not work.has_news or (key := work.key) is None:
+                continue
+            work.has_news = False
+            for texts in self._files.texts():
+                try:
+                    await self._committer.run(texts.name, partial(texts.try_again, key, time.time()))
+                except RemembrancerError as error:
+                    logger.warning("dead letters wait", extra={"file": texts.name, "reason": error.message})
+        self._handing.set()
+
     async def _prune(self, kept: list[str]) -> None:
-        for records in self._files.embedded():
+        for texts in self._files.texts():
             pruned = PRUNE_BATCH
             while pruned >= PRUNE_BATCH and not self._deciding.is_set():
                 await anyio.sleep(self._gate.hold_s(now := time.monotonic(), now))
-                pruned = await self._committer.run(records.name, partial(records.prune_models, kept, PRUNE_BATCH))
+                pruned = await self._committer.run(texts.name, partial(texts.prune_models, kept, PRUNE_BATCH))
         self._vectors.nudge()
-
-    async def enqueue_missing(self, records: EmbeddedTexts) -> None:
-        """A file is open: what has no vectors in it is to be embedded."""
-        for work in self._works:
-            await self._look_into(work, records, again=work.leases.has_workers)
-        self._deciding.set()
-
-    async def _look_into(self, work: ModelWork, records: EmbeddedTexts, *, again: bool) -> None:
-        """Read which texts of a file are dead letters. `again`: there is a worker that gives them another chance."""
-        if (key := work.key) is not None:
-            try:
-                if again:
-                    await self._committer.run(records.name, partial(records.try_again, key, time.time()))
-                dead = await self._readers.read(partial(records.dead_letters, key))
-            except RemembrancerError as error:
-                logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
-                return
-            work.dead = {job: reason for job, reason in work.dead.items() if job[0] != records.name}
-            work.dead |= {(records.name, number): reason for number, reason in dead.items()}
-        self._handing.set()
 
     def _job_failed(self, work: ModelWork, worker: Peer, job_id: int, reason: str) -> None:
         failed = work.leases.fail(worker, job_id, self._clock())
@@ -632,8 +594,8 @@ class EmbeddingScheduler:
         name, number = held.job
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if counts:
-            self._failed.append(_Failed(held.job, work, reason, died=False))
-            self._saving.set()
+            self._answers.append(_Answer(held.job, work, reason=reason))
+            self._answered.set()
         else:
             work.leases.release(held.job)
         self._handing.set()
@@ -642,46 +604,38 @@ class EmbeddingScheduler:
         while True:
             with anyio.move_on_after(LEASE_CHECK_S):
                 await self._handing.wait()
-            self._handing.clear()
             limit = await self._let_clients_pass()
+            self._handing.clear()
             for work in list(self._works):
                 await self._hand_out_of(work, limit, HAND_BYTES if limit is None else BYTES_UNDER_LOAD)
             self._vectors.nudge()
-            self._look_whether_whole()
+            if self._may_take_over():
+                self._deciding.set()
 
     async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
-        is_next = self._state.active is not None and work.choice == self._state.chosen and not self._is_active(work)
-        if is_next and not self._state.total and not work.is_counted:
-            return  # it is counted first how much there is to be embedded
         room = work.leases.room(self._clock())
         room = room if limit is None else min(room, limit)
-        for records in self._newest_first():
+        for texts in self._files.texts():
             if room <= 0 or work.key is None:
                 return
-            leased = work.leases.leased_of(records.name)
-            wanted = min(room, self._missing(work, records) - len(leased))  # or all would be looked through for more
+            leased = work.leases.leased_of(texts.name)
+            wanted = min(room, self._counted(work, texts).missing - len(leased))  # or all would be looked through
             if wanted <= 0:
                 continue
-            ask = partial(records.next_texts, work.key, wanted, len(work.leases.workers) * hand_bytes, leased)
+            ask = partial(texts.next_texts, work.key, wanted, len(work.leases.workers) * hand_bytes, leased)
             try:
-                texts = await self._readers.read(ask)
+                found = await self._readers.read(ask)
             except RemembrancerError as error:
-                logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
+                logger.warning("embedding waits", extra={"file": texts.name, "reason": error.message})
                 continue
-            handed = work.leases.hand_out(records.name, texts, self._clock(), hand_bytes)
+            handed = work.leases.hand_out(texts.name, found, self._clock(), hand_bytes)
             for worker, leases in handed.items():
                 jobs = tuple(PassageJob(lease.job_id, lease.text.content) for lease in leases)
                 room -= len(jobs)
                 if not self._send(worker, EmbedPassages(jobs)):
                     self._lose(worker)
-            if sum(map(len, handed.values())) < len(texts):
+            if sum(map(len, handed.values())) < len(found):
                 return
-
-    def _newest_first(self) -> list[EmbeddedTexts]:
-        """The files, those first that have got something to be embedded last; files of a project after memories."""
-        places = {name: place for place, name in enumerate(self._recent)}
-        files = self._files.embedded()
-        return sorted(files, key=lambda each: (each.name in self._files.indexes, -places.get(each.name, -1)))
 
     async def _let_clients_pass(self) -> int | None:
         """Hold the jobs back while clients are served, unless one of them waits for its vector.
@@ -689,81 +643,73 @@ class EmbeddingScheduler:
         Returns how many may go out now; None: as many as the workers take.
         """
         began = time.monotonic()
-        while self.workers and self.is_busy and not self._waiters:
+        while self.workers and self.is_busy and not self._waiting:
             hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
                 return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
-            self._awaited.clear()
+            self._handing.clear()
             with anyio.move_on_after(hold_s):
-                await self._awaited.wait()
+                await self._handing.wait()
         return None
 
     async def _save(self) -> None:
         while True:
-            await self._saving.wait()
-            self._saving.clear()
-            failed, self._failed = self._failed, []
-            batch, self._finished = self._finished[:SAVE_BATCH], self._finished[SAVE_BATCH:]
-            if self._finished:
-                self._saving.set()
+            await self._answered.wait()
+            self._answered.clear()
+            batch, self._answers = self._answers[:SAVE_BATCH], self._answers[SAVE_BATCH:]
+            if self._answers:
+                self._answered.set()
+            groups: dict[tuple[str, ModelWork], list[_Answer]] = {}
+            for answer in batch:
+                groups.setdefault((answer.job[0], answer.work), []).append(answer)
             put_off = 0
-            places = [(each.job[0], each.work) for each in failed] + [(each.job[0], each.work) for each in batch]
-            for name, work in dict.fromkeys(places):
-                finished = [each for each in batch if each.job[0] == name and each.work is work]
-                lost = [each for each in failed if each.job[0] == name and each.work is work]
+            for (name, work), answers in groups.items():
                 try:
-                    await self._save_file(name, work, finished)
-                    await self._note_failed(name, work, lost)
+                    await self._write(name, work, answers)
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
-                    self._finished.extend(finished)
-                    self._failed.extend(lost)
-                    self._saving.set()
-                    put_off += len(finished) + len(lost)
+                    self._answers += answers
+                    self._answered.set()
+                    put_off += 1
                 else:
-                    for job in [each.job for each in finished] + [each.job for each in lost]:
-                        work.leases.release(job)
-            if put_off and put_off == len(places):  # what comes for other files is not held up by these
+                    for answer in answers:
+                        work.leases.release(answer.job)
+            if put_off and put_off == len(groups):  # other texts are not held up by these
                 await anyio.sleep(RETRY_S)
-            self._look_whether_whole()
+            self._saved.set()
+            self._saved = asyncio.Event()
             self._handing.set()
 
-    async def _note_failed(self, name: str, work: ModelWork, failed: list[_Failed]) -> None:
-        """Count the attempts at texts that could not be embedded: some are dead letters then."""
-        records = self._files.embedded_file(name)
-        if records is None or work.key is None:
+    async def _write(self, name: str, work: ModelWork, answers: list[_Answer]) -> None:
+        """Save a model's vectors of what the texts are now, and count the attempts at those that have none.
+
+        Vectors of what a text was before are dropped, and made again. Some of the others are dead letters then.
+        """
+        identity = work.identity
+        texts = next((each for each in self._files.texts() if each.name == name), None)
+        if texts is None or identity is None or work not in self._works:
             return
+        embedded = [
+            EmbeddedMemory(
+                each.job[1],
+                each.digest,
+                each.embedded.passages,
+                vectors_of(each.embedded.vectors, identity.dimensions),
+            )
+            for each in answers
+            if each.embedded is not None
+        ]
+        if embedded:
+            saved = await self._committer.run(name, partial(texts.save_embeddings, identity.key, embedded))
+            for space, count in saved.spaces.items():
+                self._vectors.note_kept(space, count)
+        failed = [each for each in answers if each.embedded is None]
         for reason, died in dict.fromkeys((each.reason, each.died) for each in failed):
             numbers = [each.job[1] for each in failed if (each.reason, each.died) == (reason, died)]
             until = time.time() + (DEADLY_S if died else 0.0)
-            note = partial(records.note_attempts, work.key, numbers, reason, until, died=died)
+            note = partial(texts.note_attempts, identity.key, numbers, reason, until, died=died)
             for number in await self._committer.run(name, note):
                 logger.error("a memory cannot be embedded", extra={"file": name, "number": number, "reason": reason})
-                work.dead[name, number] = reason
-                self._tell((name, number), reason)
-
-    async def _save_file(self, name: str, work: ModelWork, finished: list[_Finished]) -> None:
-        """Save a model's vectors of what the memories are now. The others are dropped, and made again."""
-        records, identity = self._files.embedded_file(name), work.identity
-        if records is None or identity is None or work not in self._works or not finished:
-            return
-        embedded = [
-            EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
-            for job, message, _, digest in finished
-        ]
-        saved = await self._committer.run(name, lambda: records.save_embeddings(identity.key, embedded))
-        self._vectors.note_kept(name, len(embedded))
-        work.embedded += len(embedded) - len(saved.outdated)
-        for memory in embedded:
-            if memory.number not in saved.outdated:
-                work.leases.forget_failures((name, memory.number))
-                work.dead.pop((name, memory.number), None)
-                self._tell((name, memory.number), None)
-
-    def _tell(self, job: EmbeddingJob, error: str | None) -> None:
-        for future in self._waiters.get(job, ()):
-            if not future.done():
-                future.set_result(error)
 
 
 def vectors_of(data: bytes, dimensions: int) -> Vectors:

@@ -170,6 +170,7 @@ class Leases(Generic[Worker]):
         held = state.held.pop(job_id)
         state.held_bytes -= held.size_bytes
         self._leased.add(held.job)
+        self._local.discard(held.job)
         return held
 
     def fail(self, worker: Worker, job_id: int, now: float) -> tuple[Held, bool] | None:
@@ -189,10 +190,6 @@ class Leases(Generic[Worker]):
     def release(self, job: EmbeddingJob) -> None:
         """A text has its vectors, or may be handed out again."""
         self._leased.discard(job)
-
-    def forget_failures(self, job: EmbeddingJob) -> None:
-        """A text has its vectors, or is another: any worker may have it."""
-        self._local.discard(job)
 
     @property
     def _has_local(self) -> bool:

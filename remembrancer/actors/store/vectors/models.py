@@ -6,12 +6,12 @@ model is a `ModelWork`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.vectors.leases import EmbeddingJob, Leases
+from remembrancer.actors.store.vectors.leases import Leases
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import ModelChoice, ModelIdentity
 
@@ -105,23 +105,10 @@ class ModelWork:
     choice: ModelChoice
     identity: ModelIdentity | None
     leases: Leases[Peer]
-    dead: dict[EmbeddingJob, str] = field(default_factory=dict)
-    """Memories that could not be embedded, and why."""
-    embedded: int = 0
-    """Memories that have got their vectors since a model was chosen last."""
-    arrivals: int = 0
-    """The number of workers that have come with this model."""
-    counted_for: int = -1
-    """At how many every file was looked into, last, for what has no vectors of this model."""
-    retried_for: int = 0
-    """At how many dead letters were given another chance."""
+    has_news: bool = False
+    """A worker has come since dead letters got another chance."""
 
     @property
     def key(self) -> str | None:
         """The name of its vectors."""
         return None if self.identity is None else self.identity.key
-
-    @property
-    def is_counted(self) -> bool:
-        """True if it is known what has no vectors of this model."""
-        return self.counted_for == self.arrivals
