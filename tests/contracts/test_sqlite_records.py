@@ -572,3 +572,15 @@ def test_who_reads_or_writes_after_the_end_is_told_to_try_again(tmp_path: Path) 
     (outcome,) = records.apply([store_operation("late", "It is too late.")])
     assert isinstance(outcome.reply, MemoryUnavailable)
     assert outcome.reply.retry_possible
+
+
+def test_only_what_can_be_made_again_is_committed_without_waiting_for_the_disk(tmp_path: Path) -> None:
+    file = SqliteFile(tmp_path / "memory.db")
+    waits = "PRAGMA synchronous"
+    with file.transaction(durable=False) as connection:
+        assert connection.execute(waits).fetchone() == (1,)
+    with pytest.raises(ValueError, match="no vector"), file.transaction(durable=False):
+        raise ValueError("no vector")
+    with file.transaction() as connection:
+        assert connection.execute(waits).fetchone() == (2,)
+    file.close()

@@ -99,7 +99,7 @@ class EmbeddedTexts:
     def note_attempts(self, model: str, numbers: Sequence[int], reason: str, until: float, *, died: bool) -> list[int]:
         """An attempt to embed each of these has failed, or (`died`) its worker has died. Those that are dead letters
         now, until somebody asks `try_again` at that time (seconds since the epoch) or later."""
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=False) as connection:
             for number in numbers:
                 connection.execute(
                     f"""INSERT INTO embedding_attempts
@@ -116,7 +116,7 @@ class EmbeddedTexts:
         """Give dead letters another chance: one each to those of which workers have died."""
         if not self.dead_letters(model):
             return
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=False) as connection:
             which = f"WHERE model = ? AND attempts >= ? AND until <= ? AND {self._of_own}"
             arguments = (model, MAX_ATTEMPTS, now)
             connection.execute(f"DELETE FROM embedding_attempts {which} AND NOT died", arguments)  # noqa: S608 - ours
@@ -160,12 +160,12 @@ class EmbeddedTexts:
         A memory that is gone, or that has vectors of that model, is passed over, and so is one whose content is not
         what was embedded any more.
         """
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=False) as connection:
             return _save_embeddings(connection, f"{self._table} AS t WHERE {self._own}", model, embedded)
 
     def prune_models(self, kept: Sequence[str], limit: int) -> int:
         """Delete passages of all models but these, `limit` at the most. How many they were."""
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=False) as connection:
             pruned = connection.execute(
                 f"""DELETE FROM passages WHERE number IN (SELECT p.number FROM
                     (SELECT * FROM embedded WHERE {self._own} AND memories > 0
@@ -179,7 +179,7 @@ class EmbeddedTexts:
         """Note near-duplicates and contradictions. Where a memory or a passage is gone, nothing is noted, and no
         contradiction where another link between the two says how they stand to each other."""
         now = self._clock()
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=False) as connection:
             _link_similar(connection, links, now)
 
     def compared(self, model: str) -> int:
@@ -189,7 +189,7 @@ class EmbeddedTexts:
 
     def note_compared(self, model: str, number: int) -> None:
         """Keep that number."""
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=False) as connection:
             noted = f"UPDATE embedded SET compared = ? WHERE {self._own} AND model = ?"  # noqa: S608 - our clause
             connection.execute(noted, (number, model))
 

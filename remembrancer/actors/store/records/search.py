@@ -89,7 +89,7 @@ class SqliteWords:
         """Merge some of what the index of words has taken in. True: more is left. From the thread of the file."""
         if self._file.commits == self._merged_at:
             return False
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=False) as connection:
             ((before,),) = connection.execute(_CHANGES).fetchall()
             for table in self._full_texts:
                 connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (MERGED_PAGES,))  # noqa: S608

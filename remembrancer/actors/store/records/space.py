@@ -105,14 +105,14 @@ class Space(Spaces):
         super().__init__(file, [self.number])
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[SpaceConnection]:
+    def transaction(self, *, durable: bool = True) -> Iterator[SpaceConnection]:
         """As `SqliteFile.transaction`.
 
         Raises:
             FileLocked: another thread holds this space, too.
         """
         with self._alone():
-            with self.file.transaction() as connection:
+            with self.file.transaction(durable=durable) as connection:
                 yield SpaceConnection(connection, self.number)
             self.commits += 1
 

@@ -132,6 +132,7 @@ class SqliteFile:
         self._writing = threading.RLock()
         """Held in a transaction: shared lanes are written by threads of their own."""
         self._was_locked = False
+        self._synchronous = synchronous
         self.commits = 0
         """The number of transactions since it was opened."""
         self.is_damaged = False
@@ -277,8 +278,11 @@ class SqliteFile:
             reader.connection.close()
 
     @contextlib.contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, durable: bool = True) -> Iterator[sqlite3.Connection]:
         """One transaction of the writing connection. What SQLite raises in it becomes one of our errors.
+
+        One that is not `durable` survives a kill, but perhaps not a power failure: for what can be made again, so that
+        writes of clients do not wait for the disk twice.
 
         Raises:
             FileLocked: another program has it locked, or has taken it away: it is opened anew.
@@ -288,6 +292,8 @@ class SqliteFile:
             if self.is_replaced:
                 raise self._replaced()
             try:
+                if not durable:
+                    self.writer.execute("PRAGMA synchronous = NORMAL")
                 self._begin()
                 try:
                     yield self.writer
@@ -299,6 +305,9 @@ class SqliteFile:
                     raise
             except sqlite3.Error as error:
                 raise self._noted(as_error(self.path, error)) from error
+            finally:
+                if not durable:
+                    self.writer.execute(f"PRAGMA synchronous = {self._synchronous}")
 
     def _begin(self) -> None:
         try:

@@ -157,9 +157,9 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
             return [Outcome(error) for _ in operations]
 
     @contextlib.contextmanager
-    def _edits(self) -> Iterator[SqliteEdits]:
+    def _edits(self, *, durable: bool = True) -> Iterator[SqliteEdits]:
         """A transaction of edits."""
-        with self._file.transaction() as connection:
+        with self._file.transaction(durable=durable) as connection:
             yield SqliteEdits(connection, self._clock())
 
     def rename_project(self, old: str, new: str) -> None:
@@ -251,7 +251,7 @@ class Records(SqliteSearch, EmbeddedTexts, SqliteBackground):
 
         What is archived becomes active by it: a version of its own, which belongs to no operation.
         """
-        with self._edits() as edits:
+        with self._edits(durable=False) as edits:
             edits.note_use(used, session_id)
             edits.count_accesses(numbers, at)
 
