@@ -35,7 +35,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import look_at_database
 
-LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
+LOG_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """The size that the write-ahead log is cut back to once it has been moved into the database."""
 BUSY_TIMEOUT_S: Final = 0.5
 """The time that a write waits for another program's lock (ours has one writer): less than a client's write may take. A
