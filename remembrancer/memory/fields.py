@@ -1,8 +1,11 @@
 """The fields of a memory, a row each: the sort of its value, its bound, and how changes treat it.
 
 Whatever goes over fields is derived from these rows: comparing versions, a text that is stored again, what undoing a
-run brings back, the checks of a memory that comes whole, the columns that are searched, the arguments of tools and
-what they show. The types of the fields stand in `protocol/writes.py`.
+run brings back, the checks of a memory that comes whole, the words that are searched, the arguments of tools and their
+answers.
+
+A new field is a line of `MemoryFields` and of `UpdateMemory` in `protocol/writes.py`, a row here, a column (a step of
+`MEMORY` in `actors/store/records/schema.py`), and an argument (`GivenFields` in `toolsets/memory/fields.py`).
 """
 
 from __future__ import annotations
@@ -128,7 +131,7 @@ FIELDS: Final = (
 """In the order in which answers name those that a change has made other values of."""
 DETAILS: Final = tuple(field.name for field in FIELDS if field.is_detail)
 SEARCHED: Final = tuple(field.name for field in FIELDS if field.is_searched)
-"""Full text has a column for each, and `parts` for their other spellings."""
+"""Those whose words are searched."""
 
 
 def check_memory(memory: PortableMemory, content_limit_bytes: int) -> None:

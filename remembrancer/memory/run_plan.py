@@ -30,6 +30,7 @@ from remembrancer.memory.edits import (
     RunChange,
     Unlink,
 )
+from remembrancer.memory.fields import FIELDS
 from remembrancer.memory.moves import note_pattern, propose, unnote_pattern, without_steps
 from remembrancer.memory.planner import RELEASED, Planner
 from remembrancer.protocol.errors import NotFound
@@ -174,21 +175,11 @@ class _Carrying:
     def _add(self, memory: NewMemory) -> Edits[str | None]:
         if self.planner.known.memory(memory.id) is not None:
             return "there is a memory with this id already"
-        first = MemoryVersion(
-            content=memory.content,
-            type=type_of_kind(memory.kind),
-            scope=memory.scope,
-            session_id=memory.session_id,
-            importance=memory.importance,
-            tags=tuple(dict.fromkeys(memory.tags)),
-            related_entities=tuple(dict.fromkeys(EntityRef(*entity) for entity in memory.entities)),
-            metadata=memory.metadata,
-            occurred_at=memory.occurred_at,
-            kind=memory.kind,
-            summary=memory.summary,
-            confidence=memory.confidence,
-            domain=memory.domain,
-        )
+        given = {each.name: getattr(memory, each.name) for each in FIELDS if hasattr(memory, each.name)}
+        tags = tuple(dict.fromkeys(memory.tags))
+        entities = tuple(dict.fromkeys(EntityRef(*entity) for entity in memory.entities))
+        values = given | {"type": type_of_kind(memory.kind), "tags": tags, "related_entities": entities}
+        first = MemoryVersion(**values)
         yield from self.planner.insert(memory.id, first, run=self.change.run_id)
         yield self._did(memory.id, Added())
         return None

@@ -1,17 +1,16 @@
-"""Spans of the calendar that people name: a day, a weekend, last month, four weeks ago, Easter. Pure.
+"""Spans of the calendar that people name: a day, a weekend, last month, four weeks ago, spring. Pure.
 
-All times are naive and local: whoever calls decides which zone they are of. A span holds `start`, and not `end`.
-Weeks begin on Monday, seasons are those of the north, and the feasts are the ones that people date things by.
+All times are naive and local: callers decide which zone they are of. A span holds `start`, and not `end`.
+Weeks begin on Monday, and seasons are those of the north.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import datetime, timedelta
 from typing import Final, Literal
 
-from dateutil.easter import easter
 from dateutil.relativedelta import relativedelta
 
 Unit = Literal["minute", "hour", "day", "week", "month", "year"]
@@ -81,28 +80,24 @@ def part_of_day(of: datetime, part: str) -> Span:
     return Span(start + timedelta(hours=begins), start + timedelta(hours=ends), timedelta(hours=6))
 
 
-def week(of: datetime, back: int = 0) -> Span:
-    """The week of that day, or so many before it."""
-    start = day(of).start - timedelta(days=of.weekday() + 7 * back)
-    return Span(start, start + 7 * DAY)
+_MONTHS: Final[Mapping[str, int]] = {"month": 1, "quarter": 3, "year": 12}
+
+
+def period(of: datetime, unit: str, back: int = 0) -> Span:
+    """The week, month, quarter or year of that day, or so many before it."""
+    start = day(of).start
+    if unit == "week":
+        start -= timedelta(days=of.weekday() + 7 * back)
+        return Span(start, start + 7 * DAY)
+    months = _MONTHS[unit]
+    start = start.replace(day=1) - relativedelta(months=(of.month - 1) % months + months * back)
+    return Span(start, start + relativedelta(months=months))
 
 
 def weekend(of: datetime, back: int = 0) -> Span:
     """The latest weekend that has begun by that day, or so many before it."""
     start = day(of).start - timedelta(days=(of.weekday() - 5) % 7 + 7 * back)
     return Span(start, start + 2 * DAY)
-
-
-def month(of: datetime, back: int = 0) -> Span:
-    """The month of that day, or so many before it."""
-    start = day(of).start.replace(day=1) - relativedelta(months=back)
-    return Span(start, start + relativedelta(months=1))
-
-
-def quarter(of: datetime, back: int = 0) -> Span:
-    """The quarter of the year of that day, or so many before it."""
-    start = month(of, (of.month - 1) % 3 + 3 * back).start
-    return Span(start, start + relativedelta(months=3))
 
 
 def week_of(whole: Span, which: int) -> Span:
@@ -116,22 +111,9 @@ def week_of(whole: Span, which: int) -> Span:
     return Span(start, min(start + 7 * DAY, whole.end), whole.slack)
 
 
-def half_of(whole: Span, which: int) -> Span:
-    """The first half (0) of a span, or the second: of a year in whole months."""
-    is_year = whole.end - whole.start > 360 * DAY
-    middle = whole.start + (relativedelta(months=6) if is_year else (whole.end - whole.start).days // 2 * DAY)
-    return Span(middle, whole.end, whole.slack) if which else Span(whole.start, middle, whole.slack)
-
-
 def iso_week(of_year: int, number: int) -> Span:
     """The week of that number in ISO 8601. Raises `ValueError` where the year has none."""
-    return week(datetime.fromisocalendar(of_year, number, 1))
-
-
-def year(of: datetime, back: int = 0) -> Span:
-    """The year of that day, or so many before it."""
-    start = day(of).start.replace(month=1, day=1) - relativedelta(years=back)
-    return Span(start, start + relativedelta(years=1))
+    return period(datetime.fromisocalendar(of_year, number, 1), "week")
 
 
 def weekday(of: datetime, index: int, back: int = 0) -> Span:
@@ -176,43 +158,3 @@ def rolling(now: datetime, count: float, unit: Unit) -> Span:
     """The last so many units up to now; of days and longer units from the beginning of a day."""
     start = back(now, count, unit)
     return Span(start if unit in ("minute", "hour") else day(start).start, now, min(DAY, _LENGTHS[unit]))
-
-
-def _fixed(first_month: int, first_day: int, days: int = 1) -> Callable[[int], Span]:
-    return lambda of_year: _feast(datetime(of_year, first_month, first_day), days)
-
-
-def _easter(first: int, days: int) -> Callable[[int], Span]:
-    return lambda of_year: _feast(datetime.combine(easter(of_year), time()) + first * DAY, days)
-
-
-def _thanksgiving(after: int = 0) -> Callable[[int], Span]:
-    """The fourth Thursday of November, or so many days after it."""
-    return lambda of_year: _feast(weekday(datetime(of_year, 11, 28), 3).start + after * DAY, 1)
-
-
-def _feast(start: datetime, days: int) -> Span:
-    return Span(start, start + days * DAY, 2 * DAY)
-
-
-FEASTS: Final[Mapping[str, Callable[[int], Span]]] = {
-    "christmas eve": _fixed(12, 24),
-    "christmas": _fixed(12, 24, 3),
-    "xmas": _fixed(12, 24, 3),
-    "boxing day": _fixed(12, 26),
-    "new year's eve": _fixed(12, 31),
-    "new year's day": _fixed(1, 1),
-    "new year": _fixed(1, 1),
-    "new year's": _fixed(1, 1),
-    "valentine's day": _fixed(2, 14),
-    "valentine's": _fixed(2, 14),
-    "st patrick's day": _fixed(3, 17),
-    "good friday": _easter(-2, 1),
-    "easter": _easter(-2, 4),
-    "pentecost": _easter(49, 2),
-    "independence day": _fixed(7, 4),
-    "halloween": _fixed(10, 31),
-    "thanksgiving": _thanksgiving(),
-    "black friday": _thanksgiving(1),
-}
-"""Spans that recur each year and have a name, with the span in a year."""

@@ -30,7 +30,7 @@ class _Language:
     rules: Sequence[tuple[str, str]]
 
 
-TELLING: Final = ("month", "weekday", "season", "feast", "near", "lately")
+TELLING: Final = ("month", "weekday", "season", "near", "lately")
 """The kinds of words that are seldom anything but times."""
 _IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEEKDAYS, "nth": (*NTH[:5], "last")}
 
@@ -51,7 +51,6 @@ DATE: Final = "<on> <day> <month> <year>"
 NTH_WEEK: Final = "the <nth> week of <month> <year>"
 QUARTER: Final = "in the <nth> quarter <year>"
 SEASON: Final = "in the <season> <year>"
-FEAST: Final = "at <feast> <year>"
 _GERMAN: Final = _Language(
     hints=" kw|kalend| am woch| vor | letzte| vergang| vorig| diese| seit | jahr |quartal",
     words=_table(
@@ -67,7 +66,6 @@ _GERMAN: Final = _Language(
         nth: erste zweite dritte vierte fünfte letzte
         period: wochenende=weekend, woche=week, monat=month, monats=month, quartal=quarter, jahr=year, jahres=year
         season: frühling=spring, frühjahr=spring, sommer=summer, herbst=autumn, winter=winter
-        feast: weihnachten=christmas, ostern=easter, silvester=new year's eve, pfingsten=pentecost
         since: seit=since, im=in, vor=before, bis=until, nach=after
         on: am=on, den=on, seit dem=since, vor dem=before, nach dem=after, vom=from, bis zum=to, bis=to
         on: zwischen dem=between, und dem=and
@@ -95,7 +93,6 @@ _GERMAN: Final = _Language(
         (r"(?:<on> )?<day>\.\s*<month><of_year>", DATE),
         ("(?:im )?<nth>[ns]? quartal<of_year>", QUARTER),
         ("im <season><of_year>", SEASON),
-        ("(?:an|zu|seit|vor) <feast><of_year>", FEAST),
     ),
 )
 _FRENCH: Final = _Language(
@@ -112,7 +109,6 @@ _FRENCH: Final = _Language(
         nth: premier=first, second=second, seconde=second, dernier=last
         period: semaine=week, mois=month, trimestre=quarter, année=year, an=year, week-end=weekend, weekend=weekend
         season: printemps=spring, été=summer, automne=autumn, hiver=winter
-        feast: noël=christmas, pâques=easter, pentecôte=pentecost
         since: en=in, depuis=since, au mois de=in, au mois d'=in, avant=before, après=after
         on: le=on, depuis le=since, avant le=before, après le=after, jusqu'au=until, du=from, au=to
         on: entre le=between, et le=and
@@ -138,7 +134,6 @@ _FRENCH: Final = _Language(
         (r"(?<!le\s)<weekday>(?: <of_day>)?", "on <weekday> <of_day>"),
         ("(?:au )?<nth> trimestre<of_year>", QUARTER),
         ("(?:en|au) <season><of_year>", SEASON),
-        ("(?:à|depuis|avant) <feast><of_year>", FEAST),
     ),
 )
 _SPANISH: Final = _Language(
@@ -155,7 +150,6 @@ _SPANISH: Final = _Language(
         nth: primer=first, segundo=second, tercer=third, cuarto=fourth
         period: fin de semana=weekend, semana=week, mes=month, trimestre=quarter, año=year
         season: primavera=spring, verano=summer, otoño=autumn, invierno=winter
-        feast: navidad=christmas, semana santa=easter, nochevieja=new year's eve
         since: en=in, desde=since, antes de=before, después de=after, hasta=until
         on: el=on, desde el=since, antes del=before, después del=after, hasta el=until, del=from, al=to
         on: entre el=between, y el=and
@@ -182,7 +176,6 @@ _SPANISH: Final = _Language(
         ("(?:<on> )?<day> de <month><of_year>", DATE),
         ("(?:en el )?<nth> trimestre<of_year>", QUARTER),
         ("en (?:el |la )?<season><of_year>", SEASON),
-        ("(?:en|desde|por) <feast><of_year>", FEAST),
     ),
 )
 _OF_ALL: Final = (

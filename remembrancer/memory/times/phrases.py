@@ -14,7 +14,7 @@ from functools import cache
 from typing import Final
 
 from remembrancer.memory.times import calendar_spans as spans
-from remembrancer.memory.times.calendar_spans import DAY, FEASTS, PARTS_OF_DAY, SEASONS, Span, Unit
+from remembrancer.memory.times.calendar_spans import DAY, PARTS_OF_DAY, SEASONS, Span, Unit
 
 Resolve = Callable[[datetime], Span]
 """From the local time of the question to the span that is meant. May raise ValueError or OverflowError."""
@@ -76,13 +76,6 @@ def _ago(match: Match) -> Meaning:
     return Meaning(lambda now: spans.ago(now, least, unit, most))
 
 
-def _weekdays_ago(match: Match) -> Meaning | None:
-    """As in "Two Mondays ago"."""
-    word, index = match["count"].lower(), _weekday_number(match["weekday"])
-    least, _ = COUNTS[word] if word in COUNTS else (float(word), None)
-    return Meaning(lambda now: spans.weekday(now - DAY, index, int(least) - 1)) if least >= 1 else None
-
-
 def _rolling(match: Match) -> Meaning:
     """As in "The last three months", "over the last week", "the past year", up to now."""
     least, most, unit = counted(match)
@@ -102,19 +95,11 @@ def _near_day(match: Match) -> Meaning:
     return Meaning(lambda now: spans.day(now - back * DAY), present=back == 0)
 
 
-_PERIODS: Final[Mapping[str, Callable[[datetime, int], Span]]] = {
-    "week": spans.week,
-    "month": spans.month,
-    "quarter": spans.quarter,
-    "year": spans.year,
-}
-
-
 def _period(match: Match) -> Meaning:
     """The week, month, quarter or year before that of the question, or the very one."""
-    span_of, cut = _PERIODS[match["period"].lower()], _cut(match)
+    unit, cut = match["period"].lower(), _cut(match)
     back = 2 if match["last_but_one"] else 1 if match["which"].lower() == "last" else 0
-    return Meaning(lambda now: cut(span_of(now, back)), present=back == 0 and not match["earlier"])
+    return Meaning(lambda now: cut(spans.period(now, unit, back)), present=back == 0 and not match["earlier"])
 
 
 def _weekend(match: Match) -> Meaning:
@@ -131,7 +116,9 @@ def _weekday_of_week(match: Match) -> Meaning:
     """As in "Friday last week", "Tuesday of this week": of that week, whichever day it is."""
     index = _weekday_number(match["weekday"] or match["then"])
     back = 0 if "this" in match[0].lower() else 1
-    return Meaning(lambda now: spans.day(spans.week(now, back).start + timedelta(days=index)), present=back == 0)
+    return Meaning(
+        lambda now: spans.day(spans.period(now, "week", back).start + timedelta(days=index)), present=back == 0
+    )
 
 
 def _weekday(match: Match) -> Meaning | None:
@@ -158,13 +145,12 @@ def _weekday_number(word: str) -> int:
 
 
 def _cut(match: Match) -> Callable[[Span], Span]:
-    """From a span to the part of it that `_PART` names: a third, a half, seven days, or all of it."""
+    """From a span to the part of it that `_PART` names: a third, seven days, or all of it."""
     words = (match["part"] or "").lower().split()
     part = " ".join(words)
-    if "week" in words or "half" in words:
-        of_part = spans.week_of if "week" in words else spans.half_of
+    if "week" in words:
         nth = next((place % FIFTH for place, word in enumerate(NTH) if word in words), -1)
-        return lambda span: of_part(span, nth)
+        return lambda span: spans.week_of(span, nth)
     if not part:
         return lambda span: span
     third = 0 if any(word in part for word in ("early", "beginning", "start")) else 1 if "mid" in part else 2
@@ -187,7 +173,7 @@ def _month(match: Match) -> Meaning | None:
     is_last = which is not None and which.lower() == "last"
 
     def resolve(now: datetime) -> Span:
-        last = spans.month(now).start - timedelta(microseconds=1) if is_last else now
+        last = spans.period(now, "month").start - timedelta(microseconds=1) if is_last else now
         return cut(_month_of(last, number, None))
 
     is_sure = which or match["part"] or (word.lower() in MONTHS and word.lower() not in _PERSONS_AND_VERBS)
@@ -197,8 +183,8 @@ def _month(match: Match) -> Meaning | None:
 def _month_of(now: datetime, number: int, year: str | None) -> Span:
     """That month of the year, or else the latest that has begun."""
     if year:
-        return spans.month(datetime(int(year), number, 1))
-    return spans.latest(lambda of_year: spans.month(datetime(of_year, number, 1)), now)
+        return spans.period(datetime(int(year), number, 1), "month")
+    return spans.latest(lambda of_year: spans.period(datetime(of_year, number, 1), "month"), now)
 
 
 def _month_of_last_year(match: Match) -> Meaning:
@@ -241,7 +227,7 @@ def _day_of_month(match: Match) -> Meaning:
 
     def resolve(now: datetime) -> Span:
         for back in range(3):  # the 31st is two months away at most
-            month = spans.month(now, back)
+            month = spans.period(now, "month", back)
             found = spans.day(month.start + (number - 1) * DAY)
             if month.start <= found.start < month.end and found.start <= now:
                 return found
@@ -286,13 +272,7 @@ def _quarter(match: Match) -> Meaning:
     """As in "Q1 2023", "Q3", "in the third quarter"."""
     number = int(match["quarter"]) - 1 if match["quarter"] else NTH.index(match["nth"].lower()) % FIFTH
     kind = None if match[0].startswith("Q") else "month"
-    return _yearly(lambda of_year: spans.quarter(datetime(of_year, 3 * number + 1, 1)), match["year"], kind)
-
-
-def _half_year(match: Match) -> Meaning:
-    """As in "H1 2026", "in H2"."""
-    which = int(match["half_year"]) - 1
-    return _yearly(lambda of_year: spans.half_of(spans.year(datetime(of_year, 1, 1)), which), match["year"], "month")
+    return _yearly(lambda of_year: spans.period(datetime(of_year, 3 * number + 1, 1), "quarter"), match["year"], kind)
 
 
 def _numbered_week(match: Match) -> Meaning:
@@ -323,16 +303,10 @@ def _season(match: Match) -> Meaning | None:
     return Meaning(resolve, None if which or match["part"] else "season", present=which == "this")
 
 
-def _feast(match: Match) -> Meaning:
-    """As in "At Christmas", "last Easter", "Halloween 2021"."""
-    span_of = FEASTS[" ".join(match["feast"].lower().replace("saint", "st").split())]
-    return _yearly(span_of, match["year"], None if match["which"] else "feast")
-
-
 def _year(match: Match) -> Meaning:
     """As in "In 2022", "early 2020"."""
     year, cut = int(match["year"]), _cut(match)
-    return Meaning(lambda _: cut(spans.year(datetime(year, 1, 1))), None if match["part"] else "year")
+    return Meaning(lambda _: cut(spans.period(datetime(year, 1, 1), "year")), None if match["part"] else "year")
 
 
 _ANY_MONTH = (
@@ -351,7 +325,7 @@ COUNT: Final = (
 UNIT: Final = rf"(?P<unit>{'|'.join(sorted(UNITS, key=len, reverse=True))})s?"
 _PART = (
     r"(?:\b(?P<part>early|mid|late|(?:the )?(?:beginning|start|middle|end) of"
-    rf"|(?:{'|'.join(NTH)}|last)\s+(?:week|half)\s+(?:of|in))(?:\s+in)?[\s-]+(?:the\s+)?)"
+    rf"|(?:{'|'.join(NTH)}|last)\s+week\s+(?:of|in))(?:\s+in)?[\s-]+(?:the\s+)?)"
 )
 _OF_DAY = rf"(?P<of_day>{'|'.join(PARTS_OF_DAY)})"
 _ELSEWHERE = r"(?!\s+(?:of|before|after)\b)"
@@ -371,7 +345,6 @@ _LEADS: Final[Mapping[str, str]] = {
     "weekday": "on|since|before|after|until|till|by",
     "year": "in|during|since|until|till|before|after|throughout|around|by|of",
     "season": "in|during|over|since|until|till|before|after|throughout|of",
-    "feast": "on|at|for|over|since|until|till|before|after|around|during|by|of",
     "weekend": "on|over|at|during|since",
 }
 """The words after which a phrase of a kind is a time."""
@@ -436,7 +409,6 @@ def _all_rules() -> Iterator[_Rule]:
     yield rule(
         rf"{COUNT}(?P<half>{half})?[\s-]+{UNIT}(?P<half_after>{half})? (?:ago|back(?! to\b))\b(?: today\b)?", _ago
     )
-    yield rule(rf"{COUNT} {_WEEKDAY}s? ago\b", _weekdays_ago)
     yield rule(rf"\b(?:last|past) (?:(?:an?|the) )?{COUNT}[\s-]+{UNIT}\b{_ELSEWHERE}", _rolling)
     yield rule(
         rf"\b(?:in|over|during|within|throughout|for) the (?:last|past) {UNIT}\b(?<!weekend){_ELSEWHERE}", _rolling
@@ -482,7 +454,6 @@ def _all_rules() -> Iterator[_Rule]:
     yield rule(
         rf"\b(?:q(?P<quarter>[1-4])|(?P<nth>{'|'.join(NTH)}) quarter)\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _quarter
     )
-    yield rule(rf"\bh(?P<half_year>[12])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _half_year)
     yield rule(rf"{_NUMBER}(?P<year>\d{{4}})-?w(?P<week>[0-5]\d)(?:-[1-7])?{_NO_NAME}", _numbered_week)
     number = r"(?:(?:calendar )?week (?:number |no\.? )?|[ck]?w(?=\d\d))(?P<week>[0-5]?\d)"
     yield rule(rf"\b{number}\b(?:(?: of|,)? {_YEAR})?{_NO_NAME}", _numbered_week)
@@ -491,7 +462,5 @@ def _all_rules() -> Iterator[_Rule]:
         rf"{_PART}?{which}?\b(?P<the>the )?(?P<season>{'|'.join(SEASONS)})\b(?:(?: of)? {_YEAR})?{_NO_NAME}",
         _season,
     )
-    feast = "|".join(sorted((name.replace("st ", "(?:st\\.?|saint) ") for name in FEASTS), key=len, reverse=True))
-    yield rule(rf"{which}?\b(?P<feast>{feast})(?:(?: of)? {_YEAR})?{_NO_NAME}", _feast)
     yield rule(rf"(?P<part>(?!))?\bthe year {_YEAR}", _year)
     yield rule(rf"{_PART}?{_NUMBER}{_YEAR}{_AFTER_YEAR}", _year)

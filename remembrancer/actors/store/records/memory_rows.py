@@ -31,6 +31,8 @@ from remembrancer.protocol.writes import (
     ShownFields,
 )
 
+FULL_TEXT: Final = ("content", "tags", "summary")
+"""The fields that have a column in full text. Words of others that are searched are in the column `parts`."""
 BEGINNING: Final = 300
 """Characters of a memory by which its language is known."""
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
@@ -110,7 +112,8 @@ def columns_of(memory: RecordedFields, fields: tuple[str, ...]) -> dict[str, obj
     if not set(SEARCHED).isdisjoint(fields):
         values = (getattr(memory, name) or "" for name in SEARCHED)
         texts = ((value,) if isinstance(value, str) else value for value in values)
-        columns["parts"] = subword_tokens(*chain.from_iterable(texts))
+        others = (getattr(memory, name) or "" for name in SEARCHED if name not in FULL_TEXT)
+        columns["parts"] = " ".join((subword_tokens(*chain.from_iterable(texts)), *others)).strip()
     return columns
 
 

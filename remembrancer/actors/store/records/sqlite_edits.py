@@ -133,7 +133,7 @@ _TRACES: Final = (
 )
 """The traces of a memory, also in the file of a project that it was promoted from."""
 
-_WORDS: Final = ", ".join((*SEARCHED, "parts"))
+_WORDS: Final = "content, tags, summary, parts"
 _WORDS_OF: Final = f"SELECT number, {_WORDS} FROM memories WHERE number = ?"  # noqa: S608 - our names
 
 REVIVED: Final = "revived"
