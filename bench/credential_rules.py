@@ -1,4 +1,4 @@
-"""Makes `remembrancer/memory/credential_rules.json` of gitleaks' rules: `python -m bench.credential_rules FILE`.
+"""Writes gitleaks' rules into `remembrancer/memory/credential_rules.txt`: `python -m bench.credential_rules FILE`.
 
 The file is gitleaks' `config/gitleaks.toml` (MIT licence), as its releases have it. What is about files and not about
 text is left out, and so is its generic rule: `memory/credentials.py` has one of its own for labels with a value.
@@ -7,12 +7,15 @@ text is left out, and so is its generic rule: `memory/credentials.py` has one of
 from __future__ import annotations
 
 import argparse
-import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
-TARGET: Final = Path(__file__).parent.parent / "remembrancer" / "memory" / "credential_rules.json"
+TARGET: Final = Path(__file__).parent.parent / "remembrancer" / "memory" / "credential_rules.txt"
+MARK: Final = "# --- gitleaks"
+"""The beginning of the line behind which its rules stand."""
 LEFT_OUT: Final = frozenset({"generic-api-key", "curl-auth-header", "kubernetes-secret-yaml", "hashicorp-tf-password"})
 NOTICE: Final = (
     "From gitleaks (https://github.com/gitleaks/gitleaks), Copyright (c) 2019 Zachary Rice, MIT licence: permission "
@@ -21,32 +24,26 @@ NOTICE: Final = (
 )
 
 
-def converted(config: dict[str, Any]) -> dict[str, Any]:
-    """The rules about text, with what each must have in it, its least entropy and what is no find of it."""
-    rules = []
+def converted(config: dict[str, Any]) -> Iterator[str]:
+    """The lines of the rules about text, with what each must have in it, its least entropy and its exceptions."""
+    yield from (f"# {line}" for line in wrap(NOTICE, 116))
+    yield from (f"! {regex}" for regex in config["allowlist"]["regexes"])
     for rule in config["rules"]:
         if "regex" not in rule or "path" in rule or rule["id"] in LEFT_OUT:
             continue
-        allowed = [each for group in rule.get("allowlists", ()) for each in group.get("regexes", ())]
-        rules.append(
-            {
-                "name": rule["id"].replace("-", " "),
-                "keywords": rule["keywords"],
-                "regex": rule["regex"],
-                "entropy": rule.get("entropy", 0),
-                "allowed": allowed,
-            }
-        )
-    return {"notice": NOTICE, "allowed": config["allowlist"]["regexes"], "rules": rules}
+        entropy = f"{rule['entropy']:g}" if rule.get("entropy") else "-"
+        yield " | ".join((rule["id"].replace("-", " "), ",".join(rule["keywords"]) or "-", entropy, rule["regex"]))
+        yield from (f"~ {regex}" for group in rule.get("allowlists", ()) for regex in group.get("regexes", ()))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
-    config = tomllib.loads(parser.parse_args().file.read_text())
-    found = converted(config)
-    TARGET.write_text(json.dumps(found, indent=0, ensure_ascii=False) + "\n")
-    print(f"{len(found['rules'])} rules in {TARGET.name}")
+    made = list(converted(tomllib.loads(parser.parse_args().file.read_text())))
+    lines = TARGET.read_text("utf-8").splitlines()
+    place = next(place for place, line in enumerate(lines) if line.startswith(MARK))
+    TARGET.write_text("\n".join((*lines[: place + 1], *made)) + "\n", "utf-8")
+    print(f"{sum(line[:2] not in ('# ', '! ', '~ ') for line in made)} rules in {TARGET.name}")
 
 
 if __name__ == "__main__":

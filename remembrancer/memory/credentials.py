@@ -1,8 +1,7 @@
 """Credentials in text: what looks like one, refused where somebody stores it, blotted out where nobody chose to.
 
-The shapes are gitleaks' (`credential_rules.json`, made by `bench/credential_rules.py`) and our own
-(`credential_shapes.txt`), matched by RE2 in linear time. What stands behind a label (`password: …`) is judged by itself
-as well, since prose has such words too.
+The shapes are our own and gitleaks' (`credential_rules.txt`), matched by RE2 in linear time. A value behind a label
+(`password: …`) is judged by itself as well, since prose has such words too.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
@@ -57,20 +57,16 @@ class Credential(NamedTuple):
     end: int
 
 
-class Rule(msgspec.Struct, dict=True, eq=False):
-    """A shape. `keywords`: it is looked for only where the text in lower case has one of them (none: always).
-
-    With a `check`, the name of a function below, the secret is the group `value` of what that accepts. Without one it
-    is the group `secret`, or else the first group that is there, or all; it has at least `entropy` bits a character,
-    and matches none of `allowed`.
-    """
+@dataclass(eq=False)
+class Rule:
+    """A shape, as `credential_rules.txt` describes it. `allowed` are its exceptions."""
 
     name: str
+    keywords: tuple[str, ...]
     regex: str
-    keywords: tuple[str, ...] = ()
-    entropy: float = 0.0
-    allowed: tuple[str, ...] = ()
-    check: str = ""
+    entropy: float
+    check: str
+    allowed: list[str]
 
     @cached_property
     def pattern(self) -> Any:
@@ -95,54 +91,50 @@ class Rule(msgspec.Struct, dict=True, eq=False):
             or (self.exceptions and self.exceptions.search(secret))
             or _PLACEHOLDER.fullmatch(secret)
             or _EXAMPLE.search(secret)
-            or _not_secret().search(secret)
+            or _rules()[1].search(secret)
         )
 
 
-class _Rules(msgspec.Struct):
-    notice: str
-    allowed: tuple[str, ...]
-    rules: tuple[Rule, ...]
-
-
-_decode_rules: Final = msgspec.json.Decoder(_Rules).decode
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False
 
 
 @cache
-def _known() -> _Rules:
-    return _decode_rules(files(__package__).joinpath("credential_rules.json").read_bytes())
-
-
-@cache
-def _not_secret() -> Any:
-    """A pattern of what is no secret, whatever rule finds it: references to variables, placeholders, paths."""
-    return re2.compile("|".join(f"(?:{each})" for each in _known().allowed), _OPTIONS)
+def _rules() -> tuple[list[Rule], Any]:
+    """The rules of `credential_rules.txt`, and a pattern of what is no secret, whatever rule finds it."""
+    rules: list[Rule] = []
+    parts: dict[str, str] = {}
+    never: list[str] = []
+    for line in files(__package__).joinpath("credential_rules.txt").read_text("utf-8").splitlines():
+        for name, regex in parts.items():
+            line = line.replace(f"{{{name}}}", regex)
+        mark, _, rest = line.partition(" ")
+        match mark:
+            case "#":
+                continue
+            case "=":
+                name, _, parts[name] = rest.partition(" | ")
+            case "!":
+                never.append(f"(?:{rest})")
+            case "~":
+                rules[-1].allowed.append(rest)
+            case _:
+                name, keywords, check, regex = line.split(" | ", 3)
+                entropy = float(check) if check[0].isdigit() else 0.0
+                words = () if keywords == "-" else tuple(keywords.split(","))
+                rules.append(Rule(name, words, regex, entropy, "" if entropy else check.strip("-"), []))
+    return list({rule.regex: rule for rule in rules}.values()), re2.compile("|".join(never), _OPTIONS)
 
 
 @cache
 def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule]], list[Rule]]:
     """A function that finds the keywords of a text, the rules for each of them, and the rules for every text."""
     found: dict[str, list[Rule]] = {"": []}
-    for rule in {each.regex: each for each in (*_shapes(), *_known().rules)}.values():
+    for rule in _rules()[0]:
         for keyword in rule.keywords or ("",):
             found.setdefault(keyword, []).append(rule)
     always = found.pop("")
     return finder_of(map(re2.escape, found)), list(found.values()), always
-
-
-def _shapes() -> Iterator[Rule]:
-    """The rules of `credential_shapes.txt`, which says what its columns are."""
-    parts: dict[str, str] = {}
-    for line in files(__package__).joinpath("credential_shapes.txt").read_text("utf-8").splitlines():
-        for name, regex in parts.items():
-            line = line.replace(f"{{{name}}}", regex)
-        if line.startswith("= "):
-            name, _, parts[name] = line[2:].partition(" | ")
-        elif not line.startswith("#"):
-            sort, keywords, check, regex = line.split(" | ", 3)
-            yield Rule(sort, regex, () if keywords == "-" else tuple(keywords.split(",")), check=check.strip("-"))
 
 
 def find_credential(text: str) -> str | None:
@@ -470,10 +462,11 @@ def _split_credential(texts: Sequence[tuple[str, str]]) -> tuple[str, str] | Non
         value = _IT_IS.fullmatch(text) if field != "path" else None
         if value is None:
             continue
-        for other, label in short:
-            sort = find_credential(f"{label.rstrip('.:')}: {value[1]}") if other != field else None
-            if sort is not None:
-                return field, sort
+        labelled = [f"{label.rstrip('.:')}: {value[1]}" for other, label in short if other != field]
+        if find_credential("\n".join(labelled)) is not None:  # most often none has one: all are looked at together
+            for sort in map(find_credential, labelled):
+                if sort is not None:
+                    return field, sort
     return None
 
 
