@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from remembrancer.actors.bridge.places import Places
 
 LENGTH, WAIT, ACTION_WAIT = "hook_context_length", "hook_wait_s", "action_wait_s"
-DEFAULT_TOKENS = 3000
+DEFAULT_TOKENS = 6000
+"""The tool's own, of which it gives less where not all fits."""
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The bounds of the tool that is asked."""
 DEFAULT_WAIT_S, LATER_WAIT_S = 1.5, 0.3
@@ -110,7 +111,9 @@ def question(text: str, tokens: int, *, is_first: bool, is_again: bool) -> dict[
 
     `text` is empty where a session goes on without a prompt; `is_again`: its conversation has lost what it was given.
     """
-    arguments: dict[str, Any] = {"max_tokens": tokens, "detail": True}
+    arguments: dict[str, Any] = {"detail": True}
+    if tokens != DEFAULT_TOKENS:
+        arguments["max_tokens"] = tokens
     if text:
         arguments["task_description"] = text[:LONGEST_TASK]
     if not is_again:

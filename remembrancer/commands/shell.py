@@ -466,7 +466,7 @@ def show(where: Where, named: Sequence[str], version: int | None, view: str | No
         return _shown(where, ids, given["number"])
     if not ids:
         raise InvalidInput("name a memory by its id, as a list shows it")
-    answers = [where.ask("get_memory", memory_id=each, version=version) for each in ids]
+    answers = [where.ask("get_memory", memory_id=each, version=version, detail=True) for each in ids]
     shown = [_changes(each) if view == "history" else (each, _whole(where, each)) for each in answers]
     facts = shown[0][0] if len(shown) == 1 else {"memories": [each for each, _ in shown]}
     notes = [note for answer in answers for note in _noted(_warnings(answer))]
@@ -837,7 +837,7 @@ def undo(where: Where, change: str | None, yes: bool) -> Report:
         from remembrancer.commands.maintain import places_of, undo_run
 
         return undo_run(places_of(where.project, user=where.user, everywhere=where.all_projects), change)
-    found = where.ask("get_memory", memory_id=memory)
+    found = where.ask("get_memory", memory_id=memory, detail=True)
     text, version, bare = _one_line(found["content"]), found.get("version", 1), _bare(memory)
     if found["status"] == "forgotten":
         return _done(where.ask("restore_memory", memory_id=memory), f"Brought back: {text}  {bare}")

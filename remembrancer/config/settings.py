@@ -133,7 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The time for which runs can be undone, and logs and versions of deleted memories are kept."""
     shown_kept_s: Annotated[float, Meta(ge=0, le=1e9)] = 7_776_000.0
     """For so long is kept what was shown to which session, when and for which question; 0: not at all."""
-    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 3000
+    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 6000
     """The longest context that a hook gives an assistant; 0: none."""
     hook_wait_s: Seconds = 1.5
     """A hook waits so long for it, from its own start on, and then says nothing."""

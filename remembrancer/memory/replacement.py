@@ -25,9 +25,9 @@ from remembrancer.memory.wording import (
     words,
 )
 
-PROBABLE: Final = 0.25
-"""From this probability on a memory is marked, and a context has its successor in its place: of other authors' pairs
-than those that it was fitted on, more than one in two are replaced."""
+PROBABLE: Final = 0.5
+"""From this probability on a memory is marked, its session is told, and a context has its successor in its place. What
+is less probable is as often wrong, and what a context leaves out nobody looks for."""
 POSSIBLE: Final = 0.15
 """From this probability on a pair waits in Review for a person."""
 LEAST_COSINE: Final = 0.4

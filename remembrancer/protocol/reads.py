@@ -506,14 +506,20 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     """Memories that are not given because another one here probably says the same anew."""
 
 
+ALL_TOKENS, PART_TOKENS = 6000, 3000
+"""The tokens of a context where nobody names a number. All that is remembered spares every recall and may cost more
+than a part of it."""
+
+
 class GatherContext(SessionRequest[ContextGathered], frozen=True):
-    """Gather what a session should know for its task, for about so many `tokens`; `with_subjects`, where not all fits,
-    what the rest is about. Nothing is counted as accessed."""
+    """Gather what a session should know for its task: all that holds, for about so many `tokens`, or else a part of it,
+    for `part_tokens`; `with_subjects`, then also what the rest is about. Nothing is counted as accessed."""
 
     task: str = ""
     files: tuple[str, ...] = ()
     sections: tuple[Section, ...] = get_args(Section)
-    tokens: int = 3000
+    tokens: int = ALL_TOKENS
+    part_tokens: int = PART_TOKENS
     with_subjects: bool = True
 
 

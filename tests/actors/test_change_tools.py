@@ -209,7 +209,7 @@ async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
         assert other is not None
         store.records.link_similar([NearDuplicate(number, other, 0.97654321)])
         store.records.touch([number] * 4, 1_700_000_000.0)
-        answer = await client.call("get_memory", memory_id=identity.removeprefix("memory:").lower())
+        answer = await client.call("get_memory", memory_id=identity.removeprefix("memory:").lower(), detail=True)
         *_, question = (each for each in store.requests if isinstance(each, GetMemory))
     assert question.memory_id == identity
     times = {name: answer.pop(name) for name in ("created_at", "updated_at", "forgotten_at")}
@@ -244,11 +244,29 @@ async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
     assert all("content" not in line for line in history)
 
 
+async def test_a_memory_is_shown_without_what_is_as_usual(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        identity = (await client.store("Java 17"))["memory_id"]
+        answer = await client.call("get_memory", memory_id=identity)
+        stored_at = answer.pop("created_at")
+        expected = {"id": identity, "content": "Java 17", "kind": "fact", "scope": "project", "near_duplicates": [NEAR]}
+        assert answer == {"note": DATA, **expected}
+        await client.call("update_memory", memory_id=identity, content="Java 21")
+        answer = await client.call("get_memory", memory_id=identity)
+        history, changed_at = answer.pop("history"), answer.pop("updated_at")
+        assert answer == {**expected, "content": "Java 21", "created_at": stored_at, "version": 2}
+        assert [(each["version"], each["change"]) for each in history] == [(1, "stored"), (2, "updated")]
+        assert history[1]["at"] == changed_at
+        assert all("session_id" not in each for each in history)
+        await client.call("forget_memory", memory_id=identity)
+        assert (await client.call("get_memory", memory_id=identity))["status"] == "forgotten"
+
+
 async def test_an_earlier_version_is_shown_as_it_was(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         identity = (await client.store("Java 17", tags=["a"]))["memory_id"]
         await client.call("update_memory", memory_id=identity, content="Java 21", tags={"remove": "a"})
-        answer = await client.call("get_memory", memory_id=identity, version=1)
+        answer = await client.call("get_memory", memory_id=identity, version=1, detail=True)
         assert (answer["content"], answer["tags"]) == ("Java 17", ["a"])
         assert (answer["version"], answer["current_version"], answer["status"]) == (1, 2, "active")
         answer = await client.call("get_memory", memory_id=identity, version=7)
@@ -261,10 +279,10 @@ async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:
         identity = (await client.store("x"))["memory_id"]
         for number in range(60):
             await client.call("tag_memory", memory_id=identity, add=[f"t{number}"])
-        answer = await client.call("get_memory", memory_id=identity)
+        answer = await client.call("get_memory", memory_id=identity, detail=True)
         assert [line["version"] for line in answer["history"]] == list(range(12, 62))
         assert answer["history_omitted"] == 11
-        assert (await client.call("get_memory", memory_id=identity, version=2))["tags"] == ["t0"]
+        assert (await client.call("get_memory", memory_id=identity, version=2, detail=True))["tags"] == ["t0"]
 
 
 async def test_a_full_disk_is_an_error_of_the_change(rig: Rig) -> None:
@@ -310,8 +328,8 @@ class ExplainingStore(PlayedStore):
 async def test_a_memory_is_explained(rig: Rig) -> None:
     async with ExplainingStore(rig.paths).open(), rig.running(), rig.session() as client:
         identity = (await client.store("Java 21"))["memory_id"]
-        answer = await client.call("get_memory", memory_id=identity)
-        then = await client.call("get_memory", memory_id=identity, version=1)
+        answer = await client.call("get_memory", memory_id=identity, detail=True)
+        then = await client.call("get_memory", memory_id=identity, version=1, detail=True)
     at = "2023-11-14T22:13:20Z"
     expected = {
         "kind": "decision",

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.toolsets.memory.context_block import ALL, MARKED, NOTHING, PART
+from remembrancer.toolsets.memory.context_block import ALL, ALL_OF_THIS, MARKED, NOTHING, NOTHING_OF_THIS, PART
 from remembrancer.toolsets.tools import answer_text
 from tests.actors.gateway_rig import AWAY, PATIENT, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
@@ -62,7 +62,9 @@ async def test_all_that_holds_is_one_line_each_with_its_id_whatever_the_task_is(
         }
         assert {each[-4:] for each in answer["memory_ids"]} == {ts, grpc, lint}
         some = await client.call("get_memory_context", sections="relevant_procedures")
-        assert some["context_block"] == f"{MARKED}\n\n### How to\n- {lint} Run the linter first\n\n{ALL}"
+        assert some["context_block"] == f"{MARKED}\n\n### How to\n- {lint} Run the linter first\n\n{ALL_OF_THIS}"
+        none = await client.call("get_memory_context", sections="open_ends")
+        assert none["context_block"] == f"## Memory Context\n\n{NOTHING_OF_THIS}"
 
 
 async def test_what_the_session_was_shown_or_wrote_is_not_said_again_until_another_one_writes(rig: Rig) -> None:
@@ -138,10 +140,10 @@ async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(
         counts: dict[str, int] = {}
         with anyio.fail_after(PATIENCE_S):
             while not counts.get(shown["memory_id"]):
-                found = await client.call("get_memory", memory_id=shown["memory_id"])
+                found = await client.call("get_memory", memory_id=shown["memory_id"], detail=True)
                 counts[shown["memory_id"]] = found["access_count"]
         assert counts[shown["memory_id"]] == 1
-        assert (await client.call("get_memory", memory_id=left_out["memory_id"]))["access_count"] == 0
+        assert (await client.call("get_memory", memory_id=left_out["memory_id"], detail=True))["access_count"] == 0
 
 
 async def test_without_a_store_the_last_answer_stands_as_it_was(rig: Rig) -> None:

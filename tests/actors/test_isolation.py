@@ -220,7 +220,7 @@ def assert_silent(intruder: RawClient | WebClient, *ids: str) -> None:
 
 async def assert_untouched(house: House, scope: str) -> None:
     async with house.victim() as victim:
-        found = await victim.call("get_memory", memory_id=house.secrets[scope])
+        found = await victim.call("get_memory", memory_id=house.secrets[scope], detail=True)
         assert "error" not in found, found
         assert (found["content"], found["version"]) == (secret(scope)["content"], 1)
         assert sorted(found["tags"]) == sorted(secret(scope)["tags"])
@@ -365,7 +365,7 @@ async def test_who_names_another_session_as_the_origin_learns_nothing_of_it(hous
         known = await intruder.call("store_memory", **{**secret("session"), "scope": "project", "session_id": VICTIM})
         assert "error" not in known, known
         assert "duplicates" not in known, known
-        assert (await intruder.call("get_memory", memory_id=known["memory_id"]))["session_id"] == VICTIM
+        assert (await intruder.call("get_memory", memory_id=known["memory_id"], detail=True))["session_id"] == VICTIM
         assert house.secrets["session"].encode() not in b"".join(intruder.heard)
 
 
@@ -380,7 +380,7 @@ async def test_a_memory_that_is_given_away_does_not_give_its_drafts_away(house: 
         assert "error" not in promoted, promoted
         assert (await victim.call("get_memory", memory_id=memory_id, version=1))["content"] == f"The code is {MARK}"
     async with getattr(house, who)() as intruder:
-        shown = await intruder.call("get_memory", memory_id=memory_id)
+        shown = await intruder.call("get_memory", memory_id=memory_id, detail=True)
         assert (shown["version"], [line["version"] for line in shown["history"]]) == (3, [3])
         for version in (1, 2):
             for tool in ("get_memory", "restore_memory"):

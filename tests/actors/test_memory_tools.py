@@ -96,7 +96,7 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig
 
         async def state() -> list[object]:
             answer = await client.call("recall_memories", query="licence of the lantern")
-            whole = await client.call("get_memory", memory_id=end)
+            whole = await client.call("get_memory", memory_id=end, detail=True)
             [memory] = answer["memories"]
             assert (memory["done"], memory.get("due")) == (whole["done"], whole.get("due"))
             return [whole["done"], whole.get("due"), whole["version"]]
@@ -117,7 +117,7 @@ async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig
         await client.call("restore_memory", memory_id=end, version=2)
         assert await state() == [False, "2030-06-01T10:00:00Z", 6]
         await client.call("update_memory", memory_id=end, kind="fact")
-        whole = await client.call("get_memory", memory_id=end)
+        whole = await client.call("get_memory", memory_id=end, detail=True)
         assert "done" not in whole
         assert "due" not in whole
 

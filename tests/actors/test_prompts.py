@@ -131,7 +131,7 @@ async def test_forget_names_what_it_would_hide_and_asks(rig: Rig) -> None:
     async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
         memory_id = await store(client, "the build needs Java 21")
         text = await text_of(client, "forget", query="java")
-        kept = (await client.call_tool("get_memory", {"memory_id": memory_id})).structured_content
+        kept = (await client.call_tool("get_memory", {"memory_id": memory_id, "detail": True})).structured_content
     assert f"- the build needs Java 21 [{memory_id}; " in text
     assert "ask me" in text
     assert "forget_memory" in text

@@ -119,7 +119,7 @@ def test_every_tool_answers_the_inspector(inspector: Inspector) -> None:
     assert inspector.call("forget_memory", memory_id=memory, reason="to see")["status"] == "forgotten"
     assert inspector.call("recall_memories", query="who checks tokens?")["memories"] == []
     inspector.call("restore_memory", memory_id=memory)
-    whole = inspector.call("get_memory", memory_id=memory)
+    whole = inspector.call("get_memory", memory_id=memory, detail=True)
     assert (whole["content"], whole["importance"], whole["metadata"]) == (content, 0.9, {"ticket": "T-1"})
     assert [each["change"] for each in whole["history"]] == [
         "stored",

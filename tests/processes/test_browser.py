@@ -257,7 +257,7 @@ def test_a_search_says_why_and_what_it_left_out_and_why_not_this_one(come: Come)
     assert "It is forgotten" in Page(visit.get("/", q="deploy", **{"not": gone})).text
     assert "by the scope" in Page(visit.get("/", q="deploy", scope="user", **{"not": other})).text
     assert "no memory of that id" in Page(visit.get("/", q="deploy", **{"not": "0" * 26})).text
-    assert visit.call("get_memory", memory_id=other)["access_count"] == 0  # who looks here is no use of it
+    assert visit.call("get_memory", memory_id=other, detail=True)["access_count"] == 0  # who looks here is no use of it
 
 
 ELEMENTS = frozenset(

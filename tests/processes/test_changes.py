@@ -80,7 +80,7 @@ async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(run
         ]
         (memory_id,) = {answer["memory_id"] for answer in answers}
         assert [answer.get("already_known", False) for answer in answers] == [False, True, True, True]
-        shown = await callers[0]("get_memory", memory_id=memory_id)
+        shown = await callers[0]("get_memory", memory_id=memory_id, detail=True)
         assert shown["tags"] == ["by 0", "by 1", "by 2", "by 3"]
         assert shown["importance"] == pytest.approx(0.3)
         assert await callers[3].recalled("deploys") == [sentence]
@@ -147,7 +147,7 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert set(answer["restored_fields"]) == {"content", "tags", "metadata", "related_entities"}
         assert await mine.recalled("Java") == ["The build needs Java 17"]
 
-        shown = await mine("get_memory", memory_id=identity)
+        shown = await mine("get_memory", memory_id=identity, detail=True)
         assert (shown["content"], shown["scope"], shown["status"]) == ("The build needs Java 17", "user", "active")
         assert (shown["tags"], shown["metadata"], shown["session_id"]) == (["build"], {}, "session:one")
         assert [edge["name"] for edge in shown["related_entities"]] == ["BuildServer"]
@@ -156,7 +156,7 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert [line["change"] for line in shown["history"]] == changes
         assert [line["version"] for line in shown["history"]] == list(range(1, 11))
         assert shown["history"][7]["reason"] == "outdated"
-        old = await mine("get_memory", memory_id=identity, version=3)
+        old = await mine("get_memory", memory_id=identity, version=3, detail=True)
         assert (old["content"], old["tags"], old["scope"]) == ("The build needs Java 21", ["java"], "session")
 
 
@@ -185,8 +185,8 @@ async def test_changes_made_while_the_store_is_dead_are_there_when_it_is_back(
 
         await until(is_drained)
         assert await mine.recalled("harbour") == ["The harbour is shallow"]
-        assert (await mine("get_memory", memory_id=first))["status"] == "forgotten"
-        assert [line["change"] for line in (await mine("get_memory", memory_id=second))["history"]] == [
+        assert (await mine("get_memory", memory_id=first, detail=True))["status"] == "forgotten"
+        assert [line["change"] for line in (await mine("get_memory", memory_id=second, detail=True))["history"]] == [
             "stored",
             "updated",
         ]

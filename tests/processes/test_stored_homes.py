@@ -148,7 +148,7 @@ async def test_the_shared_home_of_each_release_keeps_its_lane_its_runs_and_its_p
         found = await client.call("recall_memories", query="crews moor quay", strategy="keyword")
         (shared,) = (each for each in found["memories"] if each["content"] == TOGETHER_NOW)
         assert any("exchanged" in each["message"] for each in found["warnings"]), "without a journal it can be read"
-        told = await client.call("get_memory", memory_id=shared["id"])
+        told = await client.call("get_memory", memory_id=shared["id"], detail=True)
         assert told["version"] == 2
         refused = await client.call_or_error("update_memory", memory_id=shared["id"], content="They moor nowhere.")
         assert "error" in refused or refused["status"] == "queued"

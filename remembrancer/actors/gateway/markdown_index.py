@@ -78,7 +78,7 @@ class MarkdownIndex:
     async def _write(self, caller: Caller) -> None:
         path = Path(caller.directory) / str(self._access.settings.markdown_index)
         content = await anyio.to_thread.run_sync(_read, path, Path(caller.directory))
-        question = GatherContext(caller.project, caller.session_id, tokens=TOKENS)
+        question = GatherContext(caller.project, caller.session_id, tokens=TOKENS, part_tokens=TOKENS)
         asked = await self._access.ask(question, time.time())
         if content is None or asked.is_old:
             return

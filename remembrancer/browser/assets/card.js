@@ -53,7 +53,7 @@ function card(memory) {
     async correct() { field.value = text; form.hidden = !form.hidden; if (!form.hidden) field.focus(); },
     async why() {
       if (!reasons.childElementCount) {
-        const whole = await call("get_memory", { memory_id: memory.id }), lines = [...(whole.why || [])];
+        const whole = await call("get_memory", { memory_id: memory.id, detail: true }), lines = [...(whole.why || [])];
         if (whole.version > 1) lines.push(`It is version ${whole.version}.`);
         reasons.replaceChildren(...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line.replace(/ by session \S+/, "") })));
       }

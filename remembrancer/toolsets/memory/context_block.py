@@ -24,6 +24,9 @@ MARKED: Final = f"{TITLE}\n{MARK}"
 ALL: Final = "This is all that is remembered here."
 PART: Final = "More is remembered: recall_memories finds it."
 NOTHING: Final = "Nothing is remembered here yet."
+ALL_OF_THIS: Final = "This is all of it."
+NOTHING_OF_THIS: Final = "Nothing of this is remembered here."
+"""Where some sections alone were asked for."""
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
@@ -75,18 +78,23 @@ def build_block(
     is_all: bool = True,
     replaced: int = 0,
     subjects: Sequence[tuple[str, int]] = (),
+    is_whole_memory: bool = True,
     away: Away | None = None,
 ) -> ContextBlock:
     """The memories in their groups, in `max_tokens` tokens at the most, whatever `count` says these are.
 
     What does not fit is left out from the end, and a single memory that is too long is cut. `ids` are short forms;
-    `is_all`: nothing else holds here, but for so many that are probably `replaced`. `away`: it is what is known without
+    `is_all`: nothing else holds here, but for so many that are probably `replaced`; with `is_whole_memory` False,
+    nothing else of the sections that were asked for. `away`: it is what is known without
     the store; the block says so.
     """
     shown = list(memories)
     while shown:
         is_whole = is_all and len(shown) == len(memories)
-        whole = [ALL, *([f"{replaced} more are probably replaced."] if replaced else [])]
+        whole = [
+            ALL if is_whole_memory else ALL_OF_THIS,
+            *([f"{replaced} more are probably replaced."] if replaced else []),
+        ]
         closing = [] if away else whole if is_whole else [PART, *_index_of(subjects)]
         text = "\n\n".join([MARKED, *([AWAY] if away else []), *_groups_of(shown, ids), " ".join(closing)]).rstrip()
         tokens = count(text)
@@ -98,7 +106,8 @@ def build_block(
         del shown[-max(1, len(shown) * (tokens - max_tokens) // (2 * tokens)) :]
     if shown and (block := _cut_block(shown[0], max_tokens, count, truncate, ids)):
         return block
-    nothing = NOTHING if away is None else STARTING if away == "starting" else NOTHING_KNOWN
+    unknown = NOTHING if is_whole_memory else NOTHING_OF_THIS
+    nothing = unknown if away is None else STARTING if away == "starting" else NOTHING_KNOWN
     is_full = bool(memories) or not (is_all or away)
     for text in (f"{TITLE}\n\n{NO_ROOM if is_full else nothing}", TITLE):
         tokens = count(text)

@@ -149,7 +149,9 @@ class GivenFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     allow_secrets: bool | UnsetType = UNSET
 
 
-UNLISTED: Final = ("confidence", "summary", "domain", "structured", "metadata", "valid_from", "allow_secrets")
+UNLISTED: Final = (
+    *("importance", "confidence", "summary", "domain", "structured", "metadata", "valid_from", "allow_secrets"),
+)
 """Those of these arguments that a list of tools leaves out."""
 Rule = Callable[..., Any]
 """Makes of a given value the one that is kept; takes the name of the field as `field`. Raises `InvalidInput`."""

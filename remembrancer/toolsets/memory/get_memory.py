@@ -20,12 +20,18 @@ from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 MAX_HISTORY: Final = 50
 """Versions that are listed, the last ones; all can be asked for by number."""
+DETAIL: Final = (
+    *("importance", "confidence", "session_id", "embedded", "strength", "why", "found_entities"),
+    *("access_count", "last_accessed", "sessions_used", "promotion_chain", "promotions", "observed_in_projects"),
+)
+"""Fields that an answer has only with `detail`."""
 IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
 
 
 class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     version: Version | UnsetType = UNSET
+    detail: bool | UnsetType = UNSET
 
 
 @tool(
@@ -33,10 +39,10 @@ class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     read_only=True,
     shows_whole_ids=True,
     aliases={"id": "memory_id"},
-    unlisted=("version",),
+    unlisted=("version", "detail"),
 )
 async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
-    """Show one memory with its history.
+    """Show one memory, with its history if it has changed; with `detail` all that is known of it.
 
     Raises:
         NotFound: there is no such memory that the caller may see.
@@ -48,7 +54,29 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     asked = await service.ask(request, call.received_at)
     if not asked.is_old:
         service.shown(call.caller, (), used=(asked.reply.memory.id,))
-    return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.is_old)
+    answer = shown(asked.reply, version)
+    if arguments.detail is not True:
+        answer = short(answer)
+    return with_caveats(answer, asked.notices, degraded=asked.is_old)
+
+
+def short(whole: Answer) -> Answer:
+    """The answer without its detail, without empty fields, and without what is as usual."""
+    answer = saying(**{name: value for name, value in whole.items() if name not in DETAIL})
+    if whole.get("embedded") is False:
+        answer["embedded"] = False
+    if "done" in whole:
+        answer["done"] = whole["done"]
+    if whole["status"] == "active":
+        del answer["status"]
+    if "kind" in whole:
+        del answer["type"]
+    if whole["version"] == 1 and "current_version" not in whole:
+        del answer["version"], answer["updated_at"], answer["history"]
+    else:
+        for entry in answer["history"]:
+            del entry["session_id"]
+    return answer
 
 
 def shown(found: MemoryShown, version: int | None = None) -> Answer:

@@ -13,7 +13,7 @@ from remembrancer.code.actions import Action
 from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
-from remembrancer.protocol.reads import GatherContext, Section
+from remembrancer.protocol.reads import ALL_TOKENS, PART_TOKENS, GatherContext, Section
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.action_block import action_block
 from remembrancer.toolsets.memory.context_block import Away, build_block
@@ -21,7 +21,6 @@ from remembrancer.toolsets.memory.day_log import day_block
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, answer_text, short_forms_of, tool, with_caveats
 
-DEFAULT_TOKENS: Final = 3000
 MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
 """Of a longer task or memory: what comes first says what it is about, and no search looks at more."""
@@ -31,7 +30,7 @@ MAX_FILES: Final = 200
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     task_description: str | UnsetType = UNSET
     files_in_context: list[str] | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
+    max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": ALL_TOKENS})] | UnsetType = UNSET
     sections: list[Literal[Section, "day"]] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
     day: Annotated[str, Meta(description="Its log instead")] | UnsetType = UNSET
@@ -45,7 +44,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     read_only=True,
     marks_data=False,
     always_loaded=True,
-    unlisted=("files_in_context", "sections", "detail", "unseen", "action", "given"),
+    unlisted=("files_in_context", "max_tokens", "sections", "detail", "unseen", "action", "given"),
 )
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
@@ -53,7 +52,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     if arguments.action is not UNSET:
         return await action_block(call, arguments.action, given(arguments.given, ()))
     if arguments.day is not UNSET or "day" in given(arguments.sections, ()):
-        return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, DEFAULT_TOKENS))
+        return await day_block(call, given(arguments.day, "today"), given(arguments.max_tokens, PART_TOKENS))
     request = to_gather(arguments, caller.project, caller.session_id)
     asked = await service.ask(request, call.received_at)
     reply = asked.reply
@@ -69,7 +68,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
             least = service.settings.prompt_probability
             memories = [] if away else [each for each in memories if each.scores.relevance >= least]
     says_nothing = arguments.unseen is True and not memories and not (is_all and arguments.sections is UNSET and is_new)
-    budget = given(arguments.max_tokens, DEFAULT_TOKENS)
+    budget = request.tokens if is_all else request.part_tokens
     frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
     frame = with_caveats(frame, [*asked.notices, *call.take_notices()], degraded=asked.is_degraded)
     around = estimate_tokens(answer_text(frame))
@@ -85,6 +84,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         away=away,
         subjects=reply.subjects,
         replaced=reply.replaced,
+        is_whole_memory=not given(arguments.sections, []),
     )
     # In a thread: long memories take their time to be counted.
     block = await anyio.to_thread.run_sync(build)
@@ -120,7 +120,8 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
         session_id,
         task=task[:SEARCHED_CHARACTERS],
         files=tuple(dict.fromkeys(cleaned)),
-        tokens=given(arguments.max_tokens, DEFAULT_TOKENS),
+        tokens=given(arguments.max_tokens, ALL_TOKENS),
+        part_tokens=given(arguments.max_tokens, PART_TOKENS),
         with_subjects=arguments.unseen is not True or arguments.sections is UNSET,  # not with a session's later prompts
     )
     if arguments.sections is UNSET or not arguments.sections:

@@ -443,7 +443,9 @@ class Prompts:
         if action == "search":
             return search_text(about, await self._recall(caller, about, received_at, SEARCHED))
         if action == "inspect":
-            return inspect_text(await self._look_up("get_memory", {"memory_id": about}, caller, received_at))
+            return inspect_text(
+                await self._look_up("get_memory", {"memory_id": about, "detail": True}, caller, received_at)
+            )
         return overview_text(await self._look_up("get_memory_status", {}, caller, received_at))
 
     async def _recall(self, caller: Caller, query: str, received_at: float, limit: int = FOUND) -> Answer:

@@ -79,10 +79,14 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     read_only=True,
     marks_data=False,
     always_loaded=True,
-    unlisted=("type", "domain", "strategy", "min_importance", "profile", "reference_time", "detail", "sources"),
+    unlisted=(
+        *("scope", "type", "domain", "strategy", "min_importance", "tags", "include_forgotten", "profile"),
+        *("reference_time", "max_tokens", "detail", "sources"),
+    ),
 )
 async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
-    """Those that answer likely or perhaps whole, a line of each other one; says what was not searched.
+    """Those that answer likely or perhaps whole, or else the nearest one; a line of each other one. Says what was not
+    searched.
 
     With `detail` all are whole, and so is a degraded answer, in which nobody has weighed them.
     """
@@ -104,9 +108,10 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
             places = places[: within(places, arguments.max_tokens // CODE_SHARE, least=0)]
     detail = arguments.detail is True
     memories, whole = list(found.memories), {each.id for each in found.memories}
+    none_answers = not any(is_given_whole(each) for each in memories)
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
-        whole = {each.id for each in memories if is_given_whole(each)}
+        whole = {each.id for place, each in enumerate(memories) if is_given_whole(each) or (none_answers and not place)}
     answer: Answer = {
         "memories": [
             memory_of(each, detail=detail, is_judged=not is_degraded) if each.id in whole else line_of(each)
@@ -121,7 +126,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
         profile=found.profile if detail else None,
         note=DATA if found.memories or places else None,
         below_threshold=found.below_threshold if detail or not found.memories else None,
-        hint=None if is_degraded or places or whole else NEAREST if memories else hint_for(request, found),
+        hint=None if is_degraded or places or not none_answers else NEAREST if memories else hint_for(request, found),
     )
     answer = with_caveats(answer, (*asked.notices, *code_notices), degraded=is_degraded)
     if arguments.max_tokens is not UNSET:

@@ -332,7 +332,7 @@ class Resources:
         memory_id = memory_id_in(uri)
         if memory_id is None:
             raise NotFound(unknown_resource(uri), field="uri")
-        return await self._call(uri, "get_memory", {"memory_id": memory_id}, caller, received_at)
+        return await self._call(uri, "get_memory", {"memory_id": memory_id, "detail": True}, caller, received_at)
 
     async def _call(
         self, uri: str, name: str, arguments: dict[str, Any], caller: Caller, received_at: float
@@ -362,7 +362,11 @@ class Resources:
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
         question = GatherContext(
-            caller.project, caller.session_id, sections=("preferences",), tokens=PREFERENCES_TOKENS
+            caller.project,
+            caller.session_id,
+            sections=("preferences",),
+            tokens=PREFERENCES_TOKENS,
+            part_tokens=PREFERENCES_TOKENS,
         )
         asked = await self._service.ask(question, received_at)
         memories = [memory for section in asked.reply.sections for memory in section.memories]

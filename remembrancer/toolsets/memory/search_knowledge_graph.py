@@ -27,7 +27,7 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
 @tool(
     "How entities relate, with memories about them.",
     read_only=True,
-    unlisted=("relationship_type", "direction", "include_memories"),
+    unlisted=("relationship_type", "direction", "depth", "include_memories", "limit"),
 )
 async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
     """Find what is related with an entity, or the graph at a glance. An unknown entity is no error."""

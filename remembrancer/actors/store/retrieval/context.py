@@ -88,7 +88,7 @@ class Gathering:
             )
             named = [each for each in every if self._files.are_named_in(each.content)]
             rest = [*of_files, *named, *found, *(() if self._request.task else every)]
-            choice = choose(Choice(standing, ends, rest), self._request.tokens, is_part=True)
+            choice = choose(Choice(standing, ends, rest), self._request.part_tokens, is_part=True)
             if self._request.with_subjects:
                 subjects = await self._in_thread(self._subjects)
         sections: dict[Section, list[RecalledMemory]] = {name: [] for name in self._request.sections}
