@@ -26,7 +26,7 @@ PART: Final = "More is remembered: recall_memories finds it."
 NOTHING: Final = "Nothing is remembered here yet."
 ALL_OF_THIS: Final = "This is all of it."
 NOTHING_OF_THIS: Final = "Nothing of this is remembered here."
-"""Where some sections alone were asked for."""
+"""For a context of some sections alone."""
 AWAY: Final = "The memory is unavailable: this is the last known content."
 NOTHING_KNOWN: Final = "The memory is unavailable, and no earlier answer to this is known."
 Away = Literal["starting", "unavailable"]
