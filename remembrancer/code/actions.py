@@ -1,7 +1,7 @@
 """The memories that bear on a command or an edit that an assistant is about to make. Pure.
 
 A recall finds them; but a command is no question, and the probability that a memory answers it says little. So they
-are weighed by a logistic regression of its own on four features, fitted on commands and edits of five projects
+are weighed by a logistic regression of its own on five features, fitted on commands and edits of nine projects
 (docs/benchmarks.md). A rule about the form of names or of code bears on each edit that makes such a name.
 """
 
@@ -29,11 +29,16 @@ BEARING: Final[frozenset[Kind]] = frozenset({"convention", "decision", "preferen
 READ: Final = 600
 """Characters of a command or an edit that are searched for: what comes first says what it is about."""
 MOST: Final = 2
-LEAST_PROBABILITY: Final = 0.42
-"""Below that nothing is said: of the actions on which nothing bore one in eighty came above."""
-WEIGHTS: Final = {"words": 0.452, "cosine": 9.433, "denied": 0.514, "length": -1.571}
-INTERCEPT: Final = 0.565
-MOST_OF_WORDS, MOST_OF_DENIED = 12.0, 8.0
+LEAST_PROBABILITY: Final = 0.38
+"""Below that nothing is said: of the actions on which nothing bore one in forty came above."""
+WEIGHTS: Final = {"words": 0.718, "cosine": 8.548, "denied": 2.398, "share": -11.932, "length": -2.23}
+"""`words` are those that an action shares with a memory, each by its rarity; `share` is their part of the memory's
+words; `denied` is 1 where one of them is rare, new here and denied by the memory."""
+INTERCEPT: Final = 3.167
+MOST_OF_WORDS, MOST_SHARE = 12.0, 0.15
+RARE: Final = 2.0
+RAREST: Final = 3.95
+"""The rarity of a word that one memory alone has, however many were found."""
 OF_FORM: Final = 0.6
 """The probability of a rule about the form of names that the edit makes."""
 LONGEST_OF_FORM: Final = 300
@@ -155,7 +160,8 @@ def bearing_on(
     """
     terms = {each.id: _terms(each.content) for each in found}
     having = Counter(term for each in terms.values() for term in each)
-    rarity = {term: math.log(1 + (len(found) + 1) / having[term]) for term in action.terms if having[term]}
+    scale = RAREST / math.log(len(found) + 2)
+    rarity = {term: scale * math.log(1 + (len(found) + 1) / having[term]) for term in action.terms if having[term]}
     had = tuple(given)
     latest: dict[tuple[str, str], RecalledMemory] = {}
     chances: dict[str, float] = {}
@@ -185,15 +191,16 @@ def _probability(
     memory: RecalledMemory, terms: frozenset[str], rarity: Mapping[str, float], past: PastActions
 ) -> float:
     shared = terms.intersection(rarity)
-    of_words = min(MOST_OF_WORDS, sum(rarity[term] * past.novelty(term) for term in shared))
-    of_denied = min(MOST_OF_DENIED, sum(rarity[term] for term in shared & denied_in(memory.content)))
-    logit = (
-        INTERCEPT
-        + WEIGHTS["words"] * of_words
-        + WEIGHTS["cosine"] * (memory.scores.cosine or 0.0)
-        + WEIGHTS["denied"] * of_denied
-        + WEIGHTS["length"] * math.log(max(1, len(memory.content)))
-    )
+    worth = {term: rarity[term] * past.novelty(term) for term in shared}
+    denied = shared & denied_in(memory.content)
+    features = {
+        "words": min(MOST_OF_WORDS, sum(worth.values())),
+        "cosine": memory.scores.cosine or 0.0,
+        "denied": float(any(worth[term] > RARE for term in denied)),
+        "share": min(MOST_SHARE, len(shared) / max(1, len(terms))),
+        "length": math.log(max(1, len(memory.content))),
+    }
+    logit = INTERCEPT + sum(WEIGHTS[name] * value for name, value in features.items())
     return 1.0 / (1.0 + math.exp(-logit))
 
 

@@ -17,17 +17,19 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import anyio
 import click
 import msgspec
 
 from remembrancer.actors.store.home_reader import HomeReader, refuse_unfinished
+from remembrancer.code.words import terms_in
 from remembrancer.commands import exit_codes
 from remembrancer.commands.output_files import PRIVATE_UMASK, cannot
 from remembrancer.commands.report import Report, argument, command, count, flag, option
@@ -53,11 +55,13 @@ from remembrancer.memory.export_format import (
 from remembrancer.memory.fields import check_memory
 from remembrancer.memory.limits import MAX_SESSION_ID, check_time
 from remembrancer.memory.markdown_files import DETAILS, line_of, sections_of
+from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import ListedMemory, ListMemories
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.writes import (
     ForgetMemory,
@@ -378,18 +382,27 @@ def import_(
     if (file is None) is (client is None):
         raise click.UsageError("name a FILE, or an assistant with --from")
     os.umask(PRIVATE_UMASK)
-    with _input(file, client) as lines:
+    here = project_of(directory_here())
+    notes = _notes(file, client)
+    with _input(file, notes, here) as lines:
         limit_bytes = load_settings(os.environ).content_limit_bytes
         checked = check(lines, limit_bytes, allow_secrets=allow_secrets)
         targets = choose_targets(checked.projects, project)
         tally = Tally()
-        if checked.memories + checked.sessions > len(checked.refused):
+        near: list[NearCopy] = []
+        if notes is not None and undo:
+            tally = anyio.run(_undo_notes, notes.places, targets.get(here.id, here), dry_run)
+        elif checked.memories + checked.sessions > len(checked.refused):
+            if notes is not None:
+                near = anyio.run(_near_copies, lines, targets, checked.refused)
             take = _undo if undo else _import
             with said_when_slow(f"Importing {checked.memories:,} memories"):
                 tally = anyio.run(take, lines, targets, checked.refused, dry_run)
     status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
     told = _told(checked, tally, dry_run=dry_run, undo=undo)
-    return Report(_summary(checked, tally, dry_run=dry_run), told, status, _refusals(checked, tally))
+    told += [f"much like {each.like[-8:]}: {each.content}" for each in near]
+    facts = _summary(checked, tally, dry_run=dry_run) | {"near": msgspec.to_builtins(near)}
+    return Report(facts, told, status, _refusals(checked, tally))
 
 
 def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> dict[str, ProjectRef]:
@@ -416,36 +429,43 @@ def choose_targets(projects: Mapping[str, ProjectRef], named: Sequence[str]) -> 
     return targets
 
 
+class Notes(NamedTuple):
+    """Markdown to import: its files and directories, and the scope of its memories."""
+
+    places: list[Path]
+    scope: Scope
+
+
+def _notes(named: str | None, client: str | None) -> Notes | None:
+    if client is not None:
+        places = [Path(place).expanduser() for place in native_places(working_tree_of(directory_here()), client)]
+        return Notes(places, "user" if client in NATIVE else "project")
+    path = Path(named or "").expanduser()
+    return Notes([path.absolute()], "project") if named != "-" and path.is_dir() else None
+
+
 @contextmanager
-def _input(named: str | None, client: str | None) -> Iterator[IO[bytes]]:
+def _input(named: str | None, notes: Notes | None, project: ProjectRef) -> Iterator[IO[bytes]]:
     """The file, to be read twice: what comes from standard input, or in another form, is put into a temporary file."""
-    if named != "-":
-        here, path = directory_here(), Path(named or ".").expanduser()
-        try:
-            if client is not None:
-                places = [Path(place).expanduser() for place in native_places(working_tree_of(here), client)]
-                made = lines_of_notes(places, project_of(here), "user" if client in NATIVE else "project")
-            elif path.is_dir():
-                made = lines_of_notes([path], project_of(here), "project")
-            else:
-                with path.open("rb") as file:
-                    if file.read(len(SQLITE)) != SQLITE:
-                        file.seek(0)
-                        yield file
-                        return
-                made = lines_of_nodes(path, project_of(here))
-            with tempfile.TemporaryFile() as spool:
-                spool.writelines(made)
-                spool.seek(0)
-                yield spool
-        except OSError as error:
-            raise cannot("read", named or client or "", error) from error
-        return
-    with tempfile.TemporaryFile() as spool:
-        while chunk := sys.stdin.buffer.read(CHUNK_BYTES):
-            spool.write(chunk)
-        spool.seek(0)
-        yield spool
+    try:
+        if notes is not None:
+            made = lines_of_notes(notes.places, project, notes.scope)
+        elif named == "-":
+            made = iter(partial(sys.stdin.buffer.read, CHUNK_BYTES), b"")
+        else:
+            path = Path(named or "").expanduser()
+            with path.open("rb") as file:
+                if file.read(len(SQLITE)) != SQLITE:
+                    file.seek(0)
+                    yield file
+                    return
+            made = lines_of_nodes(path, project)
+        with tempfile.TemporaryFile() as spool:
+            spool.writelines(made)
+            spool.seek(0)
+            yield spool
+    except OSError as error:
+        raise cannot("read", named or "the assistant's memory", error) from error
 
 
 SQLITE: Final = b"SQLite format 3\0"
@@ -540,6 +560,86 @@ def lines_of_notes(places: Sequence[Path], project: ProjectRef, scope: Scope) ->
 def _details_in(place: Path) -> list[bytes]:
     file = place / DETAILS
     return file.read_bytes().splitlines(keepends=True)[1:] if file.is_file() else []
+
+
+ALIKE: Final = 0.7
+"""The part of the words of two memories that they share, from which on they are named as near copies."""
+LEAST_WORDS: Final = 4
+PAGE: Final = 1000
+
+
+class NearCopy(msgspec.Struct, frozen=True):
+    """A memory of the import, its beginning, and the id of one that says much the same."""
+
+    id: str
+    content: str
+    like: str
+
+
+async def _near_copies(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int]) -> list[NearCopy]:
+    """The memories of notes that are much like one that is there, or like one before them."""
+    placed = [
+        (project, memory)
+        for project, memory in placed_lines(file, targets, refused)
+        if isinstance(memory, PortableMemory)
+    ]
+    async with connected_store() as ask_store:
+        words = {
+            each.id: frozenset(terms_in(each.content))
+            for project in {project for project, _ in placed}
+            async for each in _listed(ask_store, project)
+        }
+    near = []
+    for _, memory in placed:
+        if memory.id in words:
+            continue
+        own = frozenset(terms_in(memory.content))
+        like = next((each for each, others in words.items() if _are_alike(own, others)), None)
+        if like is not None:
+            near.append(NearCopy(memory.id, cut_at_word(" ".join(memory.content.split()), 80), like))
+        words[memory.id] = own
+    return near
+
+
+def _are_alike(words: frozenset[str], others: frozenset[str]) -> bool:
+    shared = len(words & others)
+    return shared >= LEAST_WORDS and shared >= ALIKE * len(words | others)
+
+
+async def _listed(ask_store: AskStore, project: ProjectRef | None) -> AsyncIterator[ListedMemory]:
+    """The memories of a project and of the user (of the user alone: None)."""
+    offset, cut = 0, True
+    while cut:
+        request = ListMemories(
+            project=project or NO_PROJECT,
+            session_id=SHELL_SESSION,
+            scopes=("user",) if project is None else (),
+            limit=PAGE,
+            offset=offset,
+        )
+        reply = await ask_store(request)
+        for each in reply.memories:
+            yield each
+        offset += len(reply.memories)
+        cut = reply.cut or len(reply.memories) == PAGE
+
+
+async def _undo_notes(places: Sequence[Path], project: ProjectRef, dry_run: bool) -> Tally:
+    """Forget the memories that came from these files, also where the files have changed since."""
+    report = Tally()
+    async with connected_store() as ask_store:
+        taken = [each async for each in _listed(ask_store, project) if _is_from(each.source.file, places)]
+        for each in taken:
+            report.imported += 1
+            if not dry_run:
+                change = ForgetMemory(each.id, reason="its import was undone")
+                operation_id = derive_operation_id("undo", each.id, str(each.version), None)
+                await ask_store(Submit(Operation(operation_id, project, SHELL_SESSION, time.time(), change)))
+    return report
+
+
+def _is_from(file: str | None, places: Sequence[Path]) -> bool:
+    return file is not None and any(Path(file).is_relative_to(place) for place in places)
 
 
 async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Tally:

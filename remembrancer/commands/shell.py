@@ -337,8 +337,8 @@ def _gather(where: Where, tool: str, arguments: Answer) -> tuple[list[Answer], d
                 answer = client.call(tool, **arguments)
         warnings |= _warnings(answer)
         for memory in answer["memories"]:
-            own = {"project": place.name} if place.name and memory["scope"] != "user" else {}
-            memories.setdefault(memory["id"], memory | own)
+            own = {"project": place.name} if place.name and memory.get("scope") != "user" else {}
+            memories.setdefault(memory.get("id") or _place(memory), {"scope": memory.get("source")} | memory | own)
     return list(memories.values()), warnings
 
 
@@ -388,7 +388,7 @@ def _listing(
         marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in memory.get("tags", ()))
         scope = f"{memory['scope']} {memory['project']}" if "project" in memory else memory["scope"]
         text = escape(memory.get("summary") or memory["content"])
-        about = (_day(memory), scope, _kind(memory), _bare(memory["id"]))
+        about = (_day(memory), scope, _kind(memory), _place(memory))
         if is_narrow:
             listed.add_row(f"{text}\n{marks}[dim]{escape('  '.join(about))}[/dim]")
         else:
@@ -401,7 +401,7 @@ def _listing(
 def _tabbed(memory: Answer) -> str:
     """A memory as a line for `grep` and `cut`."""
     text, marks = " ".join(memory["content"].split()), " ".join(_marks(memory))
-    return "\t".join((_bare(memory["id"]), _day(memory), memory["scope"], _kind(memory), text, marks))
+    return "\t".join((_place(memory), _day(memory), memory["scope"], _kind(memory), text, marks))
 
 
 def _stale(where: Where) -> Report:
@@ -878,6 +878,11 @@ def _bare(memory: str) -> str:
     return memory.removeprefix(MEMORY_PREFIX)[-SHORT:]
 
 
+def _place(memory: Answer) -> str:
+    """The id of a memory in a list, or the place of a part of a file."""
+    return "{path}:{lines[0]}".format(**memory) if "path" in memory else _bare(memory["id"])
+
+
 def _author(change: Answer) -> str:
     session = str(change["session_id"])
     return "you, in the shell" if session == SHELL_SESSION else session
@@ -908,7 +913,7 @@ def _marks(memory: Answer) -> list[str]:
 
 
 def _moment(memory: Answer) -> str:
-    return str(memory.get("occurred_at") or memory["created_at"])
+    return str(memory.get("occurred_at") or memory.get("created_at", ""))
 
 
 def _day(memory: Answer) -> str:

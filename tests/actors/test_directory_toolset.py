@@ -83,6 +83,9 @@ COMMANDS: list[Command] = [
     command("view", "/memories/new/dir/lines.txt"),
     command("view", "/etc/passwd"),
     command("view", "/memories/../../../etc/passwd"),
+    command("view", "/memories/moved/../moved/nested/file.txt"),
+    command("delete", "/memories/moved/.."),
+    command("rename", old_path="/memories/./moved/..", new_path="/memories/x"),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from bench.client import StdioClient
 from tests.patience import PATIENCE_S
-from tests.runtime import PatientSession, Runtime, note_session, until
+from tests.runtime import PatientSession, Runtime, command, note_session, until
 
 pytestmark = pytest.mark.anyio
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
@@ -47,6 +47,8 @@ async def test_what_a_person_wrote_is_found_by_words_and_by_meaning_and_follows_
         assert "keeps transactions" in hit["snippet"]
         assert 0.3 <= hit["score"] <= 1
         assert answer["indexAge"].endswith(" ago")
+        in_shell = await asyncio.to_thread(command, "search", "PostgreSQL", home=home, directory=workspace)
+        assert in_shell.stdout.split("\t")[:3] == ["memory/decisions.md:1", "", "notes"]
 
         note.write_text(DATABASE.replace("PostgreSQL", "CockroachDB"))
 

@@ -72,7 +72,17 @@ def test_what_was_given_in_the_session_is_not_told_again() -> None:
 
 
 def test_no_more_than_two_are_told() -> None:
-    assert len(told(NPM, *(memory(f"pnpm{number}", PNPM.content) for number in range(4)))) == 2
+    rules = (memory(f"pnpm{number}", PNPM.content, cosine=0.8) for number in range(4))
+    assert len(told(NPM, *rules)) == 2
+
+
+def test_a_rule_that_forbids_a_word_is_told_also_among_many_memories_and_where_little_else_speaks_for_it() -> None:
+    many = [memory(f"m{number}", f"Note number {number} speaks of things of its own.", "fact") for number in range(45)]
+    rule = memory(
+        "rule", "No conda anywhere: environments are made with uv, and notebooks are for looking.", cosine=0.35
+    )
+    assert told(Action(command="conda install -c conda-forge lightgbm"), rule, *many) == ["rule"]
+    assert told(Action(command="uv run pytest tests/test_io.py"), rule, *many) == []
 
 
 def test_a_word_of_most_actions_says_nothing() -> None:
@@ -118,7 +128,10 @@ def test_a_rule_about_the_form_of_names_is_told_before_an_edit_that_makes_one_an
     ("content", "forms"),
     [
         ("When naming function arguments, start the name with e_.", [("argument", "start")]),
-        ("Start attribute names with q_ and method names with b_.", [("attribute", "start"), ("method", "start")]),
+        (
+            "Start attribute names with q_ and method names with b_.",
+            [("attribute", "start"), ("method", "start")],
+        ),
         ("Start method names with o_ and end them with _ud.", [("method", "start"), ("method", "end")]),
         ("Add the '@timer' decorator to all functions.", [("function", "decorator @timer")]),
         ("No renamed variables along with a fix.", []),

@@ -8,6 +8,7 @@ know.
 from __future__ import annotations
 
 import itertools
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -58,12 +59,11 @@ class Place(NamedTuple):
 
 def place_of(path: str) -> Place:
     """The place of a path. Raises `InvalidInput`: it is not below `/memories`."""
-    first, *parts = path.rstrip("/").split("/")[1:] or [""]
-    if f"/{first}" != ROOT or not path.startswith(ROOT):
+    if not f"{path}/".startswith(f"{ROOT}/"):
         raise InvalidInput(f"Path must start with /memories, got: {path}", field=PATH)
-    if ".." in parts:
+    _, root, *parts = posixpath.normpath(path).split("/")
+    if f"/{root}" != ROOT:
         raise InvalidInput(f"Path {path} would escape /memories directory", field=PATH)
-    parts = [part for part in parts if part not in ("", ".")]
     if parts and parts[0] in _FOLDERS:
         return Place(_FOLDERS[parts[0]], "/".join(parts[1:]))
     return Place("user", "/".join(parts))
