@@ -79,14 +79,14 @@ pictures: browser
 
 # What is published, built and checked; the wheel in a fresh environment stores a memory and finds it.
 package: SOME := 35
-package: $(VENV)/.dev
+package: $(VENV)/.runtime
 	$(PYTHON) -m venv .packages
 	.packages/bin/pip --disable-pip-version-check install --quiet build twine
 	$(BIN)/python -m release
 	.packages/bin/python -m build --sdist --outdir dist > /dev/null
 	.packages/bin/twine check --strict dist/*.whl dist/*.tar.gz
 	rm -rf .packages/try && $(PYTHON) -m venv .packages/try
-	.packages/try/bin/pip --disable-pip-version-check install dist/*.whl | $(PROGRESS)
+	PYTHONUNBUFFERED=1 .packages/try/bin/pip --disable-pip-version-check install dist/*.whl | $(PROGRESS)
 	.packages/try/bin/remembrancer --version
 	@export REMEMBRANCER_HOME=$$(mktemp -d /tmp/rmb-XXXX) && cd $$REMEMBRANCER_HOME && \
 	$(CURDIR)/.packages/try/bin/remembrancer add "We deploy on Tuesdays" && \
@@ -107,7 +107,7 @@ $(VENV)/.python:
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/.python
 	@echo "==> installing Remembrancer and what its demonstrations need (300 MB, a minute or two, once)"
-	@$(BIN)/python -m pip --disable-pip-version-check install -e '.[demo]' | $(PROGRESS)
+	@PYTHONUNBUFFERED=1 $(BIN)/python -m pip --disable-pip-version-check install -e '.[demo]' | $(PROGRESS)
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.runtime

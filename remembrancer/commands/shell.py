@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.report import Report, Rows, argument, command, confirm, flag, option
+from remembrancer.commands.report import Report, Rows, argument, command, confirm, count, flag, option
 from remembrancer.memory.short_ids import has_part, id_or_part
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
 from remembrancer.protocol.ids import MEMORY_PREFIX
@@ -198,8 +198,10 @@ def memory_id(text: str) -> str:
     """A memory's id, or the end of one, as a list shows it."""
     try:
         return id_or_part(text)
-    except InvalidInput as error:
-        raise click.BadParameter(error.message) from error
+    except InvalidInput:
+        raise click.BadParameter(
+            f"{text[:60]!r} is no memory's id: 'list' and 'search' show ids at the ends of their lines"
+        ) from None
 
 
 KIND: Final = option("--kind", type=click.Choice(KINDS), metavar="KIND", help=", ".join(KINDS))
@@ -267,6 +269,8 @@ def search(
     memories = sorted(memories, key=lambda memory: memory.get("relevance_score", 0.0), reverse=True)[: given["number"]]
     if not memories:
         return _listing(memories, warnings, nothing=_nothing(where, "Nothing was found."), status=exit_codes.FAILED)
+    if not any(_answers(memory) for memory in memories) and sys.stdout.isatty():
+        print("Nothing here seems to answer that. The nearest:", file=sys.stderr)
     return _listing(memories, warnings, most=len(memories) if shows_all else BEST)
 
 
@@ -298,7 +302,8 @@ def list_(where: Where, order: str | None, about: str | None, **given: Any) -> R
         memories.sort(key=lambda memory: memory.get("due", NEVER))
     else:
         memories.sort(key=lambda memory: memory["importance"] if order else _moment(memory), reverse=True)
-    nothing = "" if memories else _nothing(where, "No memory here fits these options.")
+    none_fits = "Nothing is open here." if order == "due" else "No memory here fits these options."
+    nothing = "" if memories else _nothing(where, none_fits)
     return _listing(memories[: given["number"]], warnings, nothing=nothing)
 
 
@@ -390,7 +395,7 @@ def _listing(
         text = escape(memory.get("summary") or memory["content"])
         about = (_day(memory), scope, _kind(memory), _place(memory))
         if is_narrow:
-            listed.add_row(f"{text}\n{marks}[dim]{escape('  '.join(about))}[/dim]")
+            listed.add_row(f"{text}\n  {marks}[dim]{escape(' · '.join(about))}[/dim]")
         else:
             listed.add_row(text + (f" {marks.rstrip()}" if marks else ""), *about)
     left = "" if most is None or most >= len(memories) else f"{len(memories) - most} weaker: --all"
@@ -419,14 +424,17 @@ def _stale(where: Where) -> Report:
 def _waiting(where: Where) -> Report:
     """Proposals to give memories to the user, and pairs of which the newer may replace the older."""
     facts: dict[str, list[Answer]] = {"proposals": [], "contradictions": []}
+    pending = 0
     for place in where.places():
         own = {"project": place.name} if place.name else {}
         with where.connected(place) as client:
             status = client.call("get_memory_status")
+        pending = max(pending, status.get("embedding", {}).get("pending", 0))
         for name, listed in facts.items():
             listed += [each | own for each in status.get(name, ())]
     if not any(facts.values()):
-        return Report(facts, "Nothing waits for a decision: no proposals for the user, no contradictions.")
+        compared = f"; {count(pending, 'memory')} not compared with others yet" if pending else ""
+        return Report(facts, f"Nothing waits for a decision{compared}. A pair in other words may have been missed.")
     rows = [(_one_line(each["content"]), each["reason"], _bare(each["memory_id"])) for each in facts["proposals"]]
     rows += [
         (_one_line(each["older"]), f"replaced? {_one_line(each['newer'])}", _bare(each["older_id"]))
@@ -505,7 +513,8 @@ def _whole(where: Where, answer: Answer) -> list[Line]:
     words = words_of(projects, [other for _, other in links])
     lines += [f"{relation}: {words.get(other, 'not here')}  {_bare(other)}" for relation, other in links]
     session = f"session {answer['session_id']}"
-    lines += [f"- {why.replace(session, _author(answer))}" for why in answer.get("why", ())]
+    reasons = (why for why in answer.get("why", ()) if not why.startswith("Stored for"))  # which is said above
+    lines += [f"- {why.replace(session, _author(answer))}" for why in reasons]
     return [*lines, _bare(answer["id"])]
 
 
@@ -910,6 +919,11 @@ def _marks(memory: Answer) -> list[str]:
     marks = [name for name in ("forgotten", "expired", "done") if memory.get(name)]
     marks += [f"due {memory['due']}"] if memory.get("due") else []
     return [*marks, memory["answers"]] if "answers" in memory else marks
+
+
+def _answers(memory: Answer) -> bool:
+    """True if a memory that was found may answer the question, and where words alone were searched."""
+    return str(memory.get("answers")) != "hardly"
 
 
 def _moment(memory: Answer) -> str:

@@ -28,7 +28,7 @@ from remembrancer.memory.wording import (
 PROBABLE: Final = 0.5
 """From this probability on a memory is marked, its session is told, and a context has its successor in its place. What
 is less probable is as often wrong, and what a context leaves out nobody looks for."""
-POSSIBLE: Final = 0.15
+POSSIBLE: Final = 0.08
 """From this probability on a pair waits in Review for a person."""
 LEAST_COSINE: Final = 0.4
 """Texts that are farther from each other are not compared."""

@@ -123,6 +123,8 @@ def test_an_empty_memory_says_how_to_add_to_it_and_a_full_one_that_nothing_fits(
     assert "Nothing was found" in shell("search", "deploy", "--tag", "x", status=exit_codes.FAILED)
     shell("forget", memory_id)
     assert "No memory here fits" in command("list", home=shell.home, directory=shell.directory).stderr
+    assert "Nothing is open here" in command("list", "--open", home=shell.home, directory=shell.directory).stderr
+    assert "'a new text' is no memory's id: 'list'" in shell("edit", "a new text", status=exit_codes.USAGE)
 
 
 def test_a_list_says_what_is_forgotten_and_a_search_how_surely_each_answers(shell: Shell) -> None:
@@ -286,6 +288,9 @@ def test_a_search_at_a_terminal_shows_the_best_five_and_how_many_are_weaker(shel
     _, shown = shell.at_a_terminal("search", "ferry", "harbour", "--all")
     assert (shown.count("o'clock"), "weaker" in shown) == (8, False)
     assert len(shell("search", "ferry", "harbour").splitlines()) == 8
+    asyncio.run(until(Runtime(shell.home).is_drained))
+    _, shown = shell.at_a_terminal("search", "purple elephants in a bathtub")
+    assert "Nothing here seems to answer that. The nearest:" in shown
 
 
 @pytest.mark.parametrize("at_terminal", [True, False])

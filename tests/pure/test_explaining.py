@@ -105,11 +105,13 @@ def test_archiving_is_foretold_with_the_date_on_which_the_strength_has_sunk() ->
     at = falls_below_at(0.05, 0.2, 0.5, 0, STORED, "project")
     assert at == STORED + 7 * DAY_S
     assert memory_strength(0.2, 0.5, 0, STORED, "project", at) == 0.05
-    assert "Archived when its strength falls below 0.05, around 2026-02-15, if nobody uses it" in text  # 14 days
+    assert (
+        "Archived around 2026-02-15, when its strength falls below 0.05, unless it is used before." in text
+    )  # 14 days
     assert "Not archived: it was accessed 2 times." in said(memory("project", access_count=2))
     end = memory("project", importance=0.2, kind="open_end")
     assert "Not archived: it is not done." in said(end)
-    assert "Archived when its strength" in said(msgspec.structs.replace(end, done=True))
+    assert "Archived around" in said(msgspec.structs.replace(end, done=True))
 
 
 def test_each_status_says_how_the_memory_is_found() -> None:
@@ -132,6 +134,8 @@ def test_what_contradicts_or_supersedes_a_memory_and_when_it_ends_is_said_once()
     assert "Valid until 2026-02-01." in said(memory("project", valid_until=STORED), now=STORED - 1)
     text = said(memory("project"), incoming=incoming)
     assert f" Superseded by {OTHER}. Possibly superseded by {third}." in text
+    unlikely = MemoryLink(third, "contradicts", 0.1, STORED)  # it waits in Review
+    assert "Possibly superseded" not in said(memory("project"), incoming=[unlikely])
 
 
 def changed(number: int, change: str, session_id: str = "", **details: str) -> HistoryEntry:
@@ -156,7 +160,7 @@ def test_a_promotion_that_was_undone_is_not_promised_again(undid: dict[str, str]
 def test_an_archiving_that_was_undone_is_not_announced_again() -> None:
     undone = memory("project", importance=0.1, history=(changed(3, "undone", undid="archived"),))
     assert "Not archived: that was undone" in said(undone)
-    assert "Archived when" in said(memory("project", importance=0.1))
+    assert "Archived around" in said(memory("project", importance=0.1))
 
 
 def test_a_forgotten_memory_is_said_to_be_restorable_and_nothing_is_foretold() -> None:

@@ -20,6 +20,7 @@ from remembrancer.memory.promotion import (
     promotion_score,
     shown,
 )
+from remembrancer.memory.replacement import PROBABLE
 from remembrancer.memory.text import counted
 from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
 from remembrancer.protocol.reads import Promotion, Proposal
@@ -119,7 +120,8 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
     newer = [link.target for link in around.incoming if link.relation == "supersedes"]
     if newer:
         yield f"Superseded by {', '.join(newer)}."
-    doubting = _ids([link for link in around.incoming if link.target not in newer], "contradicts")
+    probable = [link for link in around.incoming if link.target not in newer and link.strength >= PROBABLE]
+    doubting = _ids(probable, "contradicts")
     if doubting:
         yield f"Possibly superseded by {doubting}."
     if memory.valid_until is not None:
@@ -211,10 +213,8 @@ def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> s
     if at is None:
         return "Not archived: its strength does not sink so far."
     around = max(now, at, memory.created_at + rule.older_than_s)
-    return (
-        f"Archived when its strength falls below {rule.strength_below:g}, around {_day(around)}, if nobody uses it "
-        "until then."
-    )
+    below = f"its strength falls below {rule.strength_below:g}"
+    return f"Archived around {_day(around)}, when {below}, unless it is used before."
 
 
 def _undone(memory: PortableMemory) -> str | None:
