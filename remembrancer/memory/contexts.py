@@ -82,6 +82,7 @@ def choose(choice: Choice, tokens: int, *, is_part: bool = False) -> Chosen:
     take(choice.ends, ENDS_SHARE * tokens)
     take(choice.rest, room)
     take(choice.standing, room)
+    take(choice.ends, room)
     left_out = is_part or len(given) < len({each.id for each in choice.rest})
     present = tuple(each for each in given.values() if given.keys().isdisjoint(each.possibly_superseded_by))
     return Chosen(present, left_out, len(given) - len(present))

@@ -88,6 +88,18 @@ async def test_any_beginning_or_ending_of_an_id_will_do_for_whoever_sees_the_mem
             assert refused["error"] == "not_found"
 
 
+async def test_a_recall_of_open_ends_alone_misses_none(rig: Rig) -> None:
+    async with store_rig(rig.paths.home), rig.running(), rig.session() as client:
+        ends = [await client.call("store_memory", content=f"Call number {n}", kind="open_end") for n in range(12)]
+        await client.call("update_memory", memory_id=ends[3]["memory_id"], done=True)
+        found = (await client.call("recall_memories", query="what is left to do", kind=["open_end"]))["memories"]
+        still_open = {each["memory_id"] for place, each in enumerate(ends) if place != 3}
+        assert still_open <= {each["id"] for each in found}
+        assert len(found) == len({each["id"] for each in found})
+        few = await client.call("recall_memories", query="what is left to do", kind=["open_end"], limit=4)
+        assert len(few["memories"]) <= 4
+
+
 async def test_an_open_end_is_open_until_it_is_done_and_can_be_reopened(rig: Rig) -> None:
     async with session(rig) as client:
         stored = await client.store("Renew the lantern's licence", due="2030-05-02")

@@ -39,6 +39,7 @@ def test_what_holds_for_every_task_comes_first_but_leaves_half_to_the_rest() -> 
     assert shares[2] > 0
     assert sum(shares) < 1000
     assert len(choose(Choice(standing), 1000, is_part=True).given) > len([each for each in given if each in standing])
+    assert len(choose(Choice(ends=ends), 1000, is_part=True).given) > len([each for each in given if each in ends])
 
 
 def test_of_standing_memories_what_replaces_another_comes_first_then_what_matters_most_then_what_changed_last() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal
@@ -17,8 +18,17 @@ from remembrancer.memory.promotion import used_in
 from remembrancer.memory.ranking import is_given_whole
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import SESSION_RECORD, Kind
-from remembrancer.protocol.reads import Filters, Notice, ProfileName, Recall, Recalled, Strategy
+from remembrancer.protocol.kinds import OPEN_END, SESSION_RECORD, Kind
+from remembrancer.protocol.reads import (
+    Filters,
+    GatherContext,
+    Notice,
+    ProfileName,
+    Recall,
+    Recalled,
+    RecalledMemory,
+    Strategy,
+)
 from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
 from remembrancer.toolsets.code.search_code import find_code, within
 from remembrancer.toolsets.memory.answers import MOST_LINES, line_of, memory_of, with_lines
@@ -111,6 +121,8 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     none_answers = not any(is_given_whole(each) for each in memories)
     if not (detail or is_degraded):
         memories = with_lines(memories, given(arguments.limit, MOST_LINES))
+        if arguments.limit is UNSET and request.filters == Filters(request.session_id, kinds=(OPEN_END,)):
+            memories += await _open_ends_but(memories, call)
         whole = {each.id for place, each in enumerate(memories) if is_given_whole(each) or (none_answers and not place)}
     answer: Answer = {
         "memories": [
@@ -141,6 +153,22 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
     counts = not (request.counts_accesses or asked.is_old)
     call.service.shown(call.caller, given_ids, count=counts, used=used, tool=call.tool, question=request.query)
     return answer
+
+
+async def _open_ends_but(memories: Sequence[RecalledMemory], call: Call) -> list[RecalledMemory]:
+    """The open ends that are not among these, by their due dates: who asks for open ends alone wants them all."""
+    caller = call.caller
+    request = GatherContext(
+        caller.project,
+        caller.session_id,
+        sections=("open_ends",),
+        tokens=MOST_TOKENS,
+        part_tokens=MOST_TOKENS,
+        with_subjects=False,
+    )
+    reply = (await call.service.ask(request, call.received_at)).reply
+    known = {each.id for each in memories}
+    return [each for section in reply.sections for each in section.memories if each.id not in known]
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
