@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from remembrancer.commands.report import Line
 
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
-GATEWAY_FIELDS: Final = ("sessions", "http", "store", "store_attempts", "store_next_attempt_s")
+GATEWAY_FIELDS: Final = ("sessions", "pages", "http", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
 INDEXER_FIELDS: Final = (
     "workspaces",

@@ -553,10 +553,10 @@ def await_page(visit: Visit, path: str, wanted: str) -> str:
     return text
 
 
-def sessions_of(visit: Visit) -> int:
-    """The sessions that the gateway has by its own word; 0 where it is late with that."""
+def pages_of(visit: Visit) -> int:
+    """The open pages that the gateway has by its own word; 0 where it is late with that."""
     status = json.loads(command("status", "--json", home=visit.door.home).stdout)
-    return int((status["gateway"] or {"sessions": 0})["sessions"])
+    return int((status["gateway"] or {"pages": 0})["pages"] or 0)
 
 
 def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(come: Come) -> None:
@@ -566,7 +566,7 @@ def test_an_open_page_hears_of_what_a_session_stores_until_its_token_is_revoked(
         assert next(events) == "here"
         visit.stored("The gate opens at seven")
         assert next(each for each in events if each != "here") == "written"
-        until(lambda: sessions_of(visit) >= 1)  # who looks is there: nothing rests meanwhile
+        until(lambda: pages_of(visit) >= 1)  # who looks is there: nothing rests meanwhile
         own = next(each.name for each in reversed(Tokens(visit.door.home).all()) if each.name.startswith("browser "))
         Tokens(visit.door.home).revoke(own)
         visit.stored("The gate closes at ten")
