@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from remembrancer.browser.memories import day_of, done_of, float_of
 from remembrancer.browser.rendering import word_diff
-from remembrancer.browser.view import MOST, Handler, View, who
+from remembrancer.browser.view import MOST, PEOPLE, Handler, View, who
 from remembrancer.protocol.browsing import (
     ActivityRead,
     FindPairs,
@@ -42,6 +42,8 @@ FEW: Final = 20
 """Questions of a session whose answers are told, and memories of each."""
 PULSE_S: Final = 10.0
 """At least so often something is sent: a gateway that is gone is noticed, and a token that was revoked."""
+OTHERS: Final = "others"
+"""In place of an id: all sessions of other projects."""
 TOGETHER_S: Final = 0.3
 """Writes that follow each other so closely are one piece of news."""
 
@@ -232,8 +234,11 @@ def parts_of(
     *,
     can_undo: bool,
 ) -> list[Part]:
-    """A day by sessions, the one that did something last first. Each memory is in the part that changed it last."""
+    """A day by sessions, the one that did something last first. Each memory is in the part that changed it last; those
+    of the user that sessions of other projects changed are one part, the last."""
     last_in = {each.memory_id: each.session_id for each in reversed(found.changes)}
+    elsewhere = {each for each in last_in.values() if each not in sessions and each not in PEOPLE and each not in asked}
+    last_in = {memory: OTHERS if each in elsewhere else each for memory, each in last_in.items()}
     parts = []
     for session_id in {*last_in.values(), *asked, *(each.session_id for each in found.runs if each.changes)}:
         changes = [each for each in found.changes if last_in[each.memory_id] == session_id]
@@ -241,8 +246,9 @@ def parts_of(
         questions = asked.get(session_id, [])
         times = [*(each.at for each in changes), *(each.at for each in runs), *(each.at for each in questions)]
         lines = lines_of(changes, can_undo=can_undo)
-        parts.append(Part(session_id, who(session_id, sessions), min(times), max(times), lines, runs, questions))
-    return sorted(parts, key=lambda each: -each.ends)
+        name = "In other projects" if session_id == OTHERS else who(session_id, sessions)
+        parts.append(Part(session_id, name, min(times), max(times), lines, runs, questions))
+    return sorted(parts, key=lambda each: (each.session_id == OTHERS, -each.ends))
 
 
 async def undo_run(view: View) -> Response:

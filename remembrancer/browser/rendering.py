@@ -28,6 +28,8 @@ MAX_DIFF_PARTS: Final = 2000
 MAX_MARKDOWN: Final = 20_000
 """Characters that are marked up; what is longer is shown as it is written. Some texts take seconds for each 10,000."""
 _INLINE_CODE: Final = re.compile(r"`([^`\n]+)`")
+_PLAIN_CODE: Final = re.compile(r"`([^`\n<>]+)`")
+"""Code in which no word is marked as changed."""
 _MARKS: Final = re.compile(r"^\s*(?:#{1,6}|[-*+>]|\d+\.)\s+|^[\s|:-]+$")
 """The signs at the beginning of a line in Markdown, and the line under the head of a table."""
 _WORDS: Final = re.compile(r"\s+|\w+|[^\w\s]")
@@ -200,7 +202,9 @@ def without_marks(text: str) -> str:
 
 
 def inline(text: str) -> Markup:
-    """A line of text, with code as code."""
+    """A line of text, with code as code; a marked-up one keeps its marks."""
+    if isinstance(text, Markup):
+        return Markup(_PLAIN_CODE.sub(r"<code>\1</code>", str(text)))  # noqa: S704 - it was escaped
     return Markup(_INLINE_CODE.sub(r"<code>\1</code>", str(escape(harmless(text)))))  # noqa: S704 - escaped
 
 

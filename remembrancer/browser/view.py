@@ -41,6 +41,7 @@ NAMED: Final = 200
 PASSING: Final = frozenset({"done", "undo", "failed", "session"})
 """Fields of an address that are not kept when a form leads back to it."""
 PEOPLE: Final = {BROWSER_SESSION: "You, here", SHELL_SESSION: "You, in the shell", "": "In the background"}
+ELSEWHERE: Final = "A session elsewhere"
 
 T = TypeVar("T")
 
@@ -243,5 +244,5 @@ def directory_of(project: ProjectRef) -> str:
 def who(session_id: str, sessions: Mapping[str, ListedSession]) -> str:
     """A session as a person knows it: by its client. One that is not known is of another project, or long past."""
     known = sessions.get(session_id)
-    client = "Another session" if known is None else known.client or "A session"
+    client = ELSEWHERE if known is None else known.client or "A session"
     return PEOPLE.get(session_id) or (client.replace("-", " ").title() if client.islower() else client)

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from remembrancer.browser.rendering import HERE, bars, without_marks, word_diff
+from remembrancer.browser.rendering import HERE, bars, inline, without_marks, word_diff
 from remembrancer.config.project import project_of
 from remembrancer.config.tokens import LINK_S, Tokens
 from tests.conftest import PATIENT_ENVIRONMENT
@@ -158,6 +158,7 @@ def test_a_difference_is_told_by_runs_of_words_and_a_score_by_what_its_parts_mea
     )
     assert told == "We deploy the shop on <del>Mondays at noon</del><ins>Fridays at night</ins>, by hand"
     assert word_diff("one two three", "four five six", least=0.5) == "four five six"
+    assert inline(word_diff("run `make` on Mondays", "run `make` daily")).startswith("run <code>make</code> <")
     shares = {"words": 2.0, "bm25": 1.0, "meaning": 1.5, "outdated": -1.0, "recency": 0.001}
     assert [(each.label, each.value) for each in bars(shares)] == [
         ("same words", 3.0),
@@ -426,7 +427,8 @@ def test_a_session_of_another_project_is_not_among_the_sessions_and_one_shows_th
     assert "Answer in English" in Page(page).text
     assert "Prefers tea" not in Page(page).text
     assert "Prefers tea" in Page(visit.get("/today")).text
-    assert "Another session" in Page(visit.get("/today")).text
+    today = Page(visit.get("/today")).text
+    assert today.index("The gate opens") < today.index("In other projects") < today.index("Prefers tea")
     assert str(tmp_path) in Page(visit.get("/projects")).text
     for each in of_user:  # the other tests share the user
         visit.do(f"/memory/{each}/erase", sure="yes")
