@@ -139,8 +139,6 @@ async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> Non
     assert answer == {
         "memory_id": memory_id_of(operation.change),
         "graph_edges_created": 1,
-        "scope": "project",
-        "type": "semantic",
     }
     assert operation.project == project_of(rig.paths.home)
     assert isinstance(operation.change, StoreMemory)

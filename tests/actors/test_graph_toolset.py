@@ -183,11 +183,11 @@ async def test_one_tool_takes_the_forms_of_both_toolsets_whichever_is_named_firs
         stored = await client.call(
             "store_memory", content="Pages have 50 rows", memory_type="procedural", tags=["page"]
         )
-        assert stored["type"] == "procedural"
         both = {"id": stored["memory_id"], "memory_id": stored["memory_id"]}
         assert (await client.call("get_memory", **both))["field"] == "id"
         await client.call("update_memory", id=stored["memory_id"], tags={"add": ["rows"]})
-        assert (await client.call("get_memory", memory_id=stored["memory_id"]))["tags"] == ["page", "rows"]
+        whole = await client.call("get_memory", memory_id=stored["memory_id"], detail=True)
+        assert (whole["type"], whole["tags"]) == ("procedural", ["page", "rows"])
         (listed,) = (await client.call("list_memories", tags=["rows"], offset=0))["memories"]
         assert listed["id"] == stored["memory_id"]
 

@@ -48,7 +48,7 @@ async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: st
 
 def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: Door) -> None:
     door.start()
-    assert door.call("store_memory", content="The well is deep")["scope"] == "project"
+    assert door.call("store_memory", content="The well is deep")["kind"] == "fact"
     (found,) = door.call("recall_memories", query="deep well")["memories"]
     assert found["content"] == "The well is deep"
     listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

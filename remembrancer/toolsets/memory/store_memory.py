@@ -86,7 +86,8 @@ class StoreMemoryArguments(GivenFields, frozen=True, forbid_unknown_fields=True)
 )
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory. A list of
-    open ends is stored as so many memories, whose ids are all in the answer."""
+    open ends is stored as so many memories, whose ids are all in the answer. Scope and kind are told where they are not
+    those of the call."""
     change = to_change(arguments, call.caller.session_id, call.service.settings.content_limit_bytes)
     texts = open_ends_in(change.content) if change.kind == OPEN_END else (change.content,)
     if len(texts) > 1 and arguments.allow_secrets is not True:
@@ -131,9 +132,8 @@ async def _store(call: Call, arguments: StoreMemoryArguments, change: StoreMemor
         answer["embedding_generated"] = embedding.embedded
     answer |= saying(
         graph_edges_created=result.graph_edges_created or None,
-        scope=result.scope,
-        type=result.type,
-        kind=change.kind,
+        scope=result.scope if result.scope != given(arguments.scope, "project") else None,
+        kind=change.kind if change.kind != given(arguments.kind, None) else None,
         already_known=result.already_known,
         duplicates=list(result.duplicates),
         near_duplicates=list(embedding.near_duplicates),
