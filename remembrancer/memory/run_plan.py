@@ -168,9 +168,8 @@ class _Carrying:
 
     def _made_version(self, memory_id: str, before: int, after: int) -> bool:
         """True if it was this run that made a version out of another."""
-        changes = self.planner.known.rows(RunChange, "run_id", self.change.run_id)
-        versions = (made.details for made in changes if made.memory_id == memory_id)
-        return any(isinstance(made, Revised) and (made.before, made.after) == (before, after) for made in versions)
+        made = {entry.version: entry.details.get("run") for entry in self.planner.known.history(memory_id)}
+        return after == before + 1 and made.get(after) == self.change.run_id
 
     def _add(self, memory: NewMemory) -> Edits[str | None]:
         if self.planner.known.memory(memory.id) is not None:

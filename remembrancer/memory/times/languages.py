@@ -20,18 +20,12 @@ Words = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    """Its words, and the rules: what is said, and in English.
+    """Its words, and the rules: a phrase, and the same in English."""
 
-    Every phrase has one of the `hints` (with | between them), or a word of `TELLING`.
-    """
-
-    hints: str
     words: Words
     rules: Sequence[tuple[str, str]]
 
 
-TELLING: Final = ("month", "weekday", "season", "near", "lately")
-"""The kinds of words that are seldom anything but times."""
 _IN_ORDER: Final[Mapping[str, Sequence[str]]] = {"month": MONTHS, "weekday": WEEKDAYS, "nth": (*NTH[:5], "last")}
 
 
@@ -52,7 +46,6 @@ NTH_WEEK: Final = "the <nth> week of <month> <year>"
 QUARTER: Final = "in the <nth> quarter <year>"
 SEASON: Final = "in the <season> <year>"
 _GERMAN: Final = _Language(
-    hints=" kw|kalend| am woch| vor | letzte| vergang| vorig| diese| seit | jahr |quartal",
     words=_table(
         """
         month: januar februar märz april mai juni juli august september oktober november dezember
@@ -96,7 +89,6 @@ _GERMAN: Final = _Language(
     ),
 )
 _FRENCH: Final = _Language(
-    hints=" semaine | il y a | derni| passé| hier | depuis | en 20| en 19| ce|trimestre",
     words=_table(
         """
         month: janvier février mars avril mai juin juillet août septembre octobre novembre décembre
@@ -137,7 +129,6 @@ _FRENCH: Final = _Language(
     ),
 )
 _SPANISH: Final = _Language(
-    hints=" semana | hace | pasad| últim| desde | en 20| en 19| est|trimestre",
     words=_table(
         """
         month: enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre
@@ -190,10 +181,6 @@ _OF_ALL: Final = (
 )
 """Rules of all languages, after their own."""
 _LANGUAGES: Final = (_GERMAN, _FRENCH, _SPANISH)
-_HINTS: Final = tuple(
-    (*language.hints.split("|"), *(word for kind in TELLING for word in language.words[kind]))
-    for language in _LANGUAGES
-)
 _HIER: Final = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _HERE_TEXT: Final = (
     "wer ist sind der das dem im wir ich ihr ein eine nicht mit von auf für gibt kann haben een het niet"
@@ -212,10 +199,9 @@ def in_english(text: str) -> str:
     lowered = f" {text.lower()}"
     if " hier" in lowered and _HERE.isdisjoint(_WORD.findall(lowered)):
         text = _HIER.sub("yesterday", text)
-    for place, hints in enumerate(_HINTS):
-        if any(hint in lowered for hint in hints):
-            for pattern, english in _rewritings(place):
-                text = pattern.sub(partial(_put, english=english, words=_LANGUAGES[place].words), text)
+    for place, language in enumerate(_LANGUAGES):
+        for pattern, english in _rewritings(place):
+            text = pattern.sub(partial(_put, english=english, words=language.words), text)
     return text
 
 
