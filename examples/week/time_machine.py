@@ -51,8 +51,8 @@ RECORDS: Final[Columns] = {
     "cross_project_patterns": ("first_observed", "last_observed"),
     "topics": ("found_at",),
     "maintenance": ("done_at",),
+    "projects": ("created_at", "last_used_at"),
 }
-CATALOG: Final[Columns] = {"projects": ("created_at", "last_used_at")}
 QUEUE: Final[Columns] = {"queued": ("queued_at",), "rejected": ("queued_at", "rejected_at")}
 NO_TIMES: Final[Columns] = {
     "memories": ("importance", "confidence"),
@@ -88,7 +88,6 @@ def let_pass(home: Path, seconds: float) -> None:
         if not lock.try_acquire():
             raise AlreadyRunning(f"a runtime has the home {home}: time passes while it is down")
         _set_back(paths.database, RECORDS, IN_JSON, seconds)
-        _set_back(paths.catalog, CATALOG, {}, seconds)
         _set_back(paths.write_queue, QUEUE, {}, seconds)
 
 

@@ -262,6 +262,16 @@ def daily_copies(path: Path) -> list[Path]:
     return sorted((path.parent / BACKUPS).glob(f"{path.name}.*Z"), reverse=True)
 
 
+def was_made(path: Path) -> bool:
+    """True if there was a database once: there is the directory of its copies, or the catalogue of release 0.2.0."""
+    return (path.parent / BACKUPS).is_dir() or path.with_name("catalog.db").exists()
+
+
+def note_made(path: Path) -> None:
+    """Note that there is a database. Raises `OSError`."""
+    (path.parent / BACKUPS).mkdir(mode=0o700, exist_ok=True)
+
+
 def drop_copies(path: Path, *words: str) -> None:
     """Delete the copies of a file that have one of these words in them; all of them if no word is given.
 

@@ -35,7 +35,6 @@ from remembrancer.actors.store.home_reader import (
     RECORDS,
     SHARED,
     USER_RECORDS,
-    decode_shared,
     former_names_in,
     lane_of_file,
     names_in,
@@ -43,6 +42,7 @@ from remembrancer.actors.store.home_reader import (
     refuse_unfinished,
     schema_of,
 )
+from remembrancer.actors.store.records.catalog import decode_shares
 from remembrancer.commands.export import export
 from remembrancer.commands.import_ import import_
 from remembrancer.commands.output_files import (
@@ -116,7 +116,7 @@ def _schema(name: str) -> Schema | None:
 
 def _files_in(paths: RuntimePaths) -> list[str]:
     """The files in a home that belong into a backup."""
-    there = [name for name in (QUEUE, SHARED) if os.path.lexists(paths.home / name)]
+    there = [name for name in (QUEUE, CATALOG, SHARED) if os.path.lexists(paths.home / name)]
     return [*there, *dict.fromkeys((*names_in(paths), *former_names_in(paths)))]
 
 
@@ -408,7 +408,7 @@ def _check_file(path: Path, file: CopiedFile, archive: Path) -> None:
         os.fsync(written.fileno())
     if file.name == SHARED:
         try:
-            decode_shared(path.read_bytes())
+            decode_shares(path.read_bytes())
         except msgspec.DecodeError as error:
             raise FileUnusable(f"{archive} is damaged: {file.name} cannot be read ({error})") from error
         return

@@ -26,11 +26,11 @@ from rich.markup import escape
 
 from remembrancer.actors.gateway.queue_contents import read_queue
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
-from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files
+from remembrancer.actors.migrations import COPY, daily_copies, drop_old_files, was_made
 from remembrancer.actors.snapshots import lane_position, sqlite_version
 from remembrancer.actors.store.bring_forward import REPORT, is_old, old_files, problems
 from remembrancer.actors.store.daily_copies import DAY_S, is_due, made_at
-from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
+from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import Client, ClientFile, FileRefused, Surroundings, clients, is_ours, read_object
@@ -490,7 +490,7 @@ def check_files(at: Examination) -> Finding:
         *home.glob("*.lock"),
         *paths.projects.glob("p_*/*.db"),
         *paths.lanes.glob("*.db"),
-        home / SHARED,
+        paths.shares,
         *paths.logs.glob("*.log"),
         *paths.logs.glob("*.out"),
     ]
@@ -514,10 +514,10 @@ def check_files(at: Examination) -> Finding:
 
 
 def _lost(at: Examination) -> list[Path]:
-    """The file of memories, if the catalogue knows of any and it is not there any more."""
+    """The file of memories, if there was one and it is not there any more."""
     if is_old(at.paths):
         return []  # the next start makes it of the old files
-    looks = [(path, look_at(path)) for path in ([at.paths.database] if at.records.registered else [])]
+    looks = [(path, look_at(path)) for path in [at.paths.database] if was_made(path)]
     return [path for path, look in looks if look.problem is None and not look.size_bytes]
 
 
@@ -650,7 +650,6 @@ def check_records(at: Examination) -> Finding:
     whole = sum(finding.status == "ok" for finding in found.values())
     total = size_in_words(sum(file.size_bytes for file in files))
     details = [f"{path}: {finding.found}" for path, finding in found.items() if finding.found]
-    details += [f"a damaged catalogue was set aside: {each}" for each in at.paths.home.glob("catalog.damaged-*")]
     details += [f"kept for a return to an older release, delete it when that is not wanted: {each}" for each in copies]
     advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
     old, left_out = old_files(at.paths) if at.paths.database.exists() else {}, problems(at.paths)
@@ -680,7 +679,7 @@ def check_copies(at: Examination) -> Finding:
         path, copies = Path(file.path), daily_copies(Path(file.path))
         size += sum(copy.stat().st_size for copy in copies)
         ages += [now - made_at(copies[0])] if copies else []
-        if path != at.paths.catalog and file.size_bytes and is_due(path, now - LATE_S):
+        if file.size_bytes and is_due(path, now - LATE_S):
             late.append(f"{path}: {f'the last one is {ages[-1] / DAY_S:.0f} days old' if copies else 'none yet'}")
     if not ages:
         return Finding("ok", "none yet: a running memory makes one of each file a day")
@@ -718,7 +717,7 @@ def check_index(at: Examination) -> Finding:
 
 def check_sharing(at: Examination) -> Finding:
     """Check that each shared lane exchanges with its server, and how far it is."""
-    shared = lanes_of_projects(at.paths.home / SHARED)
+    shared = lanes_of_projects(at.paths)
     if not shared and not (at.paths.home / "sharing").is_dir():
         return Finding("ok", "nothing is shared with other machines")
     try:

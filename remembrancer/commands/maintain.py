@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import anyio
 
-from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
+from remembrancer.actors.store.home_reader import lanes_of_projects
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, command, count, flag, option
 from remembrancer.commands.runtime_client import ask_home, connected_store, directory_here, paths_here
@@ -94,7 +94,7 @@ async def _maintain(
 ) -> None:
     """Maintain the places one by one, each project's own memories before its shared ones. If a place refuses, because
     another machine is at work there, the others are still done."""
-    lanes = lanes_of_projects(paths_here().home / SHARED)
+    lanes = lanes_of_projects(paths_here())
     async with connected_store() as ask_store:
         for place in places:
             said = await ask_store(Maintain(place, dry_run), answer_s=ANSWER_S)

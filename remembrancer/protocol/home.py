@@ -64,7 +64,7 @@ FileCondition = Literal[
 
 
 class ExaminedFile(msgspec.Struct, frozen=True):
-    """A file of records, or the catalogue. `reason` is SQLite's, which names pages and rows and never what is in them;
+    """A file of records. `reason` is SQLite's, which names pages and rows and never what is in them;
     of one of another release, that.
 
     `languages` counts the memories whose language is known. `release` is named of what could be read and is not empty.
@@ -79,10 +79,9 @@ class ExaminedFile(msgspec.Struct, frozen=True):
 
 
 class FilesExamined(msgspec.Struct, frozen=True, tag=True):
-    """The files; the names of those that the catalogue knows of; and what it holds about the models."""
+    """The files, and what the records hold about the models."""
 
     files: tuple[ExaminedFile, ...]
-    registered: tuple[str, ...] = ()
     models: bytes | None = None
 
 
@@ -114,7 +113,7 @@ class CopiedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CopyRecords(Request[tuple[CopiedFile, ...]], frozen=True):
-    """Copy the records and the catalogue into a directory, all as of one moment."""
+    """Copy the records into a directory, as of one moment."""
 
     directory: str
 

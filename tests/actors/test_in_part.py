@@ -32,7 +32,7 @@ class Files:
         database = SqliteFile(self.path)
         self.open = {name: Records(database, name, lambda: REQUESTED_AT) for name in (USER, PROJECT.id)}
         self.ids: dict[str, str] = {}
-        self.noted: list[str] = []
+        self.noted: list[RemembrancerError] = []
         for name, records in self.open.items():
             operation = store_operation(f"op-{name}", f"a lantern of {name}")
             records.apply([operation])
@@ -46,9 +46,8 @@ class Files:
     def both(self) -> Readable:
         return self.only(*self.open)
 
-    def only(self, *names: str, error: RemembrancerError | None = None) -> Readable:
-        view = View(Source(self.open[name]) for name in names)
-        return Readable(view, lambda name, _: self.noted.append(name), error)
+    def only(self, *names: str) -> Readable:
+        return Readable(View(Source(self.open[name]) for name in names), self.noted.append)
 
     def close(self) -> None:
         for records in self.open.values():
@@ -78,7 +77,7 @@ async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
     assert found == [f"a lantern of {whole}"]
     assert missing.code == "records_unusable"
     assert str(files.path) in missing.message
-    assert files.noted == [damaged], "the status names it from now on"
+    assert [error.code for error in files.noted] == ["records_unusable"], "the status says so from now on"
     assert missing.message.startswith("The user's" if damaged == USER else "The project's")
 
 
@@ -103,5 +102,3 @@ async def test_a_file_that_is_needed_alone_is_an_error(files: Files) -> None:
     files.damage(USER)
     with pytest.raises(RecordsUnusable):
         await answered(files.only(USER), contents)
-    with pytest.raises(RecordsUnusable, match="damaged"):
-        await answered(files.only(error=RecordsUnusable("the project's is damaged")), contents)

@@ -263,7 +263,7 @@ async def test_the_sessions_that_began_before_their_project_had_a_file_are_regis
             read = await consolidator.ask(ReadSession(PROJECT, session_id))
             clients[session_id] = None if read.entry is None else (read.entry.client, read.entry.status)
     assert clients == {SESSION: ("a client", "active"), OTHER_SESSION: (None, "active"), "session:over": None}
-    with closing(sqlite3.connect(rig.paths.catalog)) as connection:
+    with closing(sqlite3.connect(rig.paths.database)) as connection:
         assert connection.execute("SELECT directory FROM projects").fetchall() == [("/work/one/tree",)]
 
 

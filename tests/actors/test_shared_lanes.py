@@ -16,7 +16,7 @@ import pytest
 from remembrancer.actors.store import shared_lanes
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.home_reader import HomeReader
-from remembrancer.actors.store.memory_files import MemoryFiles, UnusableRecords, find_target
+from remembrancer.actors.store.memory_files import MemoryFiles, find_target
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.records.contract import Filters, Phrase
 from remembrancer.actors.store.records.sqlite_records import Records
@@ -133,7 +133,6 @@ class Host:
         target = await find_target(self.files, operation)
         if isinstance(target, (Applied, RemembrancerError)):
             return target
-        assert not isinstance(target, UnusableRecords)
         (outcome,) = await self.committer.submit(target, [operation])  # type: ignore[arg-type]
         return outcome.reply
 
@@ -413,7 +412,7 @@ async def test_a_restored_lane_goes_on_from_where_it_was_when_the_backup_was_mad
     await there.share()
     await here.store("lantern", "the lantern burns oil")
     manifest = back_up(here.paths, tmp_path / "backup.tar", force=False, now=REQUESTED_AT)
-    assert {"memory.db", "lanes/projects.json"} <= {file.name for file in manifest.files}
+    assert "memory.db" in {file.name for file in manifest.files}
     await here.store("torch", "the torch burns pitch")
     await here.aclose()
     _, aside = restore(here.paths, tmp_path / "backup.tar", REQUESTED_AT)

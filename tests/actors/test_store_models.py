@@ -162,14 +162,17 @@ async def test_a_store_that_is_killed_before_the_change_is_written_down_still_ha
     async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True, credit=2 * MANY) as new:
         new.announce()
         await until(lambda: len(new.jobs) == MANY)
-        with closing(sqlite3.connect(rig.paths.catalog, isolation_level=None)) as another:
+        with closing(sqlite3.connect(rig.paths.database, isolation_level=None)) as another:
             await rig.gateway.until(lambda now: bool(now.embedding.models[-1].total))
-            another.execute("BEGIN IMMEDIATE")  # nobody else can write
+            another.execute(
+                "CREATE TRIGGER undecided BEFORE INSERT ON models BEGIN SELECT RAISE (ABORT, 'not now'); END"
+            )
             new.answer(new.jobs)
             await rig.gateway.until(lambda now: now.embedding.model == "better words")
             await assert_found_by_meaning(rig, ids)
             await rig.store.kill()
             assert models_recorded(rig) == {IDENTITY.key, BETTER.key}
+            another.execute("DROP TRIGGER undecided")
         await rig.start()
         await announce_again(rig, old)
         await rig.gateway.until_embedded()

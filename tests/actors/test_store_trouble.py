@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import glob
 import os
 import shutil
 import sqlite3
@@ -54,7 +53,7 @@ from tests.actors.store_process import (
     store_rig,
     vector_of,
 )
-from tests.operations import OTHER_PROJECT, PROJECT, change_operation, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -537,21 +536,6 @@ def test_what_comes_to_a_file_that_was_closed_because_it_was_replaced_is_told_to
     assert isinstance(outcome.reply, FileLocked)
     with pytest.raises(FileLocked, match="opened anew"):
         records.number_of("mem_1")
-
-
-@pytest.mark.parametrize("damage", ["garbage", "cut"])
-async def test_a_damaged_catalogue_is_set_aside_and_made_again(home: Path, damage: str) -> None:
-    path = RuntimePaths(home).catalog
-    async with store_rig(home) as rig:
-        kept = await rig.gateway.store("the project likes coffee")
-        await rig.stop()
-        path.write_bytes(b"x" * 8192 if damage == "garbage" else path.read_bytes()[:4096])
-        await rig.start()
-        assert kept in await rig.gateway.found("coffee", strategy="keyword")
-        await rig.stop()
-    assert glob.glob(f"{home}/catalog.damaged-*")  # noqa: PTH207 - pathlib waits
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT id FROM projects").fetchall() == [(PROJECT.id,)]
 
 
 async def test_a_time_that_no_calendar_has_breaks_no_answer(rig: StoreRig) -> None:

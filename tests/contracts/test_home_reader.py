@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.home_reader import HomeReader
-from remembrancer.actors.store.records.catalog import Catalog
+from remembrancer.actors.store.home_reader import HomeReader, lanes_of_projects
+from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable
@@ -23,6 +25,7 @@ from remembrancer.protocol.home import (
     WriteExport,
 )
 from remembrancer.protocol.paths import RuntimePaths
+from tests.contracts.former_catalogue import lay_former_catalogue
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, memory_id_of, store_operation
 
 NONE = MemoriesFound({})
@@ -63,16 +66,36 @@ def test_one_project_is_exported_without_the_others(paths: RuntimePaths) -> None
         HomeReader(paths).answer(WriteExport(str(paths.home / "export"), (OTHER_PROJECT.id,)))
 
 
-def test_a_damaged_database_is_said_and_the_catalogue_tells_what_there_was(paths: RuntimePaths) -> None:
-    with closing(Catalog(paths.catalog, lambda: REQUESTED_AT)) as catalog:
-        catalog.register(PROJECT)
+def test_a_damaged_database_is_said(paths: RuntimePaths) -> None:
     paths.database.write_bytes(b"no database" * 500)
     described = HomeReader(paths).answer(DescribeProjects())
     assert isinstance(described, ProjectsDescribed)
-    assert {each.id: each.memories for each in described.projects} == {PROJECT.id: 0}
     assert [failure.code for failure in described.unreadable] == ["records_unusable"]
     with pytest.raises(RecordsUnusable):
         HomeReader(paths).answer(WriteExport(str(paths.home / "export")))
+
+
+def test_a_home_that_no_store_of_this_release_has_opened_is_read_with_its_former_catalogue(paths: RuntimePaths) -> None:
+    with closing(sqlite3.connect(paths.database)) as connection, connection:
+        for table in ("projects", "models", "shares"):
+            connection.execute(f"DROP TABLE {table}")
+        connection.execute("DROP INDEX sessions_closed")
+        connection.execute(f"PRAGMA user_version = {MEMORY.versions[1]}")
+    lay_former_catalogue(paths)
+    before = contents_of(paths.home)
+    described = HomeReader(paths).answer(DescribeProjects())
+    assert isinstance(described, ProjectsDescribed)
+    assert [(each.path, each.lane, each.memories) for each in described.projects] == [(PROJECT.path, "l_one", 1)]
+    assert lanes_of_projects(paths) == {PROJECT.id: "l_one"}
+    (copied,) = HomeReader(paths).answer(CopyRecords(str(paths.home / "copy")))
+    assert (copied.schema_version, copied.counts["projects"]) == (MEMORY.latest, 1)
+    shutil.rmtree(paths.home / "copy")
+    assert contents_of(paths.home) == before
+
+
+def contents_of(home: Path) -> dict[Path, bytes]:
+    """The files of a home, but for logs."""
+    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file() and "-" not in path.suffix}
 
 
 def test_nothing_outside_what_is_asked_for_is_looked_into(paths: RuntimePaths) -> None:

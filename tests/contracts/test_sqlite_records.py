@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.snapshots import take_snapshot
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.records import sqlite_file
-from remembrancer.actors.store.records.catalog import SCHEMA, Catalog
+from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile
@@ -251,25 +251,17 @@ def opened_index(path: Path) -> None:
     FileIndex(path / "index.db", "p_0.files", cached=2).close()
 
 
-def opened_catalog(path: Path) -> None:
-    with closing(Catalog(path / "catalog.db", time.time)) as catalog:
-        catalog.register(PROJECT)
-        if catalog.problem is not None:
-            raise TooManyFiles(catalog.problem)
-
-
 def opened_snapshot(path: Path) -> None:
     take_snapshot(path / "memory.db", MEMORY).connection.close()
 
 
-@pytest.mark.parametrize("open_", [opened_records, opened_index, opened_catalog, opened_snapshot])
+@pytest.mark.parametrize("open_", [opened_records, opened_index, opened_snapshot])
 def test_a_file_for_which_no_descriptor_is_left_is_whole_and_said_to_be_so(
     tmp_path: Path, open_: Callable[[Path], None]
 ) -> None:
     with closing(Records(SqliteFile(tmp_path / "memory.db"), "p_0", time.time)) as records:
         records.apply([store_operation("op", "lantern")])
     opened_index(tmp_path)
-    opened_catalog(tmp_path)
     before = sorted(path.name for path in tmp_path.glob("*.db*") if not path.name.endswith(("-wal", "-shm")))
     met = []
     for number in range(12):
@@ -452,87 +444,30 @@ def test_a_file_that_another_program_has_locked_is_not_called_damaged(factory: S
     assert factory.open().counts(None)
 
 
-def test_a_catalogue_that_another_program_has_locked_is_left_where_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.db"
-    catalog = Catalog(path, time.time)
-    catalog.register(PROJECT)
-    catalog.close()
-    with locked(path, "IMMEDIATE"):
-        again = Catalog(path, time.time)
-        assert again.projects() == [PROJECT]
-        again.close()
-    clock = iter(range(0, 1000, 10))
-    with locked(path):
-        without = Catalog(path, lambda: next(clock))
-        assert path.name in (without.problem or "")
-        without.register(OTHER_PROJECT)
-        assert without.projects() == [OTHER_PROJECT]
-    without.note_session(OTHER_PROJECT, "/work/two")
-    assert (without.problem, set(without.projects())) == (None, {PROJECT, OTHER_PROJECT})
-    without.close()
-    late = Catalog(path, time.time)
-    assert set(late.projects()) == {PROJECT, OTHER_PROJECT}
-    late.close()
-    assert [each.name for each in tmp_path.iterdir() if "damaged" in each.name] == []
-
-
-def test_the_catalogue_remembers_projects_and_what_was_decided_about_models(tmp_path: Path) -> None:
+def test_the_catalogue_remembers_projects_lanes_and_what_was_decided_about_models(tmp_path: Path) -> None:
     clock = iter(range(100))
-    catalog = Catalog(tmp_path / "catalog.db", lambda: next(clock))
-    assert catalog.projects() == []
-    assert catalog.models() is None
-    for project in (PROJECT, OTHER_PROJECT, PROJECT):
-        catalog.register(project)
-    assert catalog.projects() == [OTHER_PROJECT, PROJECT]
-    catalog.note_session(PROJECT, "/work/one/tree")
-    catalog.note_session(PROJECT, None)
-    catalog.note_session(ProjectRef("p_000000000000", "/nowhere"), "/nowhere")
-    for state in (b"one", b"other"):
-        catalog.note_models(state)
-    catalog.close()
-    catalog.close()
-    again = Catalog(tmp_path / "catalog.db", lambda: 0.0)
-    assert again.projects() == [PROJECT, OTHER_PROJECT]
-    assert again.models() == b"other"
-    again.close()
-
-
-def test_a_catalogue_of_a_newer_release_is_done_without_and_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.db"
-    with closing(sqlite3.connect(path)) as newer:
-        newer.executescript(f"CREATE TABLE future (x); PRAGMA user_version = {SCHEMA.latest + 1};")
-    before = path.read_bytes()
-    catalog = Catalog(path, lambda: 0.0)
-    assert "newer release" in (catalog.problem or "")
-    catalog.register(PROJECT)
-    catalog.note_file(PROJECT.id)
-    assert (catalog.projects(), catalog.knows(PROJECT.id), catalog.models()) == ([PROJECT], True, None)
-    with pytest.raises(RecordsUnusable, match="newer release"):
-        catalog.note_models(b"other")
-    catalog.close()
-    assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["pipe", "directory"])
-def test_a_catalogue_that_is_no_file_is_done_without(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    path = tmp_path / "catalog.db"
-    make(path)
-    catalog = Catalog(path, lambda: 0.0)
-    assert "no file" in (catalog.problem or "")
-    catalog.register(PROJECT)
-    assert catalog.projects() == [PROJECT]
-    catalog.close()
-
-
-def test_a_damaged_catalogue_is_kept_under_another_name_and_a_new_one_is_begun(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.db"
-    note = b"no database at all, but a note\n" * 100
-    path.write_bytes(note)
-    catalog = Catalog(path, lambda: 7.0)
-    catalog.register(PROJECT)
-    assert catalog.projects() == [PROJECT]
-    catalog.close()
-    assert (tmp_path / "catalog.damaged-7").read_bytes() == note
+    catalog = Catalog(lambda: next(clock))
+    assert (catalog.projects(), catalog.models(), catalog.lanes) == ([], None, {})
+    with pytest.raises(FileLocked):
+        catalog.register(PROJECT)
+    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+        catalog.attach(database)
+        for project in (PROJECT, OTHER_PROJECT, PROJECT):
+            catalog.register(project)
+        assert catalog.projects() == [OTHER_PROJECT, PROJECT]
+        catalog.note_session(PROJECT, "/work/one/tree")
+        catalog.note_session(PROJECT, None)
+        catalog.note_session(ProjectRef("p_000000000000", "/nowhere"), "/nowhere")
+        for state in (b"one", b"other"):
+            catalog.note_models(state)
+        catalog.note_lanes({PROJECT.id: "l_one", "user": "l_two"})
+        catalog.note_lanes({PROJECT.id: "l_one"})
+    again = Catalog(lambda: 0.0)
+    with closing(SqliteFile(tmp_path / "memory.db")) as database:
+        again.attach(database)
+        assert again.projects() == [PROJECT, OTHER_PROJECT]
+        assert again.models() == b"other"
+        assert again.lanes == {PROJECT.id: "l_one"}
 
 
 def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: SqliteFactory) -> None:

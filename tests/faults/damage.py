@@ -68,9 +68,7 @@ def damages() -> Iterator[Damage]:
     """All of them, those of one runtime together."""
     ways = {
         "queue.db": ("directory", "pipe", "device", "unreadable", "newer", "garbage", "empty", "locked"),
-        "catalog.db": ("directory", "pipe", "device", "newer", "garbage", "empty", "missing", "locked", "kept"),
         "queue.db-wal": ("directory",),
-        "catalog.db-wal": ("directory",),
         "projects/P": ("file",),
     }
     derived = {
@@ -101,7 +99,6 @@ def damages() -> Iterator[Damage]:
     if _may_mount():
         yield Damage(".", "full disk", is_derived=True)
     while_running = {
-        "catalog.db": ("locked", "missing"),
         "queue.db": ("locked", "missing", "empty"),
         "projects/P/index.db": ("missing", "empty"),
         "logs": ("missing",),

@@ -23,8 +23,6 @@ WORST = (
     "queue.db: directory",
     "queue.db: pipe",
     "queue.db: newer",
-    "catalog.db: newer",
-    "catalog.db: pipe",
     "projects/P/index.db: directory",
     "tokens.json: directory",
     "config.toml: pipe",

@@ -346,7 +346,7 @@ def test_a_command_says_what_is_no_file_and_waits_for_none(
     home: Path, arguments: list[str], make: Callable[[Path], None]
 ) -> None:
     paths = RuntimePaths(home)
-    for path in (paths.write_queue, paths.catalog, paths.database):
+    for path in (paths.write_queue, paths.database):
         make(path)
     done = command(*arguments, home=home)
     assert done.returncode == (exit_codes.NOT_RUNNING if arguments[0] == "status" else exit_codes.FILE_UNUSABLE)

@@ -73,7 +73,7 @@ def test_a_running_store_answers_what_its_files_say(
 
     def connect(database: Any, *arguments: Any, **options: Any) -> sqlite3.Connection:
         named = str(database)
-        ours = str(home / "user") in named or str(home / "projects") in named or "catalog.db" in named
+        ours = str(home / "user") in named or str(home / "projects") in named
         ours |= str(home / "queue.db") in named and "mode=ro" not in named
         assert not ours, f"a command has opened {named}, which is the store's or the gateway's"
         opened: sqlite3.Connection = CONNECT(database, *arguments, **options)

@@ -288,18 +288,18 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
     (home / "hooks").mkdir(exist_ok=True)
     (home / "hooks").chmod(0o755)  # where no hook would leave an event any more
     (home / "logs").chmod(0o755)
-    (home / "catalog.db").chmod(0o644)
+    (home / "memory.db").chmod(0o644)
     (home / "logs" / "link").symlink_to("/etc/passwd")
     before = everything(home)
     found = Findings(home)
     assert found.statuses() == {"permissions": "warning"}
     assert f"{home}/logs: mode 0755, should be 0700" in found.text("permissions")
     assert f"{home}/hooks: mode 0755, should be 0700" in found.text("permissions")
-    assert f"{home}/catalog.db: mode 0644, should be 0600" in found.text("permissions")
+    assert f"{home}/memory.db: mode 0644, should be 0600" in found.text("permissions")
     assert everything(home) == before
     found = Findings(home, "--fix")
     assert found.statuses() == {}
-    assert f"{home}/catalog.db: 0644 is now 0600" in found.text("permissions")
+    assert f"{home}/memory.db: 0644 is now 0600" in found.text("permissions")
     assert stat.S_IMODE((home / "logs").stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "of-a-person").stat().st_mode) == 0o755
     assert Findings(home).statuses() == {}

@@ -90,7 +90,7 @@ async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
     monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
     shutil.rmtree(home)
     await use_everything(home, tmp_path)
-    files = {"memory.db", "queue.db", "catalog.db", "chroma.sqlite3", "store.log", "embedder-2.log"}
+    files = {"memory.db", "queue.db", "chroma.sqlite3", "store.log", "embedder-2.log"}
     assert files <= {path.name for path in below(home)}
 
 

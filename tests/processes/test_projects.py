@@ -29,7 +29,7 @@ def git(*arguments: str, at: Path) -> None:
 
 
 def last_used(home: Path, project_id: str) -> tuple[float, str | None]:
-    with closing(sqlite3.connect(f"file:{RuntimePaths(home).catalog}?mode=ro", uri=True)) as connection:
+    with closing(sqlite3.connect(f"file:{RuntimePaths(home).database}?mode=ro", uri=True)) as connection:
         query = "SELECT last_used_at, directory FROM projects WHERE id = ?"
         found: tuple[float, str | None] = connection.execute(query, (project_id,)).fetchone()
     return found

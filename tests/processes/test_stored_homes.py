@@ -34,7 +34,6 @@ from release.home import (
 )
 from remembrancer.actors.gateway import shown_log, write_queue
 from remembrancer.actors.migrations import Schema, copy_of, release_of, releases_in, version_in, version_of
-from remembrancer.actors.store.records import catalog
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.commands.runtime_client import connected_store
 from remembrancer.config.project import project_of
@@ -51,13 +50,13 @@ LATER = """
     # What the processes of an invented later release import first: a step for every kind of file.
     from remembrancer.actors.gateway import shown_log, write_queue
     from remembrancer.actors.migrations import Step
-    from remembrancer.actors.store.records import catalog, schema
+    from remembrancer.actors.store.records import schema
 
     SLOW = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT max(i) FROM n"
     schema.MEMORY.steps += (
         Step("99.0.0", f"ALTER TABLE memories ADD COLUMN colour; UPDATE memories SET colour = ({SLOW});"),
     )
-    for each in (catalog.SCHEMA, write_queue.SCHEMA, shown_log.SCHEMA):
+    for each in (write_queue.SCHEMA, shown_log.SCHEMA):
         each.steps += (Step("99.0.0", "CREATE TABLE later (x);"),)
 """
 
@@ -303,7 +302,6 @@ def rows(path: Path, table: str) -> list[tuple[Any, ...]]:
 
 FILES: dict[str, Schema] = {
     "memory.db": MEMORY,
-    "catalog.db": catalog.SCHEMA,
     "queue.db": write_queue.SCHEMA,
     "shown.db": shown_log.SCHEMA,
 }

@@ -20,7 +20,7 @@ from remembrancer.actors import snapshots
 from remembrancer.actors.gateway.write_queue import QueueFile, queued_row
 from remembrancer.actors.launcher.home import Record, write_record
 from remembrancer.actors.migrations import Schema, Step
-from remembrancer.actors.store.home_reader import SHARED, examine_file
+from remembrancer.actors.store.home_reader import examine_file
 from remembrancer.commands import doctor
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, Finding, worst
@@ -438,7 +438,7 @@ def test_where_the_multilingual_model_is_not_installed_the_extra_is_named(
 
 def shared(at: Examination, lane: str = "l_0123456789ab") -> Sharing:
     """A home with a project that shares a lane on a server that is not there, applied up to 3."""
-    write_whole(at.paths.home / SHARED, json.dumps({"p_0123456789ab": lane}).encode())
+    write_whole(at.paths.shares, json.dumps({"p_0123456789ab": lane}).encode())
     with closing(sqlite3.connect(at.paths.database)) as connection, connection:
         connection.execute("CREATE TABLE spaces (number INTEGER, name TEXT)")
         connection.execute("CREATE TABLE lane (space INTEGER, position INTEGER)")

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from examples.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
+from examples.week.time_machine import IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.store.records import schema
-from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -55,10 +54,8 @@ def json_columns(path: Path) -> set[tuple[str, str]]:
 def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Path) -> None:
     with opened(tmp_path / "records.db") as connection:
         schema.MEMORY.migrate(connection, None)
-    Catalog(tmp_path / "catalog.db", lambda: 0.0).close()
     QueueFile(tmp_path / "queue.db").close()
     assert real_columns(tmp_path / "records.db") == pairs(RECORDS, NO_TIMES)
-    assert real_columns(tmp_path / "catalog.db") == pairs(CATALOG)
     assert real_columns(tmp_path / "queue.db") == pairs(QUEUE)
     assert not pairs(RECORDS) & pairs(NO_TIMES)
 

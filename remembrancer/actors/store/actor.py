@@ -23,7 +23,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.daily_copies import DailyCopies
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.file_handlers import FileHandlers
-from remembrancer.actors.store.home_reader import CATALOG, HomeReader, names_in
+from remembrancer.actors.store.home_reader import HomeReader, names_in
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.project_moves import ProjectMoves
@@ -118,7 +118,7 @@ class StoreActor(Actor):
         await acquire(self._lock, "store")
         kept = 0 if settings.deployment_mode == "embedded-memory" else settings.backup_copies
         self._copies = DailyCopies(
-            lambda: [paths.home / name for name in names_in(paths) if name != CATALOG], kept, self._gate, self._damaged
+            lambda: [paths.home / name for name in names_in(paths)], kept, self._gate, self._damaged
         )
         replaced = ReplacedMemories()
         self._committer = Committer(replaced.tell)
@@ -370,6 +370,8 @@ class StoreActor(Actor):
         return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
 
     def _file_opened(self, records: Records) -> None:
+        if records.name == USER:
+            self._scheduler.read_state()
         self._jobs.finder.mark(records.name)
         self._vectors.adopt(records)
         self._scheduler.wake()
@@ -380,6 +382,7 @@ class StoreActor(Actor):
 
     async def _open_projects(self) -> None:
         """Open the projects that are known, the last used first: what they left to be done is done now."""
+        await self._files.opened.wait()
         for project in self._files.catalog.projects():
             if not self._files.is_there(project):
                 continue

@@ -7,7 +7,6 @@ command's own process while no store runs.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import re
 import sqlite3
@@ -21,8 +20,6 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar, cast
 
-import msgspec
-
 from remembrancer.actors.migrations import Schema, release_of, releases_in
 from remembrancer.actors.snapshots import (
     DAMAGE,
@@ -34,7 +31,8 @@ from remembrancer.actors.snapshots import (
     unreadable,
 )
 from remembrancer.actors.store.bring_forward import bring_forward, is_old
-from remembrancer.actors.store.records import catalog
+from remembrancer.actors.store.records.catalog import SCHEMA as FORMER_CATALOG
+from remembrancer.actors.store.records.catalog import former_files, former_shares, take_in_former
 from remembrancer.actors.store.records.contract import USER
 from remembrancer.actors.store.records.schema import MEMORY
 from remembrancer.actors.store.records.schema import RECORDS as FORMER_RECORDS
@@ -85,13 +83,13 @@ from remembrancer.protocol.wire import Request
 
 T = TypeVar("T")
 CATALOG: Final = "catalog.db"
+"""In a home of release 0.2.0, as `SHARED` is."""
 RECORDS: Final = "memory.db"
 USER_RECORDS: Final = "user/memory.db"
 PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
 PROJECT: Final = re.compile("p_[0-9a-f]{12}")
 LANE_RECORDS: Final = re.compile(r"lanes/(l_[0-9a-f]{12})\.db")
 SHARED: Final = "lanes/projects.json"
-"""The file that says which project shares which lane, and under `user` which one the user does."""
 CHECK_LIMIT_S: Final = 30.0
 """For one file: quick_check reads all of it."""
 FAULTS: Final = 5
@@ -103,10 +101,9 @@ LOOK_S: Final = 0.005
 BETWEEN_PAUSES: Final = 20
 """Memories of an export: some milliseconds of work."""
 GIT_DIRECTORY: Final = ".git"
-_decode_lanes: Final = msgspec.json.Decoder(dict[str, str]).decode
-COUNTED_IN_CATALOG: Final = {"projects": "SELECT count(*) FROM projects"}
-COUNTED_IN_RECORDS: Final = {
+COUNTED: Final = {
     "memories": "SELECT count(*) FROM memories",
+    "projects": "SELECT count(*) FROM projects",
     "project_spaces": "SELECT count(*) FROM spaces WHERE name GLOB 'p_*'",
     "lane_spaces": "SELECT count(*) FROM spaces WHERE name GLOB 'l_*'",
 }
@@ -124,31 +121,26 @@ def lane_of_file(name: str) -> str | None:
     return match[1] if match else None
 
 
-def lanes_of_projects(path: Path) -> dict[str, str]:
-    """The lane of each project that shares one, by the file `SHARED` of a home. Raises `FileUnusable` for a damaged
-    one."""
-    try:
-        return decode_shared(path.read_bytes()) if os.path.lexists(path) else {}
-    except (OSError, msgspec.DecodeError) as error:
-        raise FileUnusable(f"{path} cannot be read ({error}): put back a backup of it") from error
-
-
-def decode_shared(content: bytes) -> dict[str, str]:
-    """The content of the file `SHARED`. Raises `msgspec.DecodeError`."""
-    return _decode_lanes(content)
+def lanes_of_projects(paths: RuntimePaths) -> dict[str, str]:
+    """The lane of each project of a home that shares one, and under `user` that of the user; none where the records
+    cannot be read. Raises as `former_shares`."""
+    if os.path.lexists(paths.shares):  # which no store of this release has taken in
+        return former_shares(paths)
+    with suppress(sqlite3.Error, OSError), opened(paths.database) as connection:
+        return dict(connection.execute("SELECT name, lane FROM shares").fetchall())
+    return {}
 
 
 def schema_of(name: str) -> Schema:
     """The schema of the file of that name."""
     if name == RECORDS:
         return MEMORY
-    return catalog.SCHEMA if name == CATALOG else FORMER_RECORDS
+    return FORMER_CATALOG if name == CATALOG else FORMER_RECORDS
 
 
 def names_in(paths: RuntimePaths) -> list[str]:
-    """The files of records that a home has, and its catalogue."""
-    names = [RECORDS] if os.path.lexists(paths.database) else former_names_in(paths)
-    return [*names, *([CATALOG] if os.path.lexists(paths.catalog) else [])]
+    """The files of records that a home has."""
+    return [RECORDS] if os.path.lexists(paths.database) else former_names_in(paths)
 
 
 def former_names_in(paths: RuntimePaths) -> list[str]:
@@ -230,49 +222,54 @@ class HomeReader:
 
     @contextmanager
     def _records(self) -> Iterator[Snapshot | None]:
-        """The records; None where there are none yet."""
-        refuse_unfinished(self._paths)
-        if is_old(self._paths):  # nobody has brought it forward yet: a copy is, for this one look
-            with TemporaryDirectory(prefix="remembrancer-old-") as directory:
-                bring_forward(self._paths, Path(directory) / RECORDS)
-                with self._snapshot(Path(directory, RECORDS)) as file:
-                    yield file
+        """The records; None where there are none yet. Of a home that no store of this release has opened yet a copy is
+        brought forward, for this one look."""
+        paths = self._paths
+        refuse_unfinished(paths)
+        if not (is_old(paths) or former_files(paths) or MEMORY.is_older(paths.database)):
+            with self._snapshot(paths.database) as file:
+                yield file
             return
-        if not os.path.lexists(self._paths.database):
-            yield None
-            return
-        with self._snapshot(self._paths.database) as file:
-            yield file
+        with TemporaryDirectory(prefix="remembrancer-old-") as directory:
+            copy = Path(directory, RECORDS)
+            if is_old(paths):
+                bring_forward(paths, copy)
+            else:
+                with self._snapshot(paths.database) as file:
+                    if file is not None:
+                        copy_snapshot(file, copy, {})
+            if copy.exists():
+                with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+                    MEMORY.migrate(connection, None)
+                    connection.execute("BEGIN")
+                    take_in_former(connection, paths)
+                    connection.execute("COMMIT")
+            with self._snapshot(copy) as file:
+                yield file
 
     @contextmanager
     def _snapshot(self, path: Path) -> Iterator[Snapshot | None]:
-        """One file; None for one that is empty yet."""
-        file = take_snapshot(path, schema_of(path.name))
+        """One file; None for one that is not there, or empty yet."""
+        if not os.path.lexists(path):
+            yield None
+            return
+        file = take_snapshot(path, MEMORY)
         try:
             yield file if file.version > 0 else None
         finally:
             file.connection.close()
 
-    def _known(self) -> list[Any]:
-        """The projects as the catalogue knows them."""
-        if not os.path.lexists(self._paths.catalog):
-            return []
-        with self._snapshot(self._paths.catalog) as file:
-            known = "SELECT id, path, directory, created_at, last_used_at FROM projects"
-            return [] if file is None else file.rows(known)
-
     def _describe(self) -> ProjectsDescribed:
         known: dict[str, Any] = {}
         counts: dict[str, tuple[int, int]] = {}
         sessions: dict[str, int] = {}
-        troubles: list[RemembrancerError] = []
-        try:
-            known = {project_id: about for project_id, *about in self._known()}
-        except RemembrancerError as error:
-            troubles.append(error)
+        shared: dict[str, str] = {}
         try:
             with self._records() as file:
                 if file is not None:
+                    projects = "SELECT id, path, directory, created_at, last_used_at FROM projects"
+                    known = {project_id: about for project_id, *about in file.rows(projects)}
+                    shared = dict(file.rows("SELECT name, lane FROM shares"))
                     rows = file.rows(
                         """SELECT s.name, total(t.count) FILTER (WHERE NOT t.forgotten),
                                total(t.count) FILTER (WHERE t.forgotten)
@@ -282,10 +279,8 @@ class HomeReader:
                     its = "SELECT s.name, count(*) FROM sessions JOIN spaces AS s ON s.number = space GROUP BY space"
                     sessions = dict(file.rows(its))
         except RemembrancerError as error:
-            troubles.append(error)
-            counts = dict.fromkeys(known, (0, 0))
-        shared = lanes_of_projects(self._paths.home / SHARED)
-        projects = []
+            return ProjectsDescribed((), (error.to_failure(),))
+        found = []
         for project_id in filter(PROJECT.fullmatch, counts):
             path, directory, created_at, used_at = known.get(project_id, (None, None, None, None))
             if directory is None and path is not None:
@@ -293,18 +288,14 @@ class HomeReader:
             lane = shared.get(project_id)
             memories, forgotten = map(sum, zip(counts[project_id], counts.get(lane or "", (0, 0)), strict=True))
             about = (project_id, path, directory, created_at, used_at)
-            projects.append(KnownProject(*about, memories, forgotten, sessions.get(project_id, 0), lane))
-        return ProjectsDescribed(
-            tuple(sorted(projects, key=lambda project: (-(project.last_used_at or 0.0), project.id))),
-            tuple(error.to_failure() for error in troubles),
-            USER in counts,
-        )
+            found.append(KnownProject(*about, memories, forgotten, sessions.get(project_id, 0), lane))
+        found.sort(key=lambda project: (-(project.last_used_at or 0.0), project.id))
+        return ProjectsDescribed(tuple(found), (), USER in counts)
 
     def _find(self, request: FindMemories) -> MemoriesFound:
         if not request.memory_ids:  # asked only to see if anybody answers, of records that may be damaged
             return MemoriesFound({})
         own = request.project_id or USER
-        names = own, lanes_of_projects(self._paths.home / SHARED).get(own)
         found: dict[str, str] = {}
         with self._records() as file:
             if file is None:
@@ -312,8 +303,9 @@ class HomeReader:
             for memory_id in request.memory_ids:
                 for (content,) in file.rows(
                     """SELECT content FROM memories WHERE id = ?
-                       AND space IN (SELECT number FROM spaces WHERE name IN (?, ?))""",
-                    (memory_id, *names),
+                       AND space IN (SELECT number FROM spaces
+                                     WHERE name = ? OR name = (SELECT lane FROM shares WHERE name = ?))""",
+                    (memory_id, own, own),
                 ):
                     found[memory_id] = " ".join(content.split())[:WORDS]
         return MemoriesFound(found)
@@ -321,14 +313,11 @@ class HomeReader:
     # --- the state of the files ---
 
     def _examine(self) -> FilesExamined:
-        registered: tuple[str, ...] = ()
         models: bytes | None = None
-        if self._paths.catalog.exists():
-            with suppress(sqlite3.Error), opened(self._paths.catalog) as connection:  # its own examination says why not
-                registered = tuple(str(row[0]) for row in connection.execute("SELECT name FROM files"))
-                row = connection.execute("SELECT state FROM models").fetchone()
-                models = None if row is None else bytes(row[0])
-        return FilesExamined(tuple(map(self._examine_file, names_in(self._paths))), registered, models)
+        with suppress(sqlite3.Error), opened(self._paths.database) as connection:  # its own examination says why not
+            row = connection.execute("SELECT state FROM models").fetchone()
+            models = None if row is None else bytes(row[0])
+        return FilesExamined(tuple(map(self._examine_file, names_in(self._paths))), models)
 
     def _examine_file(self, name: str) -> ExaminedFile:
         path, schema = self._paths.home / name, schema_of(name)
@@ -339,21 +328,11 @@ class HomeReader:
     # --- copies ---
 
     def _copy(self, directory: Path) -> tuple[CopiedFile, ...]:
-        copies = []
         with self._records() as records:
             if records is None:
                 return ()
-            copies.append(_copied(records, directory / RECORDS, COUNTED_IN_RECORDS))
-        self._pause()
-        if os.path.lexists(self._paths.catalog):
-            with self._snapshot(self._paths.catalog) as known:
-                if known is not None:
-                    copies.append(_copied(known, directory / CATALOG, COUNTED_IN_CATALOG))
-        if shared := lanes_of_projects(self._paths.home / SHARED):
-            content = msgspec.json.encode(shared)
-            _write(directory / SHARED, content)
-            copies.append(CopiedFile(SHARED, hashlib.sha256(content).hexdigest(), len(content), 0, {}))
-        return tuple(copies)
+            copied = copy_snapshot(records, directory / RECORDS, COUNTED)
+            return (CopiedFile(RECORDS, copied.sha256, copied.size_bytes, records.version, copied.counts),)
 
     # --- an export ---
 
@@ -369,12 +348,12 @@ class HomeReader:
             if file is None or not spaces:
                 return ExportWritten(0)
             counted: Counter[str] = Counter()
-            paths = {row[0]: row[1] for row in self._known()}
-            shared = lanes_of_projects(self._paths.home / SHARED)
+            paths = dict(file.rows("SELECT id, path FROM projects"))
+            shared = dict(file.rows("SELECT name, lane FROM shares"))
             try:
-                with Path(request.path).open("wb") as output, _of_this_release(file) as connection:
+                with Path(request.path).open("wb") as output:
                     output.write(encode_header(time.time()))
-                    for line in export_lines(connection, spaces, request, shared, paths, counted):
+                    for line in export_lines(file.connection, spaces, request, shared, paths, counted):
                         output.write(encode_line(line))
                         if (counted["memories"] + counted["sessions"]) % BETWEEN_PAUSES == 0:
                             self._pause()
@@ -493,34 +472,6 @@ def _languages(connection: sqlite3.Connection) -> dict[str, int]:
     with suppress(sqlite3.OperationalError):
         return dict(connection.execute(query).fetchall())
     return {}
-
-
-@contextmanager
-def _of_this_release(file: Snapshot) -> Iterator[sqlite3.Connection]:
-    """The file, or a migrated copy of it when an older release wrote it and no runtime has opened it since."""
-    if file.version == MEMORY.latest:
-        yield file.connection
-        return
-    with (
-        TemporaryDirectory(prefix="remembrancer-export-") as directory,
-        closing(sqlite3.connect(Path(directory) / "memory.db", isolation_level=None)) as copy,
-    ):
-        file.connection.backup(copy)
-        MEMORY.migrate(copy, None)
-        yield copy
-
-
-def _copied(file: Snapshot, target: Path, counted: Mapping[str, str]) -> CopiedFile:
-    copied = copy_snapshot(file, target, counted)
-    return CopiedFile(target.name, copied.sha256, copied.size_bytes, file.version, copied.counts)
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_bytes(content)
-    except OSError as error:
-        raise FileUnusable(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 def _working_tree(path: str) -> str | None:

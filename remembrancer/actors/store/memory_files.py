@@ -11,15 +11,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal, Never, Protocol
+from typing import Final, Literal, Protocol
 
+from remembrancer.actors.migrations import note_made, was_made
 from remembrancer.actors.store.bring_forward import bring_forward, is_old, problems
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.catalog import Catalog
+from remembrancer.actors.store.records.catalog import Catalog, former_files, put_former_aside, take_in_former
 from remembrancer.actors.store.records.contract import RECORDS
 from remembrancer.actors.store.records.contract import USER as USER
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts, HomeTexts
@@ -32,14 +32,11 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.edits import Move as MoveRow
 from remembrancer.memory.edits import NoteWrite
 from remembrancer.protocol.errors import (
-    UNREADABLE,
     FileLocked,
     InvalidInput,
     NotFound,
     RecordsUnusable,
     RemembrancerError,
-    SchemaTooNew,
-    SchemaTooOld,
     from_failure,
     size_on_disk,
 )
@@ -101,26 +98,6 @@ class PendingSessions:
         return [self._starts.pop(key) for key in taken]
 
 
-class UnusableRecords(Records):
-    """Stands where records cannot be opened: without a space, every question of them is refused with the reason."""
-
-    def __init__(self, name: str, error: RemembrancerError, *, is_users: bool = False) -> None:
-        self.name = name
-        self.is_users = is_users or name == USER
-        self._failure = error.to_failure()
-
-    def close(self) -> None:
-        """There is nothing to close."""
-
-    def __getattr__(self, _: str) -> Never:
-        raise self.error
-
-    @property
-    def error(self) -> RemembrancerError:
-        """The reason."""
-        return from_failure(self._failure)
-
-
 class MemoryFiles:
     """The records of a home in their one database, which is opened at once, and again and again while it cannot be. A
     project has its space from its first use; one that others share is read in the lane as well.
@@ -142,7 +119,7 @@ class MemoryFiles:
     ) -> None:
         self._paths = paths
         self._committer = committer
-        committer.thread_of = self._thread_of
+        committer.thread_of = _thread_of
         self._clock = clock
         self._limits = {"limit_bytes": limit_bytes, "session_limit": session_limit}
         self._on_open = on_open
@@ -160,18 +137,17 @@ class MemoryFiles:
         self._unusable: str | None = None
         self._left_out: tuple[str, ...] = ()
         self._notes: dict[str, NoteFiles] = {}
-        self.catalog = Catalog(paths.catalog, clock)
+        self.catalog = Catalog(clock)
         self.pending_sessions = PendingSessions()
         self.indexes: dict[str, FileIndex] = {}
         """The indexes of projects' own files, by name: they are embedded as memories are."""
+        self.opened = asyncio.Event()
+        """Set once the database could be opened."""
         self._again_at = 0.0
-        self._refusal = UnusableRecords(USER, FileLocked("the memories are being opened"))
-        self._reopening: asyncio.Future[SqliteFile] | None = None
-        if self.shares(USER):
-            wait = FileLocked("what the user shares is being opened")
-            self._shared[USER] = UnusableRecords(USER, wait)
+        self._refusal = FileLocked("the memories are being opened").to_failure()
+        self._reopening: asyncio.Task[None] | None = None
         if MEMORY.is_older(paths.database) or is_old(paths):  # its copy may take long, and is made on its own thread
-            _ = self.user_file
+            self._open_soon()
             return
         try:
             self._take(self._opened_database(wait_s=0.0))
@@ -180,13 +156,9 @@ class MemoryFiles:
 
     def __iter__(self) -> Iterator[Records]:
         """The spaces that are open."""
-        shared = [lane for lane in self._shared.values() if not isinstance(lane, UnusableRecords)]
-        return iter([*([] if self._user is None else [self._user]), *self._open.values(), *shared])
+        return iter([*([] if self._user is None else [self._user]), *self._open.values(), *self._shared.values()])
 
-    def _thread_of(self, name: str) -> str:
-        """Shared lanes have threads of their own, which may wait for a journal; all other records have one together."""
-        is_record = name == USER or PROJECT_ID.fullmatch(name) is not None
-        return RECORDS if is_record and not self.shares(name) else name
+    # The database.
 
     @property
     def database(self) -> SqliteFile:
@@ -196,59 +168,107 @@ class MemoryFiles:
             RemembrancerError: it cannot be opened, which is tried again.
         """
         if self._database is None:
-            _ = self.user_file
-            raise self._refusal.error
+            self._open_soon()
+            raise from_failure(self._refusal)
         return self._database
 
     @property
     def user(self) -> Records:
-        """The records that the user's memories are written to: the lane that he shares, or else his own."""
+        """The records that the user's memories are written to: the lane that he shares, or else his own. Raises as
+        `database`."""
+        if USER not in self._shared and self.shares(USER):
+            raise FileLocked("what the user shares is being opened")
         return self._shared.get(USER) or self.user_file
 
     @property
     def user_file(self) -> Records:
-        """The user's own records; while the database cannot be opened they refuse what is asked of them."""
-        if self._database is None and self._reopening is None and self._clock() >= self._again_at:
-            self._reopening = self._committer.run(USER, self._opened_database)
-            self._reopening.add_done_callback(self._tried)
-        return self._user or self._refusal
+        """The user's own records. Raises as `database`."""
+        if self._user is None:
+            self._open_soon()
+            raise from_failure(self._refusal)
+        return self._user
 
-    async def wait_for_opening(self) -> None:
-        """Wait a moment for the database if it is being opened: a home of release 0.2.0 is taken over first."""
+    async def wait_for_opening(self) -> SqliteFile:
+        """The database, after a moment if it is being opened: a home of release 0.2.0 is taken over first. Raises as
+        `database`."""
         if self._database is None:
-            _ = self.user_file
-        if self._reopening is not None:
-            await asyncio.wait([self._reopening], timeout=OPENING_S)
+            self._open_soon()
+            if self._reopening is not None:
+                await asyncio.wait([self._reopening], timeout=OPENING_S)
+        return self.database
 
-    def _tried(self, opening: asyncio.Future[SqliteFile]) -> None:
-        self._reopening = None
-        error = None if opening.cancelled() else opening.exception()
-        if error is None:
-            self._take(opening.result())
+    def _open_soon(self) -> None:
+        if self._reopening is None and self._clock() >= self._again_at:
+            self._reopening = asyncio.create_task(self._open_again())
+
+    async def _open_again(self) -> None:
+        try:
+            self._take(await self._committer.run(USER, self._opened_database))
+            await self.open_users_lane()
             self._on_open(self.user_file)
-        elif isinstance(error, RemembrancerError):
+        except RemembrancerError as error:
             self._failed(error)
-        else:
-            raise error
+        finally:
+            self._reopening = None
+
+    def _opened_database(self, wait_s: float | None = None) -> SqliteFile:
+        bring_forward(self._paths)
+        self._keep_what_is_left(self._paths.database)
+        database = SqliteFile(self._paths.database, wait_s=wait_s)
+        try:
+            if former_files(self._paths):
+                with database.transaction() as connection:
+                    take_in_former(connection, self._paths)
+                put_former_aside(self._paths)
+            note_made(self._paths.database)
+        except BaseException as error:
+            database.close()
+            if isinstance(error, OSError):
+                raise unusable(self._paths.database, error) from error
+            raise
+        return database
 
     def _take(self, database: SqliteFile) -> None:
-        self._database, self._memories = database, HomeTexts(database, self._clock)
         self._left_out = tuple(problems(self._paths).values())
         self._spaces = {name for (name,) in database.read("SELECT name FROM spaces")}
+        self.catalog.attach(database)
+        self._database, self._memories = database, HomeTexts(database, self._clock)
         self._user = Records(database, USER, self._clock, **self._limits)
         self._unusable = None
+        self.opened.set()
 
     def _failed(self, error: RemembrancerError) -> None:
         logger.error("the records cannot be opened", extra={"code": error.code, "reason": error.message})
-        self._refusal = UnusableRecords(USER, error)
+        if self._database is not None:
+            self._database.close()
+        self._database = self._user = None
+        self._refusal = error.to_failure()
         self._again_at = self._clock() + AGAIN_S
         self.note_unusable(error)
 
+    def _keep_what_is_left(self, path: Path) -> None:
+        """Put a file that was cut to nothing, and the log of one that is missing, beside the new one."""
+        look = look_at(path)
+        if look.problem is None and was_made(path) and not look.size_bytes:
+            try:
+                path.touch(mode=0o600)
+                for beside in database_files(path)[1:]:
+                    if beside.exists():
+                        set_aside(beside, LOST)
+            except OSError as error:
+                raise unusable(path, error) from error
+            if set_aside(path, LOST) is None:
+                raise RecordsUnusable(f"{path} is empty, though memories were in it: put back a backup of it")
+            logger.error("the file of memories was missing or empty, and is begun anew")
+        left = sorted(path.parent.glob(f"{path.name}.{LOST}-*"))
+        if left:
+            self._loss = left[-1].name
+
     @property
     def unusable(self) -> tuple[str, ...]:
-        """Why the database could not be opened or read when it was last wanted; that it was begun anew; what is wrong
-        with the catalogue; and what was not taken over of the files of release 0.2.0."""
-        return (*filter(None, (self._unusable, self.loss, self.catalog.problem)), *self._left_out)
+        """Why the database could not be opened or read when it was last wanted; that it was begun anew; and what was
+        not taken over of the files of release 0.2.0."""
+        return (*filter(None, (self._unusable, self.loss)), *self._left_out)
 
     @property
     def loss(self) -> str | None:
@@ -269,6 +289,10 @@ class MemoryFiles:
         """The notices about lost memories for an answer."""
         return () if (loss := self.loss) is None else (Notice("memories_lost", loss),)
 
+    def note_unusable(self, error: RemembrancerError) -> None:
+        """The database turned out to be damaged, or of a newer release."""
+        self._unusable = error.message
+
     @property
     def size_bytes(self) -> int:
         """Bytes on disk of the database, with its write-ahead log."""
@@ -277,29 +301,20 @@ class MemoryFiles:
     async def reopen_replaced(self, forget: Callable[[str], None]) -> None:
         """Let go of a database that was taken away or replaced under us; `forget` is told of each space.
 
-        The next use opens it.
+        The next use opens it. What is shared goes on at the next start.
         """
         database = self._database
         if database is None or not database.is_replaced:
             return
         logger.error("the database was taken away or replaced, and is opened anew")
-        for records in list(self):
-            if records not in self._shared.values():  # a lane goes on at the next start
-                forget(records.name)
-                self.let_go(records.name)
+        for name in [USER, *self._open]:
+            forget(name)
+            self.let_go(name)
         self._database = self._user = None
-        self._refusal = UnusableRecords(USER, FileLocked("the memories are being opened anew"))
+        self._refusal = FileLocked("the memories are being opened anew").to_failure()
         self._again_at = 0.0
         await self._committer.run(USER, database.close)
-        _ = self.user_file
-
-    def rename(self, old: str, new: str) -> None:
-        """Give the space of a project another name, in place of the one that has it. On the thread of the records."""
-        with self.database.transaction() as connection:
-            for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (new,)).fetchall():
-                drop_space(SpaceConnection(connection, number))
-            connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new, old))
-        self._spaces = (self._spaces - {old}) | {new}
+        self._open_soon()
 
     def scrub(self, memory_ids: Sequence[str], quotes: Sequence[str] = (), project_id: str = "") -> None:
         """As `scrub_spaces`. On the thread of the records."""
@@ -310,31 +325,21 @@ class MemoryFiles:
         if (database := self._database) is not None:
             database.checkpoint()
 
-    def let_go(self, name: str) -> None:
-        """Know nothing of a space any more: the next use opens it."""
-        self._open.pop(name, None)
-        self._shared.pop(name, None)
-        if (notes := self._notes.pop(name, None)) is not None:
+    def close(self) -> None:
+        """Close all. May be called twice."""
+        for notes in self._notes.values():
             notes.close()
+        if self._database is not None:
+            self._database.close()
+        self._open.clear()
+        self._shared.clear()
+        self._notes.clear()
 
-    def note_unusable(self, error: RemembrancerError) -> None:
-        """The database turned out to be damaged, or of a newer release."""
-        self._unusable = error.message
+    # Its spaces.
 
     def get(self, name: str) -> Records | None:
         """The open space of that name."""
-        if name == USER or name in self._open:
-            return self._user if name == USER else self._open[name]
-        return self.shared_lane(name)
-
-    def shared_lane(self, name: str) -> Records | None:
-        """The shared lane of that name, if a project that is open shares it. The consolidator speaks of one by its name
-        where otherwise a project's id stands."""
-        return next((lane for lane in self._shared.values() if lane.name == name), None)
-
-    def sharer_of(self, lane: str) -> str | None:
-        """The open project that shares the lane of that name; None: there is no such lane."""
-        return next((project_id for project_id, shared in self._shared.items() if shared.name == lane), None)
+        return self._user if name == USER else self._open.get(name) or self.shared_lane(name)
 
     def embedded(self) -> list[EmbeddedTexts]:
         """All that has vectors and is open."""
@@ -349,74 +354,16 @@ class MemoryFiles:
         """True if the project has a space now."""
         return project.id in self._spaces or self.shares(project.id)
 
-    def has_space(self, name: str) -> bool:
-        """True if the database has the space of that name."""
-        return name in self._spaces
-
-    def shares(self, project_id: str) -> bool:
-        """True if a project shares its memories with other machines."""
-        return self._lanes is not None and project_id in self._lanes
-
-    async def share(self, project_id: str, lane: Records) -> None:
-        """From now on an open project's memories go into that lane. Moves that are under way there are finished."""
-        if self._shared.get(project_id) is not lane:
-            self._shared[project_id] = lane
-            await self._share(self._open[project_id], lane)
-
-    async def share_user(self, lane: Records) -> None:
-        """From now on the user's memories go into that lane. Moves that are under way there are finished."""
-        if self._shared.get(USER) is lane:
-            return
-        self._shared[USER] = lane
-        if not isinstance(lane, UnusableRecords):
-            for own in list(self._open.values()):
-                await self._finish(own)
-            self._on_open(lane)
-
-    async def open_users_lane(self) -> None:
-        """Open the lane that the user shares, if he does. Until then his memories wait."""
-        if self._lanes is not None and self.shares(USER):
-            await self.share_user(await self._lanes.open(USER))
-
-    async def _finish(self, own: Records) -> bool:
-        """Finish the moves between an open project and the lane that the user shares. True if there were any."""
-        if USER not in self._shared or isinstance(self.user, UnusableRecords):
-            return False
-        away, back = Move(own, self.user, own.name), Move(self.user, own, own.name)
-        try:
-            finished = await self._committer.run(away.name, away.finish)
-            await self._committer.run(back.name, back.finish)
-        except RemembrancerError as error:  # a full disk, say: what is in both is the user's
-            logger.warning("a move cannot be finished yet", extra={"file": own.name, "reason": error.message})
-            return True
-        return finished
-
-    @property
-    def users(self) -> list[Records]:
-        """All that has memories of the user: his own, and the lane that he shares."""
-        return list(dict.fromkeys((self.user_file, self.user)))
-
-    async def _share(self, own: Records, lane: Records) -> None:
-        if isinstance(lane, UnusableRecords):
-            return
-        try:
-            for source in (own, *([] if self._user is None else [self._user])):
-                await self._committer.run(lane.name, Move(source, lane, own.name).finish)
-        except RemembrancerError as error:  # the journal is away, say: the memory is still where it was
-            logger.warning("a move cannot be finished yet", extra={"file": lane.name, "reason": error.message})
-        self._on_open(lane)
-
-    def share_no_more(self, project_id: str) -> None:
-        """From now on an open project's memories are its own."""
-        del self._shared[project_id]
+    def open_project(self, project: ProjectRef) -> Records | None:
+        """As `project`, for one that is open; None when it is not."""
+        return self._open.get(project.id)
 
     async def project(self, project: ProjectRef) -> Records:
         """The records of a project, whose space is made when it is missing.
 
         Raises:
             InvalidInput: the id is none of a project.
-            SchemaTooNew, SchemaTooOld: another release wrote the database.
-            RecordsUnusable: it is damaged.
+            RemembrancerError: as `database`.
         """
         found = self._open.get(project.id)
         if found is not None:
@@ -427,66 +374,33 @@ class MemoryFiles:
                 raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
             opening = asyncio.create_task(self._open_project(project))
             self._opening[project.id] = opening
-            opening.add_done_callback(partial(self._opened, project.id))
+            opening.add_done_callback(partial(self._project_opened, project.id))
         return await asyncio.shield(opening)
 
-    def _opened(self, name: str, opening: asyncio.Task[Records]) -> None:
+    def _project_opened(self, name: str, opening: asyncio.Task[Records]) -> None:
         """Whoever asks next is told of an error anew: it may be that nobody waits for this one any more."""
         del self._opening[name]
         error = None if opening.cancelled() else opening.exception()
-        if isinstance(error, RecordsUnusable | SchemaTooNew | SchemaTooOld):
+        if isinstance(error, RecordsUnusable):
             self.note_unusable(error)
-
-    def open_project(self, project: ProjectRef) -> Records | None:
-        """As `project`, for one that is open; None when it is not."""
-        return self._open.get(project.id)
-
-    def lanes_of(self, project_id: str) -> Lanes:
-        """The lanes that sessions of a project write to; of one that is not open, the user's alone."""
-        own = self._open.get(project_id)
-        users: Lanes = {"user": self.user}
-        if USER in self._shared:
-            users = {"unshared": self.user_file, **users}
-        return users if own is None else {"session": own, "project": self._shared.get(project_id, own), **users}
-
-    def readable_lanes(self, project_id: str) -> list[Records]:
-        """Those of the lanes of a project's sessions that can be read, each once, the broadest first."""
-        lanes = broadest_first(self.lanes_of(project_id))
-        return [lane for lane in lanes if not isinstance(lane, UnusableRecords)]
-
-    def notes_of(self, project: Records) -> NoteFiles:
-        """The writer of an open project's notes: one for each project."""
-        if project.name not in self._notes:
-            in_records = partial(self._committer.run_from_thread, project.name)
-            self._notes[project.name] = NoteFiles(project, in_records)
-        return self._notes[project.name]
-
-    def close(self) -> None:
-        """Close all. May be called twice."""
-        for notes in self._notes.values():
-            notes.close()
-        if self._database is not None:
-            self._database.close()
-        self._open.clear()
-        self._shared.clear()
-        self._notes.clear()
-        self.catalog.close()
 
     async def _open_project(self, project: ProjectRef) -> Records:
         database = self.database
-        records: Records = await self._committer.run(
-            project.id, lambda: Records(database, project.id, self._clock, **self._limits)
-        )
+
+        def make() -> Records:
+            records = Records(database, project.id, self._clock, **self._limits)
+            self.catalog.register(project)
+            return records
+
+        records = await self._committer.run(project.id, make)
         self._spaces.add(project.id)
-        await self._committer.run(CATALOG, lambda: self.catalog.register(project))
         finished = await self._finish(records)
         if records.unfinished(NoteWrite):
             self.notes_of(records).settle_soon()
         while starts := self.pending_sessions.take(project.id):  # others may come until it is known to be there
-            for directory in await self._committer.run(project.id, partial(self._register, records, starts)):
-                await self._committer.run(CATALOG, partial(self.catalog.note_session, project, directory))
+            await self._committer.run(project.id, partial(self._register, project, records, starts))
         lane = None
-        if self._lanes is not None and project.id in self._lanes:
+        if self._lanes is not None and self.shares(project.id):
             lane = self._shared[project.id] = await self._lanes.open(project.id)  # before anything is written
         self._open[project.id] = records
         if lane is not None:
@@ -496,40 +410,113 @@ class MemoryFiles:
         self._on_open(records)
         return records
 
-    def _register(self, records: Records, starts: Sequence[Operation]) -> list[str | None]:
-        """Register the sessions that were there before the space; the working trees that they began in."""
-        directories = []
+    def _register(self, project: ProjectRef, records: Records, starts: Sequence[Operation]) -> None:
+        """Register the sessions that were there before the space."""
         for operation, outcome in zip(starts, records.apply(starts), strict=True):
             if isinstance(outcome.reply, RemembrancerError):  # its first write registers it
                 logger.warning("a session was not registered", extra={"file": records.name, "code": outcome.reply.code})
             elif isinstance(operation.change, StartSession):
-                directories.append(operation.change.directory)
-        return directories
+                self.catalog.note_session(project, operation.change.directory)
 
-    def _opened_database(self, wait_s: float | None = None) -> SqliteFile:
-        bring_forward(self._paths)
-        self._keep_what_is_left(self._paths.database)
-        database = SqliteFile(self._paths.database, wait_s=wait_s)
-        self._committer.run_soon(CATALOG, partial(self.catalog.note_file, USER))
-        return database
+    def move(self, old: str, new: ProjectRef, directory: str) -> None:
+        """Give the space of a project another name, in place of the one that has it. On the thread of the records."""
+        with self.database.transaction() as connection:
+            for (number,) in connection.execute("SELECT number FROM spaces WHERE name = ?", (new.id,)).fetchall():
+                drop_space(SpaceConnection(connection, number))
+            connection.execute("UPDATE spaces SET name = ? WHERE name = ?", (new.id, old))
+            self.catalog.move(connection, old, new, directory)
+        self._spaces = (self._spaces - {old}) | {new.id}
 
-    def _keep_what_is_left(self, path: Path) -> None:
-        """Put a file that was cut to nothing, and the log of one that is missing, beside the new one."""
-        look = look_at(path)
-        if look.problem is None and self.catalog.knows(USER) and not look.size_bytes:
-            try:
-                path.touch(mode=0o600)
-                for beside in database_files(path)[1:]:
-                    if beside.exists():
-                        set_aside(beside, LOST)
-            except OSError as error:
-                raise unusable(path, error) from error
-            if set_aside(path, LOST) is None:
-                raise RecordsUnusable(f"{path} is empty, though memories were in it: put back a backup of it")
-            logger.error("the file of memories was missing or empty, and is begun anew")
-        left = sorted(path.parent.glob(f"{path.name}.{LOST}-*"))
-        if left:
-            self._loss = left[-1].name
+    def let_go(self, name: str) -> None:
+        """Know nothing of a space any more: the next use opens it."""
+        self._open.pop(name, None)
+        if (notes := self._notes.pop(name, None)) is not None:
+            notes.close()
+
+    def notes_of(self, project: Records) -> NoteFiles:
+        """The writer of an open project's notes: one for each project."""
+        if project.name not in self._notes:
+            in_records = partial(self._committer.run_from_thread, project.name)
+            self._notes[project.name] = NoteFiles(project, in_records)
+        return self._notes[project.name]
+
+    # Its shared lanes.
+
+    def shares(self, project_id: str) -> bool:
+        """True if a project shares its memories with other machines."""
+        return self._lanes is not None and project_id in self.catalog.lanes
+
+    def shared_lane(self, name: str) -> Records | None:
+        """The shared lane of that name, if a project that is open shares it. The consolidator speaks of one by its name
+        where otherwise a project's id stands."""
+        return next((lane for lane in self._shared.values() if lane.name == name), None)
+
+    def sharer_of(self, lane: str) -> str | None:
+        """The open project that shares the lane of that name; None: there is no such lane."""
+        return next((project_id for project_id, shared in self._shared.items() if shared.name == lane), None)
+
+    async def share(self, project_id: str, lane: Records) -> None:
+        """From now on an open project's memories go into that lane. Moves that are under way there are finished."""
+        if self._shared.get(project_id) is not lane:
+            self._shared[project_id] = lane
+            await self._share(self._open[project_id], lane)
+
+    async def share_user(self, lane: Records) -> None:
+        """From now on the user's memories go into that lane. Moves that are under way there are finished."""
+        if self._shared.get(USER) is not lane:
+            self._shared[USER] = lane
+            for own in list(self._open.values()):
+                await self._finish(own)
+            self._on_open(lane)
+
+    async def open_users_lane(self) -> None:
+        """Open the lane that the user shares, if he does. Until then his memories wait."""
+        if self._lanes is not None and self.shares(USER):
+            await self.share_user(await self._lanes.open(USER))
+
+    def share_no_more(self, project_id: str) -> None:
+        """From now on an open project's memories are its own."""
+        del self._shared[project_id]
+
+    async def _finish(self, own: Records) -> bool:
+        """Finish the moves between an open project and the lane that the user shares. True if there were any."""
+        if USER not in self._shared:
+            return False
+        away, back = Move(own, self.user, own.name), Move(self.user, own, own.name)
+        try:
+            finished = await self._committer.run(away.name, away.finish)
+            await self._committer.run(back.name, back.finish)
+        except RemembrancerError as error:  # a full disk, say: what is in both is the user's
+            logger.warning("a move cannot be finished yet", extra={"file": own.name, "reason": error.message})
+            return True
+        return finished
+
+    async def _share(self, own: Records, lane: Records) -> None:
+        try:
+            for source in (own, self.user_file):
+                await self._committer.run(lane.name, Move(source, lane, own.name).finish)
+        except RemembrancerError as error:  # the journal is away, say: the memory is still where it was
+            logger.warning("a move cannot be finished yet", extra={"file": lane.name, "reason": error.message})
+        self._on_open(lane)
+
+    @property
+    def users(self) -> list[Records]:
+        """All that has memories of the user: his own, and the lane that he shares."""
+        return list(dict.fromkeys((self.user_file, self.user)))
+
+    def lanes_of(self, project_id: str) -> Lanes:
+        """The lanes that sessions of a project write to; of one that is not open, the user's alone."""
+        own = self._open.get(project_id)
+        users: Lanes = {"user": self.user}
+        if USER in self._shared:
+            users = {"unshared": self.user_file, **users}
+        return users if own is None else {"session": own, "project": self._shared.get(project_id, own), **users}
+
+
+def _thread_of(name: str) -> str:
+    """Shared lanes have threads of their own, which may wait for a journal, and so have indexes; all other records have
+    one together."""
+    return RECORDS if name == USER or PROJECT_ID.fullmatch(name) is not None else name
 
 
 def scrub_spaces(
@@ -557,11 +544,8 @@ def scrub_spaces(
 class LaneSource(Protocol):
     """The shared lanes of a home."""
 
-    def __contains__(self, project_id: str) -> bool:
-        """True if a project shares a lane."""
-
     async def open(self, project_id: str) -> Records:
-        """The lane of a project; one that cannot be opened refuses what is asked of it."""
+        """The lane of a project that shares one."""
 
 
 Lanes = Mapping[Scope | Literal["unshared"], Records]
@@ -573,70 +557,26 @@ Answer = Applied | RemembrancerError
 NOT_THE_USERS: Final = InvalidInput("the user's memories are not for this token: use scope project or session")
 
 
-def _if_readable(records: Records, question: Callable[[Records], bool]) -> bool:
-    """The answer of a lane; False of the user's, if that cannot be read: nothing is there that could be changed."""
-    try:
-        return question(records)
-    except RemembrancerError as error:
-        if not records.is_users or error.code not in UNREADABLE:
-            raise
-        return False
-
-
-def _has(records: Records, memory_id: str) -> bool:
-    return _if_readable(records, lambda lane: lane.number_of(memory_id) is not None)
-
-
-def _is_erased(records: Records, memory_id: str) -> bool:
-    return _if_readable(records, lambda lane: lane.is_erased(memory_id))
-
-
 def broadest_first(lanes: Lanes) -> list[Records]:
     """Each lane once."""
     return list(dict.fromkeys(reversed(list(lanes.values()))))
 
 
 def lane_with(lanes: Lanes, memory_id: str) -> Records | None:
-    """The lane that has a memory. One that is in two of them is on its way to the broader one, which counts.
-
-    Raises what a lane but the user's cannot be read for, if no other one has the memory.
-    """
-    trouble: RemembrancerError | None = None
-    for lane in broadest_first(lanes):
-        try:
-            if _has(lane, memory_id):
-                return lane
-        except RemembrancerError as error:
-            if error.code not in UNREADABLE:
-                raise
-            trouble = error
-    if trouble is not None:
-        raise trouble
-    return None
+    """The lane that has a memory. One that is in two of them is on its way to the broader one, which counts."""
+    return next((lane for lane in broadest_first(lanes) if lane.number_of(memory_id) is not None), None)
 
 
 def applied_elsewhere(lanes: Lanes, found: Records, operation_id: str) -> Applied | None:
-    """The answer to an operation on a memory that is in `found` now, if another lane, where it was before, applied it.
-
-    A lane that cannot be read counts as one that did not.
-    """
-    for lane in broadest_first(lanes):
-        if lane is found or isinstance(lane, UnusableRecords):
-            continue
-        if earlier := lane.outcome_of(operation_id):
-            return earlier
-    return None
+    """The answer to an operation on a memory that is in `found` now, if another lane applied it when it was there."""
+    others = (lane for lane in broadest_first(lanes) if lane is not found)
+    return next((earlier for lane in others if (earlier := lane.outcome_of(operation_id)) is not None), None)
 
 
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """As `target_of`, but opens the project's file first where that is needed: it is made for a new memory only."""
     if not is_ready(files, operation):
-        try:
-            await files.project(operation.project)
-        except RemembrancerError as error:  # the project's trouble is none of the user's memories
-            memory_id = memory_id_of(operation.change)
-            is_users = memory_id is not None and operation.project.sees_user and _has(files.user, memory_id)
-            return files.user if is_users else error
+        await files.project(operation.project)
     return target_of(files, operation)
 
 
@@ -646,8 +586,7 @@ def moved_to(files: MemoryFiles, operation: Operation, target: Target) -> Target
     if isinstance(operation.change, UndoRun):
         lanes = files.lanes_of(operation.project.id)
         lane = lanes.get("project")
-        is_next = target is lanes.get("session") is not lane and not isinstance(lane, UnusableRecords)
-        return lane if is_next else None
+        return lane if target is lanes.get("session") is not lane else None
     if memory_id_of(operation.change) is None:
         return None
     try:
@@ -689,7 +628,7 @@ def target_of(files: MemoryFiles, operation: Operation) -> Target | Answer:
         is_new = isinstance(operation.change, StoreMemory | ApplyRun | UndoRun)
         is_seen = is_new or (project is not None and project.portable(memory_id, operation.session_id) is not None)
         return NOT_THE_USERS if is_seen else unknown_memory(memory_id)
-    return found.error if isinstance(found, UnusableRecords) else found
+    return found
 
 
 def _touches_user(found: Target | Answer) -> bool:
@@ -724,7 +663,7 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
     match operation.change:
         case EraseMemory():
             return next(
-                (lane for lane in lanes.values() if _is_erased(lane, memory_id)),
+                (lane for lane in lanes.values() if lane.is_erased(memory_id)),
                 own or user,
             )
         case ImportMemory(memory=memory):
@@ -762,7 +701,12 @@ def _place_of_known(operation: Operation, lanes: Lanes, found: Records) -> Targe
             return earlier
     destination = lanes.get(change.target_scope) if isinstance(change, PromoteMemory) else None
     own = lanes.get("session")
-    if destination is found and found.is_shared and own is not None and _has(own, memory_id_of(change) or ""):
+    if (
+        destination is found
+        and found.is_shared
+        and own is not None
+        and own.number_of(memory_id_of(change) or "") is not None
+    ):
         return Move(own, found, operation.project.id)  # begun when the journal did not answer
     if destination is None or destination is found or (found.is_users and destination.is_users):
         return found

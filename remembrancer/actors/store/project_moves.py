@@ -21,7 +21,6 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.job_finder import JobFinder
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
-from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.contract import Belongings
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
@@ -76,7 +75,7 @@ class ProjectMoves:
         commit = request.first_commit or catalog.first_commit_of(project.id)
         if not commit:
             return ProjectRecognised(needs_commit=True)
-        await self._committer.run(CATALOG, partial(catalog.note_first_commit, project.id, commit))
+        await self._committer.run(project.id, partial(catalog.note_first_commit, project.id, commit))
         if catalog.age_s(project.id) > OFFERED_S:
             return ProjectRecognised()
         former: list[FormerPlace] = []
@@ -124,18 +123,19 @@ class ProjectMoves:
         await self._file_handlers.discard_index(new.id)
         try:
             async with self._code.moving(old.id, new.id):
-                await committer.run(new.id, partial(self._rename, source, target, old, new))
+                await committer.run(new.id, partial(self._rename, source, target, old, new, directory))
         finally:
             for name in (old.id, new.id):
                 files.let_go(name)
                 self._forget(name)
                 self._finder.forget(name)
-        await committer.run(CATALOG, partial(files.catalog.move, old.id, new, directory))
         await files.project(new)
         logger.info("a project was moved", extra={"project": old.id, "to": new.id, "memories": memories})
         return ProjectMoved(memories, joined)
 
-    def _rename(self, source: Records, target: Records | None, old: ProjectRef, new: ProjectRef) -> None:
+    def _rename(
+        self, source: Records, target: Records | None, old: ProjectRef, new: ProjectRef, directory: str
+    ) -> None:
         """On the thread of the records, to which nothing is committed meanwhile."""
         if target is not None:
             _join(source, target.belongings(), old, new)
@@ -149,7 +149,7 @@ class ProjectMoves:
                 sync_directory(there.parent)
         except OSError as error:
             raise InvalidInput(f"{here} cannot be renamed to {there}: {error.strerror or error}") from error
-        self._files.rename(old.id, new.id)
+        self._files.move(old.id, new, directory)
 
 
 def _join(source: Records, belongings: Belongings, old: ProjectRef, new: ProjectRef) -> None:

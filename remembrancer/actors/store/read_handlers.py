@@ -50,8 +50,6 @@ from remembrancer.protocol.errors import (
     NotFound,
     RecordsUnusable,
     RemembrancerError,
-    SchemaTooNew,
-    SchemaTooOld,
 )
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.paths import RuntimePaths
@@ -293,12 +291,10 @@ class ReadHandlers:
                 self._used[name, session_id].update(used)
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
-        question = await self._readable(request.project)
-        view, threads = question.view, self._readers.threads
+        view, threads = (await self._readable(request.project)).view, self._readers.threads
         ref = await self._readers.read(lambda: view.find(request.memory_id))
         if ref is None:
-            missing = "there is no such memory" if question.error is None else question.error.message
-            return EmbeddingState(request.memory_id, embedded=False, error=missing)
+            return EmbeddingState(request.memory_id, embedded=False, error="there is no such memory")
         records, number = view.records_of(ref), ref
         timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         answer_at = anyio.current_time() + timeout_s
@@ -388,21 +384,15 @@ class ReadHandlers:
         await files.wait_for_opening()
         found = files.users if "user" in scopes and project.sees_user else []
         of_user = self._lane_notices(USER) if found else ()
-        error: RemembrancerError | None = None
         is_asked = not PROJECTS.isdisjoint(scopes)
-        own = files.open_project(project) if is_asked else None
-        if own is None and is_asked and files.is_there(project):
-            try:
-                own = await files.project(project)
-            except CANNOT_BE_READ as reason:
-                error = reason
+        own = await files.project(project) if is_asked and files.is_there(project) else None
         if own is not None:
             shared = files.lanes_of(project.id)["project"]
             found[:0] = [own] if shared is own else [own, shared]
         view = View([Source(records, self._vectors.searchable(records.name, model)) for records in found])
         # Of the project's lane when that is open: it is since its file is.
         notices = (*files.losses, *self._lane_notices(project.id), *of_user)
-        return Readable(view, lambda _, error: files.note_unusable(error), error, notices)
+        return Readable(view, files.note_unusable, notices)
 
     async def answer(
         self, project: ProjectRef, work: Callable[[View], T], scopes: Collection[Scope] = SCOPES
@@ -550,48 +540,38 @@ def _sendable(answer: Recalled, *, in_parts: bool) -> Recalled:
     return msgspec.structs.replace(answer, memories=answer.memories[:kept], notices=notices)
 
 
-CANNOT_BE_READ: Final = (RecordsUnusable, SchemaTooNew, SchemaTooOld, FileLocked)
-"""Errors of a file that is left out of an answer, which says so."""
+CANNOT_BE_READ: Final = (RecordsUnusable, FileLocked)
+"""Errors of a space that is left out of an answer, which says so."""
 
 
 class Readable(NamedTuple):
-    """The view for a question. `error` says why the project's file is not in it, if it should be; `note_unusable` is
-    told of a file in which damage shows later; `losses` say which of them were begun anew."""
+    """The view for a question. `note_unusable` is told of damage that shows later; `notices` belong into the answer."""
 
     view: View
-    note_unusable: Callable[[str, RemembrancerError], None]
-    error: RemembrancerError | None = None
-    losses: tuple[Notice, ...] = ()
+    note_unusable: Callable[[RemembrancerError], None]
+    notices: tuple[Notice, ...] = ()
 
 
 async def answered(question: Readable, work: Callable[[View], Awaitable[T]]) -> tuple[T, tuple[Notice, ...]]:
-    """The result of `work` on the files that can be read, and notices of those that cannot.
+    """The result of `work` on the spaces that can be read, and notices of those that cannot.
 
-    Damage may show only when a page is read: `work` is done again then, without the file that has it.
+    Damage shows only when a page is read: `work` is done again then, without the space that has it.
 
     Raises:
-        RecordsUnusable, SchemaTooNew, SchemaTooOld, FileLocked: no file is left, or what was asked for may be
-            in the missing one.
+        RecordsUnusable, FileLocked: no space is left, or what was asked for may be in the missing one.
         RemembrancerError: what `work` raises.
     """
-    view, note_unusable, error, losses = question
-    if error is not None:
-        if not view:
-            raise error
-        try:
-            return await work(view), (_missing("project", error), *losses)
-        except NotFound:
-            raise error from None
+    view, note_unusable, notices = question
     try:
-        return await work(view), losses
+        return await work(view), notices
     except CANNOT_BE_READ as damage:
         for name in reversed(view.names) if len(view.names) > 1 else ():
             with contextlib.suppress(*CANNOT_BE_READ, NotFound):
                 reply = await work(view.without(name))
-                logger.warning("answered without a file", extra={"name_of_file": name, "reason": damage.message})
+                logger.warning("answered without a space", extra={"space": name, "reason": damage.message})
                 if not isinstance(damage, FileLocked):
-                    note_unusable(name, damage)
-                return reply, (_missing("user" if view.is_users(name) else "project", damage), *losses)
+                    note_unusable(damage)
+                return reply, (_missing("user" if view.is_users(name) else "project", damage), *notices)
         raise
 
 

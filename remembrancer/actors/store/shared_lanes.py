@@ -1,7 +1,7 @@
 """The shared lanes of a home: which project shares which, and which is the user's own, the connections to their
 journals, and what others append.
 
-A home that shares nothing has no file `lanes/projects.json`, and imports nothing of what is here for sharing.
+A home that shares nothing imports nothing of what is here for sharing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import logging
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import aclosing, suppress
 from functools import partial
@@ -19,26 +19,23 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, TypeVar, cast
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.home_reader import SHARED, lanes_of_projects
-from remembrancer.actors.store.memory_files import USER, MemoryFiles, UnusableRecords
+from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.sqlite_records import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.memory.moves import let_go
 from remembrancer.protocol.errors import (
-    UNREADABLE,
     ConfigurationError,
     InternalError,
     InvalidInput,
     JournalAway,
     JournalRefused,
     KeyMissing,
-    RecordsUnusable,
     RemembrancerError,
 )
 from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.kinds import SESSION_RECORD
-from remembrancer.protocol.paths import RuntimePaths, write_whole
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import (
     DescribeLanes,
@@ -152,8 +149,6 @@ class SharedLanes:
         self._connect = connect or partial(_connection, paths)
         self._limits = limit_bytes, session_limit
         self._loop = asyncio.get_running_loop()
-        self._file = paths.home / SHARED
-        self._lane_of = lanes_of_projects(self._file)
         self._open: dict[str, _OpenLane] = {}
         self._files: MemoryFiles
         self._follow_up: FollowUp
@@ -174,23 +169,15 @@ class SharedLanes:
             DescribeLanes: self._describe,
         }
 
+    @property
+    def _lane_of(self) -> Mapping[str, str]:
+        return self._files.catalog.lanes
+
     # For the files.
 
-    def __contains__(self, project_id: str) -> bool:
-        """True if a project shares its memories."""
-        return project_id in self._lane_of
-
     async def open(self, project_id: str) -> Records:
-        """The lane of a project; one that cannot be opened refuses what is asked of it, and leaves the rest alone."""
-        name = self._lane_of[project_id]
-        try:
-            return (await self._opened(name)).lane
-        except RemembrancerError as error:
-            logger.error("a shared lane cannot be opened", extra={"lane": name, "reason": error.message})
-            is_users = project_id == USER
-            if is_users and error.code not in UNREADABLE:  # what is the user's keeps no project from being read
-                error = RecordsUnusable(error.message)
-            return UnusableRecords(name, error, is_users=is_users)
+        """The lane of a project that shares one. Without a journal it has what was applied before, and says so."""
+        return (await self._opened(self._lane_of[project_id])).lane
 
     def notices(self, project_id: str) -> tuple[Notice, ...]:
         """The notice that an answer has not all that others have stored, if that is so."""
@@ -295,15 +282,10 @@ class SharedLanes:
         opened.follower = asyncio.create_task(self._follow(opened))
 
     def _connected(self, name: str) -> tuple[Connection, RemembrancerError | None]:
-        """The journal of a lane, or the reason why there is none: what was applied before can be read without it.
-
-        Raises that reason if nothing was.
-        """
+        """The journal of a lane, or the reason why there is none: what was applied before can be read without it."""
         try:
             return self._connect(name), None
         except RemembrancerError as error:
-            if not self._files.has_space(name):
-                raise
             logger.error("a shared lane has no journal", extra={"lane": name, "reason": error.message})
             return Connection(cast("Journal", NoJournal(error)), ""), error
 
@@ -425,7 +407,7 @@ class SharedLanes:
             opened = await self._opened(request.lane)
             await opened.snapshots.catch_up()  # or it is not begun
             if shared is None:
-                self._write({**self._lane_of, key: request.lane})
+                await self._note_lanes({**self._lane_of, key: request.lane})
             own = await self._own(project)
             if project is None:
                 await files.share_user(opened.lane)
@@ -435,7 +417,7 @@ class SharedLanes:
 
     async def _check_whose(self, request: ShareProject) -> None:
         """Raises `InvalidInput` if what a project shares is to be the user's, or the other way round."""
-        connection, _ = self._connected(request.lane)
+        connection = self._connect(request.lane)
         await connection.journal.aclose()
         if request.lane not in self._lane_of.values() and connection.is_users != (request.project is None):
             whose = "the user's own, for his machines" if connection.is_users else "a project's"
@@ -505,7 +487,7 @@ class SharedLanes:
                 with suppress(RemembrancerError):  # without the others' latest, if they cannot be had now
                     await opened.snapshots.catch_up()
                 await self._copy(lane, own, project or ProjectRef(USER, ""))
-                self._write({each: known for each, known in self._lane_of.items() if each != key})
+                await self._note_lanes({each: known for each, known in self._lane_of.items() if each != key})
             except BaseException:
                 lane.is_left = False
                 raise
@@ -596,10 +578,8 @@ class SharedLanes:
             states.append(state)
         return tuple(states)
 
-    def _write(self, projects: dict[str, str]) -> None:
-        self._paths.lanes.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(self._file, msgspec.json.encode(projects))
-        self._lane_of = projects
+    async def _note_lanes(self, lanes: Mapping[str, str]) -> None:
+        await self._committer.run(USER, partial(self._files.catalog.note_lanes, lanes))
 
 
 def _connection(paths: RuntimePaths, lane: str) -> Connection:

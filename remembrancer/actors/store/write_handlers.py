@@ -17,6 +17,7 @@ from remembrancer.actors.store.memory_files import (
     Answer,
     MemoryFiles,
     Target,
+    broadest_first,
     find_target,
     is_ready,
     moved_to,
@@ -25,7 +26,6 @@ from remembrancer.actors.store.memory_files import (
 )
 from remembrancer.actors.store.moves import Move
 from remembrancer.actors.store.note_files import NoteFiles
-from remembrancer.actors.store.records.catalog import NAME as CATALOG
 from remembrancer.actors.store.records.contract import USER, Outcome
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -246,7 +246,7 @@ class WriteHandlers:
         return reply
 
     def _duplicates(self, operation: Operation, change: StoreMemory, memory_id: str) -> Iterator[str]:
-        for records in self._files.readable_lanes(operation.project.id):
+        for records in broadest_first(self._files.lanes_of(operation.project.id)):
             is_other = records.is_users is not (change.scope == "user")
             if is_other and (operation.project.sees_user or not records.is_users):
                 with contextlib.suppress(RemembrancerError):  # a file that cannot be read now
@@ -256,7 +256,7 @@ class WriteHandlers:
     def _has_vectors(self, operation: Operation) -> bool:
         """True if the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
         memory_id = memory_id_of(operation.change) or ""
-        for records in self._files.readable_lanes(operation.project.id):
+        for records in broadest_first(self._files.lanes_of(operation.project.id)):
             number = records.number_of(memory_id)
             if number is not None and self._scheduler.is_embedded(records, number):
                 return True
@@ -280,7 +280,7 @@ class WriteHandlers:
             change, reply = operation.change, outcome.reply
             if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:
                 note = partial(self._files.catalog.note_session, operation.project, change.directory)
-                self._committer.run(CATALOG, note).add_done_callback(asyncio.Future.exception)
+                self._committer.run(USER, note).add_done_callback(asyncio.Future.exception)
         return [outcome.reply for outcome in outcomes]
 
 

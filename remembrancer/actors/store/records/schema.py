@@ -994,6 +994,21 @@ MEMORY: Final = Schema(
     CREATE INDEX memories_by_ending ON memories (space, substr(id, -4), id);
     """,
     ),
+    Step(
+        "0.3.0",
+        """
+    -- The catalogue: what the id of a project was made from, the working tree and the time of its last session, and the
+    -- first commit of its repository; the decisions about models; the lane of each project that shares one, and of the
+    -- user.
+    CREATE TABLE projects (
+        id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT,
+        first_commit TEXT
+    ) WITHOUT ROWID;
+    CREATE TABLE models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL);
+    CREATE TABLE shares (name TEXT PRIMARY KEY, lane TEXT NOT NULL) WITHOUT ROWID;
+    CREATE INDEX sessions_closed ON sessions (space, coalesce(ended_at, last_active_at)) WHERE status != 'active';
+    """,
+    ),
 )
 
 OWNED: Final = (

@@ -25,8 +25,7 @@ import numpy as np
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.readers import Readers
-from remembrancer.actors.store.records.catalog import NAME as CATALOG
-from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.contract import MAX_ATTEMPTS, RECORDS, EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.passage_rows import EmbeddedTexts
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.leases import HAND_BYTES, EmbeddingJob, Leases
@@ -151,10 +150,18 @@ class EmbeddingScheduler:
         self._deciding = asyncio.Event()
         self.on_untruth: Callable[[Peer, str], None] = self._lose_liar
         """Told of a worker on another host that was caught in an untruth: it is to be given nothing more."""
+        self._configured = configured
         self._state = ModelState.read(files.catalog.models(), configured)
         self._works: list[ModelWork] = []
         self._said: ModelWork | None = None
         self._decide(self._state)
+
+    def read_state(self) -> None:
+        """Know what was decided about the models: the records could not be read at the start."""
+        state = ModelState.read(self._files.catalog.models(), self._configured)
+        for known in self._state.known:
+            state = state.introduced(known)
+        self._decide(state)
 
     @property
     def _all_fallbacks(self) -> tuple[ModelChoice, ...]:
@@ -266,9 +273,8 @@ class EmbeddingScheduler:
         Raises:
             RemembrancerError: that cannot be written down.
         """
-        await self._committer.run(
-            CATALOG, partial(self._files.catalog.note_models, self._state.choosing(choice).written())
-        )
+        chosen = self._state.choosing(choice).written()
+        await self._committer.run(RECORDS, partial(self._files.catalog.note_models, chosen))
         self._decide(self._state.choosing(choice))
 
     def _is_active(self, work: ModelWork) -> bool:
@@ -555,7 +561,7 @@ class EmbeddingScheduler:
                 logger.info("the model was changed", extra={"model": self._state.chosen.model})
             state = self._state
             try:
-                await self._committer.run(CATALOG, partial(self._files.catalog.note_models, state.written()))
+                await self._committer.run(RECORDS, partial(self._files.catalog.note_models, state.written()))
                 identities = [work.identity for work in self._works]
                 if state is self._state and state.active and None not in identities:
                     await self._prune([identity.key for identity in identities if identity is not None])
