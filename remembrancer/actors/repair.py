@@ -13,7 +13,6 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
-from remembrancer.actors.migrations import Schema
 from remembrancer.actors.salvage import Gap, Key, Pages, Salvage, Tree, Value, owners_of
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import delete_database, sync_directory
@@ -81,26 +80,26 @@ def is_damaged(path: Path) -> bool:
     return bool(Pages(path).zeroed())
 
 
-def rebuild(
-    damaged: Path, copy: Path | None, target: Path, schema: Schema, recount: Callable[[sqlite3.Connection], None]
-) -> Repaired:
+Work = Callable[[sqlite3.Connection], None]
+
+
+def rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
     """Write a sound database to `target`, durably. The damaged one and the copy are only read.
 
-    `recount` makes anew what is derived from rows: counts, and full texts without content.
+    `lay_out` brings a copy, or an empty database, to the schema. `recount` makes anew what is derived from rows: counts
+    and full texts.
 
     Raises:
         RecordsUnusable: it would not be sound.
         OSError: it cannot be written.
     """
     try:
-        return _rebuild(damaged, copy, target, schema, recount)
+        return _rebuild(damaged, copy, target, lay_out, recount)
     except sqlite3.Error as error:
         raise OSError(str(error)) from error
 
 
-def _rebuild(
-    damaged: Path, copy: Path | None, target: Path, schema: Schema, recount: Callable[[sqlite3.Connection], None]
-) -> Repaired:
+def _rebuild(damaged: Path, copy: Path | None, target: Path, lay_out: Work, recount: Work) -> Repaired:
     fresh = target.with_name(f"{target.name}.new")
     delete_database(fresh)
     pages = Pages(damaged)
@@ -114,7 +113,7 @@ def _rebuild(
         connection.execute("PRAGMA foreign_keys = OFF")
         roots = _roots(connection)
         owners = owners_of(Pages(fresh), trees_of(connection))
-        schema.migrate(connection, None)
+        lay_out(connection)
         connection.execute("PRAGMA foreign_keys = OFF")
         connection.execute("BEGIN")
         done = _merge(connection, Salvage(pages, owners), roots)

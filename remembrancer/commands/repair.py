@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -82,7 +83,11 @@ def repair(path: Path, now: float) -> RepairedFile:
     copy = next((each for each in daily_copies(path) if not is_damaged(each)), None)
     fresh = path.with_name(f"{path.name}.repaired")
     try:
-        done = Repaired() if _was_made(fresh, path) else rebuild(path, copy, fresh, MEMORY, recount)
+        done = (
+            Repaired()
+            if _was_made(fresh, path)
+            else rebuild(path, copy, fresh, partial(MEMORY.migrate, path=None), recount)
+        )
         aside = _put_in_place(path, fresh, now)
     except OSError as error:
         raise FileUnusable(f"{fresh} cannot be written ({error}): {path} is as it was") from error

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sqlite3
+import tarfile
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import closing
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.operations import REQUESTED_AT, change_operation, memory_id_of, store
 
 pytestmark = pytest.mark.anyio
 EVERY = 5
+HOMES = Path(__file__).parent.parent / "homes"
 T = TypeVar("T")
 
 
@@ -220,6 +222,21 @@ async def test_a_torn_damaged_or_newer_snapshot_is_not_taken_and_an_older_good_o
     with pytest.raises(SchemaTooNew, match="newer release"):
         await joined.snapshots.catch_up()
     assert joined.lane.mark.position == 0
+
+
+async def test_a_snapshot_of_release_0_2_0_is_taken(world: World, tmp_path: Path) -> None:
+    with tarfile.open(HOMES / "0.2.0-shared.tar.gz") as packed:
+        packed.extractall(tmp_path / "home", filter="data")
+    (former,) = (tmp_path / "home").rglob("lanes/l_*.db")
+    with closing(sqlite3.connect(former)) as file, closing(sqlite3.connect(tmp_path / "snapshot.db")) as copy:
+        file.backup(copy)
+        mark = LaneMark(*file.execute("SELECT journal, position, entry_id FROM lane").fetchone())
+        ids = {memory_id for (memory_id,) in file.execute("SELECT id FROM memories")}
+    check_snapshot(tmp_path / "snapshot.db", mark)
+    joined = world.host("joined").lane
+    joined.take_in(tmp_path / "snapshot.db")
+    assert joined.mark == mark
+    assert {each.id for each in joined.belongings().memories} == ids != set()
 
 
 async def test_a_damaged_snapshot_trims_nothing(world: World) -> None:

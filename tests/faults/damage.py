@@ -73,6 +73,7 @@ def damages() -> Iterator[Damage]:
     }
     derived = {
         "projects/P/index.db": ("directory", "pipe", "newer", "garbage", "empty"),
+        "shown.db": ("directory", "pipe", "newer", "garbage", "empty"),
         "config.toml": ("directory", "pipe"),
         "logs/gateway.log": ("directory", "pipe"),
         "logs/store.out": ("pipe",),

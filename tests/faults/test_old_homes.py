@@ -13,7 +13,7 @@ import sqlite3
 import tarfile
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from remembrancer.actors.store.bring_forward import bring_forward, old_files, pr
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.catalog import former_files, take_in_former
-from remembrancer.actors.store.records.schema import RECORDS
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.commands import doctor
 from remembrancer.commands.backup import locked, make_manifest, restore, write_archive
@@ -63,7 +62,9 @@ def portraits(paths: RuntimePaths, scratch: Path) -> dict[str, Portrait]:
         copy.unlink(missing_ok=True)
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy, isolation_level=None)) as file:
             source.backup(file)
-            RECORDS.migrate(file, None)
+            with suppress(sqlite3.OperationalError):  # it has them
+                file.execute("ALTER TABLE memories ADD COLUMN due REAL")
+                file.execute("ALTER TABLE memories ADD COLUMN done INTEGER NOT NULL DEFAULT 0")
             found[name] = portrait(file, None)
     return found
 
@@ -345,8 +346,13 @@ def old_file(path: Path, operation: bytes, *, is_project: bool, has_memory: bool
     path.parent.mkdir(parents=True)
     memory = """INSERT INTO memories (id, type, scope, session_id, importance, characters, created_at, updated_at,
         content_digest, content, tags, source) VALUES (?, 'semantic', 'project', 's', 0.5, 1, 1, 1, ?, ?, '', '{}')"""
+    former = old_home(path.parent / "former", "0.2.0.tar.gz")
+    with closing(sqlite3.connect(former.user_database)) as file, closing(sqlite3.connect(path)) as copy:
+        file.backup(copy)
+    shutil.rmtree(path.parent / "former")
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        RECORDS.migrate(file, None)
+        for table in ("memories", "entities", "history", "sessions", "applied_operations", "moves"):
+            file.execute(f"DELETE FROM {table}")
         file.execute(memory, ("memory:OTHER", b"1", "another lantern"))
         if has_memory:
             file.execute(memory, (MOVED, b"2", "a lantern that moves"))

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ class Home:
 
     def repaired(self, damaged: Path, *, copy: bool = True) -> tuple[Repaired, dict[str, set[tuple[Any, ...]]]]:
         target = self.directory / "repaired.db"
-        done = repair.rebuild(damaged, self.copy if copy else None, target, MEMORY, recount)
+        done = repair.rebuild(damaged, self.copy if copy else None, target, partial(MEMORY.migrate, path=None), recount)
         assert not repair.is_damaged(target)
         for name in ("words_1", "names_1"):
             query(target, f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")

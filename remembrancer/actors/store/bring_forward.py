@@ -11,17 +11,25 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from remembrancer.actors.migrations import NO_SPACE, OLD_FILES, SPARE_BYTES, daily_copies, write_checked_copy
+from remembrancer.actors.migrations import (
+    NO_SPACE,
+    OLD_FILES,
+    SPARE_BYTES,
+    daily_copies,
+    version_of,
+    write_checked_copy,
+)
 from remembrancer.actors.repair import drop_dangling, is_damaged, rebuild
-from remembrancer.actors.salvage import Pages
+from remembrancer.actors.salvage import Pages, Salvage
 from remembrancer.actors.snapshots import unreadable
 from remembrancer.actors.store.records.contract import USER
-from remembrancer.actors.store.records.schema import MEMORY, RECORDS, recount_former
+from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.sqlite_file import as_error
 from remembrancer.actors.store.records.taking_in import take_in
 from remembrancer.memory.moves import decode_operation
@@ -40,6 +48,8 @@ from remembrancer.protocol.writes import PromoteMemory
 REPORT: Final = "old-files.json"
 """The file in a home that says what could not be taken over of its old files; it is there as long as there is something
 to say."""
+REFERRED_TO: Final = frozenset({"memories", "entities", "turns", "runs"})
+"""The tables to whose rows those of others refer."""
 logger = logging.getLogger(__name__)
 _NAMES: Final = msgspec.json.Decoder(dict[str, str])
 
@@ -141,8 +151,7 @@ def _stamp(path: Path) -> str:
 
 
 def _prepare(path: Path, copy: Path, no_room: str) -> str:
-    """Copy an old file, and bring the copy to the last schema that such files had; the reason if it is not whole. There
-    is no copy of a file of which nothing can be read."""
+    """Copy an old file; the reason if it is not whole. There is no copy of a file of which nothing can be read."""
     delete_database(copy)
     problem = ""
     try:
@@ -155,8 +164,8 @@ def _prepare(path: Path, copy: Path, no_room: str) -> str:
             if isinstance(reason, RemembrancerError) and not isinstance(reason, RecordsUnusable):
                 raise reason from error
             problem = f"{path} is damaged ({error}): {_rebuilt(path, copy)}"
+        FORMER.refuse(path, version_of(copy))
         with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
-            RECORDS.migrate(connection, None)
             drop_dangling(connection)
     except (SchemaTooNew, SchemaTooOld, RecordsUnusable) as error:
         delete_database(copy)
@@ -170,10 +179,22 @@ def _rebuilt(path: Path, copy: Path) -> str:
     """Make a copy of a damaged file out of what can be read of it; what came of that."""
     delete_database(copy)
     daily = next((each for each in daily_copies(path) if not is_damaged(each)), None)
-    done = rebuild(path, daily, copy, RECORDS, recount_former)
+    done = rebuild(path, daily, copy, partial(_lay_out, path), lambda _: None)
     lost = [row.name for row in done.lost if row.table == "memories"]
     named = f", and these memories are lost: {', '.join(lost)}" if lost else ""
     return f"{done.read} rows were read{named}"
+
+
+def _lay_out(damaged: Path, connection: sqlite3.Connection) -> None:
+    """Make the tables and indexes that a damaged file says it has, if they are not there already."""
+    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
+    for _, name, table, _, sql in Salvage(Pages(damaged)).schema():
+        is_plain = str(sql).startswith(("CREATE TABLE", "CREATE INDEX", "CREATE UNIQUE INDEX"))
+        if is_plain and name not in known and not str(table).startswith(("sqlite_", "memories_text", "entities_text")):
+            connection.execute(str(sql))
+            known.add(name)
+    if missing := REFERRED_TO - known:
+        raise RecordsUnusable(f"nothing can be read of {damaged}: it does not say where its {min(missing)} are")
 
 
 def _finish(paths: RuntimePaths, connection: sqlite3.Connection, *, report: bool) -> None:

@@ -34,8 +34,7 @@ from remembrancer.actors.store.bring_forward import bring_forward, is_old
 from remembrancer.actors.store.records.catalog import SCHEMA as FORMER_CATALOG
 from remembrancer.actors.store.records.catalog import former_files, former_shares, take_in_former
 from remembrancer.actors.store.records.contract import USER
-from remembrancer.actors.store.records.schema import MEMORY
-from remembrancer.actors.store.records.schema import RECORDS as FORMER_RECORDS
+from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.sessions import read_sessions
 from remembrancer.actors.store.records.space import SpaceConnection
 from remembrancer.actors.store.records.transfer import read_portable
@@ -135,7 +134,7 @@ def schema_of(name: str) -> Schema:
     """The schema of the file of that name."""
     if name == RECORDS:
         return MEMORY
-    return FORMER_CATALOG if name == CATALOG else FORMER_RECORDS
+    return FORMER_CATALOG if name == CATALOG else FORMER
 
 
 def names_in(paths: RuntimePaths) -> list[str]:

@@ -22,15 +22,16 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from remembrancer.actors.migrations import version_of
 from remembrancer.actors.snapshots import check_copy
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.schema import RECORDS
+from remembrancer.actors.store.records.schema import FORMER, MEMORY
 from remembrancer.actors.store.records.space import SpaceConnection, drop_space, empty_space
 from remembrancer.actors.store.records.sqlite_edits import SqliteEdits
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, as_error, encode_json
 from remembrancer.actors.store.records.sqlite_records import UNACCEPTABLE, Records
 from remembrancer.actors.store.records.taking_in import take_in
-from remembrancer.actors.store.records.transfer import write_records
+from remembrancer.actors.store.records.transfer import write_space
 from remembrancer.journal.contract import (
     MAX_APPEND,
     MAX_APPEND_BYTES,
@@ -56,7 +57,6 @@ from remembrancer.protocol.errors import (
     JournalChanged,
     JournalRefused,
     KeyMissing,
-    RecordsUnusable,
     RemembrancerError,
     SchemaTooNew,
     SchemaTooOld,
@@ -421,8 +421,7 @@ class SharedLane(Records):
             path.unlink(missing_ok=True)  # of an attempt that ended in the middle
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-                RECORDS.migrate(copy, None)
-                self._file.read_together(lambda query: write_records(query, copy))
+                self._file.read_together(lambda query: write_space(query, copy, self.name))
                 (mark,) = copy.execute("SELECT journal, position, entry_id FROM lane").fetchall()
         except sqlite3.Error as error:
             raise as_error(path, error) from error
@@ -713,22 +712,23 @@ def _note_refusal(connection: SpaceConnection, operation_id: str, position: int,
 
 
 def check_snapshot(path: Path, mark: LaneMark) -> None:
-    """Look whether a file, which is brought to the schema of this release, is whole and of a lane at a mark.
+    """Check that a file is whole, and of a lane at a mark.
 
     Raises:
         EntryDamaged: it is damaged, or of another mark.
         SchemaTooNew: a newer release wrote it.
     """
     try:
-        SqliteFile(path, RECORDS).close()
-        found = check_copy(path, RECORDS.latest)
+        version = version_of(path)
+        (FORMER if version <= FORMER.latest else MEMORY).refuse(path, version)
+        found = check_copy(path, version)
         if found != "ok":
             raise EntryDamaged(f"a snapshot of the shared lane is damaged ({found})")
         with closing(sqlite3.connect(path)) as connection:
             its = connection.execute("SELECT journal, position, entry_id FROM lane").fetchone()
     except SchemaTooNew as error:
         raise SchemaTooNew(NEWER) from error
-    except (SchemaTooOld, RecordsUnusable, sqlite3.Error) as error:
+    except (SchemaTooOld, sqlite3.Error) as error:
         raise EntryDamaged(f"a snapshot of the shared lane is damaged ({error})") from error
     if LaneMark(*its) != mark:
         raise EntryDamaged(f"a snapshot of the shared lane is not of position {mark.position}, as its name says")

@@ -1,4 +1,4 @@
-"""Files of records of release 0.2.0, in which a space was a file of its own, taken into the database."""
+"""Files with one space taken into the database: those of records of release 0.2.0, and snapshots of shared lanes."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ AT_ONCE: Final = 2000
 
 
 def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
-    """Copy all rows of a file of records, which has the latest schema of these, into a space, which is made if it is
-    not there; its number. Inside a transaction.
+    """Copy all rows of a file with one space into a space, which is made if it is not there; its number. What the file
+    does not know is as it is by default. Inside a transaction.
 
     Raises:
         sqlite3.Error: the file cannot be read, or the database written.
@@ -57,9 +57,10 @@ def take_in(connection: sqlite3.Connection, source: Path, name: str) -> int:
         offsets = {table: _last(connection, table) for table in _NAMED}
         for table in _TAKEN:
             _copy(old, connection, table, space, offsets)
-        mark = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''").fetchone()
-        if mark is not None:
-            connection.execute("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", (space, *mark))
+        if old.execute("PRAGMA table_info (lane)").fetchall():
+            marks = old.execute("SELECT journal, position, entry_id, applied_at FROM lane WHERE journal != ''")
+            rows = [(space, *mark) for mark in marks]
+            connection.executemany("INSERT OR REPLACE INTO lane VALUES (?, ?, ?, ?, ?)", rows)
     fill_full_texts(connection, space)
     return space
 
@@ -75,7 +76,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, table: str, space: i
     names = [
         name
         for _, name, *_ in old.execute(f"PRAGMA table_info ({table})")
-        if name in known and numbered.get(name) != ""
+        if name in known and name != "space" and numbered.get(name) != ""
     ]
     if not names:
         return

@@ -9,11 +9,11 @@ import msgspec
 
 from remembrancer.actors.store.records.contract import Belongings
 from remembrancer.actors.store.records.memory_rows import read_history, read_memory
+from remembrancer.actors.store.records.schema import MEMORY, OWNED
 from remembrancer.actors.store.records.sessions import read_events, read_sessions
 from remembrancer.actors.store.records.space import shown_to
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.memory.changes import is_version_visible, is_visible
-from remembrancer.memory.names import name_words
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory
 
 
@@ -95,7 +95,7 @@ _WRITTEN: Final = {
             *("memories", "entities", "history", "erased", "applied_operations", "sessions", "moves", "note_writes"),
             *("proposals", "turns", "tool_calls", "promotion_log", "runs", "run_changes", "consolidation_log"),
             *("consolidation_requests", "cross_project_patterns", "topics", "maintenance", "lane_entries"),
-            *("lane_erasures", "lane_refusals"),
+            *("lane", "lane_erasures", "lane_refusals"),
         ),
         "space = @SPACE",
     ),
@@ -103,24 +103,23 @@ _WRITTEN: Final = {
     **dict.fromkeys(("memory_links", "awaited_links"), f"source IN ({_IN_SPACE})"),
     "memory_entities": f"NOT found AND memory IN ({_IN_SPACE})",
 }
-"""The tables of a file of records that are written, and which of our rows go there."""
+"""The tables of a snapshot, and which rows of a space go there."""
 
 
-def write_records(query: Query, target: sqlite3.Connection) -> None:
-    """Write a space into a new file of records, as release 0.2.0 has them (`RECORDS`), without what is derived from its
-    memories: vectors, and names that were found in them."""
+def write_space(query: Query, target: sqlite3.Connection, name: str) -> None:
+    """Write a space into an empty database, as its only one, without what is derived from its memories: vectors, full
+    texts, and names that were found in them."""
+    MEMORY.migrate(target, None)
     target.execute("PRAGMA foreign_keys = OFF")
     target.execute("BEGIN")
+    target.execute("INSERT INTO spaces VALUES (1, ?)", (name,))
     for table, condition in _WRITTEN.items():
-        names = [f'"{row[1]}"' for row in target.execute(f"PRAGMA table_info ({table})")]
-        rows = query(f"SELECT {', '.join(names)} FROM {table} WHERE {condition}", ())  # noqa: S608 - our names
-        places = ", ".join("?" * len(names))
-        target.executemany(f"INSERT INTO {table} ({', '.join(names)}) VALUES ({places})", rows)  # noqa: S608
+        columns = [f'"{row[1]}"' for row in target.execute(f"PRAGMA table_info ({table})") if row[1] != "space"]
+        rows = query(f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}", ())  # noqa: S608 - our names
+        into, values = ", ".join(columns), ", ".join("?" * len(columns))
+        if table in OWNED:
+            into, values = f"space, {into}", f"1, {values}"
+        target.executemany(f"INSERT INTO {table} ({into}) VALUES ({values})", rows)  # noqa: S608 - our names
     linked = "SELECT DISTINCT entity FROM memory_entities UNION SELECT subject FROM memory_entities"
     target.execute(f"DELETE FROM entities WHERE number NOT IN ({linked} WHERE subject IS NOT NULL)")  # noqa: S608 - fixed
-    named = target.execute("SELECT number, name FROM entities").fetchall()
-    words = [(number, name_words(name)) for number, name in named]
-    target.executemany("INSERT INTO entities_text (rowid, words) VALUES (?, ?)", words)
-    (mark,) = query("SELECT journal, position, entry_id, applied_at FROM lane WHERE space = @SPACE", ())
-    target.execute("UPDATE lane SET journal = ?, position = ?, entry_id = ?, applied_at = ?", mark)
     target.execute("COMMIT")
