@@ -59,7 +59,7 @@ from remembrancer.memory.sentences import cut_at_word
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import FileUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.home import FindMemories
-from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
+from remembrancer.protocol.ids import derive_memory_id, new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import ListedMemory, ListMemories
 from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
@@ -389,15 +389,14 @@ def import_(
         checked = check(lines, limit_bytes, allow_secrets=allow_secrets)
         targets = choose_targets(checked.projects, project)
         tally = Tally()
-        near: list[NearCopy] = []
-        if notes is not None and undo:
-            tally = anyio.run(_undo_notes, notes.places, targets.get(here.id, here), dry_run)
+        near: Sequence[NearCopy] = ()
+        places = () if notes is None else notes.places
+        if undo:
+            tally = anyio.run(_undo, lines, targets, places, here, dry_run)
         elif checked.memories + checked.sessions > len(checked.refused):
-            if notes is not None:
-                near = anyio.run(_near_copies, lines, targets, checked.refused)
-            take = _undo if undo else _import
+            near = anyio.run(_near_copies, lines, targets, places) if places else []
             with said_when_slow(f"Importing {checked.memories:,} memories"):
-                tally = anyio.run(take, lines, targets, checked.refused, dry_run)
+                tally = anyio.run(_import, lines, targets, checked.refused, dry_run)
     status = exit_codes.FAILED if tally.rejected or checked.bad else exit_codes.OK
     told = _told(checked, tally, dry_run=dry_run, undo=undo)
     told += [f"much like {each.like[-8:]}: {each.content}" for each in near]
@@ -576,27 +575,28 @@ class NearCopy(msgspec.Struct, frozen=True):
     like: str
 
 
-async def _near_copies(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int]) -> list[NearCopy]:
-    """The memories of notes that are much like one that is there, or like one before them."""
-    placed = [
+async def _near_copies(
+    file: IO[bytes], targets: Mapping[str, ProjectRef], places: Sequence[Path]
+) -> Sequence[NearCopy]:
+    """The sections of notes that are much like a memory that is there, or like a section before them."""
+    sections = [
         (project, memory)
-        for project, memory in placed_lines(file, targets, refused)
-        if isinstance(memory, PortableMemory)
+        for project, memory in placed_lines(file, targets)
+        if isinstance(memory, PortableMemory) and _is_from(memory.source.file, places)
     ]
     async with connected_store() as ask_store:
         words = {
             each.id: frozenset(terms_in(each.content))
-            for project in {project for project, _ in placed}
+            for project in {project for project, _ in sections}
             async for each in _listed(ask_store, project)
         }
     near = []
-    for _, memory in placed:
-        if memory.id in words:
-            continue
+    for _, memory in sections:
         own = frozenset(terms_in(memory.content))
-        like = next((each for each, others in words.items() if _are_alike(own, others)), None)
-        if like is not None:
-            near.append(NearCopy(memory.id, cut_at_word(" ".join(memory.content.split()), 80), like))
+        if memory.id not in words:
+            like = next((each for each, others in words.items() if _are_alike(own, others)), None)
+            if like is not None:
+                near.append(NearCopy(memory.id, cut_at_word(" ".join(memory.content.split()), 80), like))
         words[memory.id] = own
     return near
 
@@ -624,41 +624,33 @@ async def _listed(ask_store: AskStore, project: ProjectRef | None) -> AsyncItera
         cut = reply.cut or len(reply.memories) == PAGE
 
 
-async def _undo_notes(places: Sequence[Path], project: ProjectRef, dry_run: bool) -> Tally:
-    """Forget the memories that came from these files, also where the files have changed since."""
-    report = Tally()
-    async with connected_store() as ask_store:
-        taken = [each async for each in _listed(ask_store, project) if _is_from(each.source.file, places)]
-        for each in taken:
-            report.imported += 1
-            if not dry_run:
-                change = ForgetMemory(each.id, reason="its import was undone")
-                operation_id = derive_operation_id("undo", each.id, str(each.version), None)
-                await ask_store(Submit(Operation(operation_id, project, SHELL_SESSION, time.time(), change)))
-    return report
-
-
 def _is_from(file: str | None, places: Sequence[Path]) -> bool:
     return file is not None and any(Path(file).is_relative_to(place) for place in places)
 
 
-async def _undo(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Tally:
-    """Forget the memories of a file that are there."""
+async def _undo(
+    file: IO[bytes],
+    targets: Mapping[str, ProjectRef],
+    places: Sequence[Path],
+    here: ProjectRef,
+    dry_run: bool,
+) -> Tally:
+    """Forget the memories of a file that are there, and of notes those that came from them before they changed."""
     report = Tally()
     async with connected_store() as ask_store:
-        for project, memory in placed_lines(file, targets, refused):
-            if isinstance(memory, SessionEntry):
-                continue
-            found = await ask_store(FindMemories(_place(project), (memory.id,)))
-            if memory.id not in found.words:
-                continue
+        taken: dict[str, tuple[ProjectRef | None, str]] = {}
+        async for each in _listed(ask_store, here):
+            if _is_from(each.source.file, places):
+                taken[each.id] = here, SHELL_SESSION
+        for project, memory in placed_lines(file, targets):
+            if isinstance(memory, PortableMemory):
+                found = await ask_store(FindMemories(_place(project), (memory.id,)))
+                taken |= dict.fromkeys(found.words, (project, memory.session_id))
+        for memory_id, (project, session_id) in taken.items():
             report.imported += 1
             if not dry_run:
-                imported = import_operation(project, memory, time.time())
-                change = ForgetMemory(memory.id, reason="its import was undone")
-                operation_id = derive_operation_id(imported.operation_id, "", "undo", None)
-                operation = msgspec.structs.replace(imported, operation_id=operation_id, change=change)
-                await ask_store(Submit(operation))
+                change = ForgetMemory(memory_id, reason="its import was undone")
+                await ask_store(Submit(Operation(new_ulid(), project or NO_PROJECT, session_id, time.time(), change)))
     return report
 
 

@@ -52,6 +52,7 @@ from remembrancer.commands.clients import (
     replace_text,
     run_own_command,
 )
+from remembrancer.commands.config import write_setting
 from remembrancer.commands.report import Report, argument, command, flag, option
 from remembrancer.commands.runtime_client import ask, is_up, wait_down
 from remembrancer.commands.terminal import styled
@@ -218,13 +219,17 @@ class Setup:
         return Report(self._facts(outcomes, probed), self.lines, status, self.notes)
 
     def _offer_native_memories(self) -> None:
-        """Mention that the assistants' own memories can be searched, too."""
+        """Let searches read the assistants' own memories if a person says yes; where nobody can be asked, say how."""
         home = locate(os.environ)
         found = native_files()
         if not found or read_configuration(os.environ, home.files).settings.native_memories:
             return
-        self.say(f"Your assistants keep {len(found)} memory files of their own, which searches can include:")
-        self.say("'remembrancer config --set native_memories=true' lets searches read them; they are never changed.")
+        files = ", ".join(f"{client} {number}" for client, number in found.items())
+        question = f"Your assistants keep memory files of their own ({files}). Let searches read them, where they are?"
+        if not sys.stdin.isatty():
+            self.say(f"{question} 'remembrancer config --set native_memories=true'")
+        elif click.confirm(question, err=True):
+            self.say(escape(write_setting(home, "native_memories=true")))
 
     def _targets(self) -> list[tuple[Client, ClientFile]]:
         """The files to change.

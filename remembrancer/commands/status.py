@@ -38,6 +38,7 @@ from remembrancer.protocol.problems import MIB, Problem, find_problems
 from remembrancer.protocol.reads import EmbeddingSummary
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.tracing import SLOW_CALL, SLOW_S
+from remembrancer.toolsets.files.workspace_files import native_files
 
 if TYPE_CHECKING:
     from remembrancer.commands.report import Line
@@ -202,10 +203,13 @@ def _work(status: RuntimeStatus) -> list[str]:
     if status.indexer is not None:
         indexer = status.indexer
         trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
-        native = f" ({indexer.native_files} of your assistants' own)" if indexer.native_files else ""
-        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees{native}"
+        notes = f"{indexer.files} files of notes in {indexer.workspaces} working trees"
         code = f"{indexer.code_files} files of code in {indexer.code_trees} trees"
         lines.append(f"indexer     {notes}, {code}{trouble}")
+        if indexer.native_files:
+            files = ", ".join(f"{client} {number}" for client, number in native_files().items())
+            lines.append(f"assistants  files of their own that searches read: {files}")
+            lines.append("            ('remembrancer config --set native_memories=false' ends it)")
     return lines
 
 

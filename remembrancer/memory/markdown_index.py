@@ -24,8 +24,10 @@ _BLOCK: Final = re.compile(
 _ITEM: Final = re.compile(r"- (?P<id>[0-9A-Z]{4,26}) (?P<text>.+)")
 MOST_BYTES: Final = 25_000
 MOST_LINES: Final = 200
-"""An assistant reads no more of such a file, with the marks and some lines of its owner."""
+"""An assistant reads no more of such a file."""
 _RESERVED: Final = 5
+"""The lines of the marks, and blank ones beside them."""
+_OWN_ITEM: Final = re.compile(r"[-*] .*\S.*")
 
 
 class Kept(NamedTuple):
@@ -36,10 +38,11 @@ class Kept(NamedTuple):
     is_edited: bool
 
 
-def size_of(text: str) -> int:
-    """The size of a block, in bytes: a line counts for so many that `MOST_LINES` fill `MOST_BYTES`."""
-    lines = text.count("\n") + 1 + _RESERVED
-    return max(len(text.encode()), lines * MOST_BYTES // MOST_LINES)
+def size_of(text: str, around: str = "") -> int:
+    """The size of a file with this block and what stands around it, in bytes: a line counts for so many that
+    `MOST_LINES` fill `MOST_BYTES`."""
+    lines = len(text.splitlines()) + len(around.splitlines()) + _RESERVED
+    return max(len(text.encode()) + len(around.encode()), lines * MOST_BYTES // MOST_LINES)
 
 
 def kept_in(content: str) -> Kept | None:
@@ -55,7 +58,8 @@ def kept_in(content: str) -> Kept | None:
 
 
 def with_block(content: str, text: str, at: float) -> str:
-    """A file's content with this block in the place of the one it has, or at its end; as it is where it says so."""
+    """A file's content with this block in the place of the one it has, or at its end; as it is where it says so.
+    List items without an id, which a person has written into the block, come behind it."""
     text = f"{text.strip()}\n".replace("<!--", "<\\!--")  # no memory ends the block
     kept = kept_in(content)
     if kept is not None and kept.text == text:
@@ -63,13 +67,19 @@ def with_block(content: str, text: str, at: float) -> str:
     written = datetime.fromtimestamp(int(at), UTC).isoformat().replace("+00:00", "Z")
     block = f"{_BEGIN.format(at=written, digest=_digest(text))}\n{text}{_END}\n"
     if kept is not None:
-        return _BLOCK.sub(lambda _: block, content, count=1)
+        own = [line for line in kept.text.splitlines() if _OWN_ITEM.fullmatch(line) and not _ITEM.fullmatch(line)]
+        return _BLOCK.sub(lambda _: "\n".join([block, *own, ""]) if own else block, content, count=1)
     return f"{content.rstrip()}\n\n{block}" if content.strip() else block
 
 
 def without_block(content: str) -> str:
     """A file's content with empty lines in the place of the block, whose memories are found as such."""
     return _BLOCK.sub(lambda found: "\n" * found[0].count("\n"), content)
+
+
+def outside(content: str) -> str:
+    """A file's content without the block and blank lines around it."""
+    return _BLOCK.sub("", content).strip()
 
 
 def items_in(text: str) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -421,3 +422,20 @@ def test_a_directory_that_cannot_be_written_is_said(machine: Path) -> None:
     assert done.returncode == exit_codes.REFUSED
     assert "cannot be" in done.stdout
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("answer", ["y", "n"])
+def test_the_assistants_own_memories_are_read_if_a_person_says_yes(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    note = machine / ".codex" / "memories" / "a.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("The user prefers tabs.\n")
+    home = machine / "home"
+    monkeypatch.setenv("REMEMBRANCER_HOME", str(home))
+    assert "(codex 1)" in setup("codex").stdout, "nobody can be asked"
+    assert not (home / "config.toml").exists()
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{answer}\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    main(["setup", "codex", "--no-check", "--command", COMMAND])
+    assert (home / "config.toml").exists() is (answer == "y")

@@ -72,5 +72,17 @@ def test_the_words_of_a_changed_item_are_taken_without_its_remarks(edited: str, 
 
 
 def test_a_block_of_so_many_lines_or_bytes_is_full() -> None:
-    assert size_of("x\n" * (MOST_LINES - 6)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
+    assert size_of("x\n" * (MOST_LINES - 5)) <= MOST_BYTES < size_of("x\n" * MOST_LINES)
     assert size_of("x" * (MOST_BYTES + 1)) > MOST_BYTES
+    assert size_of("x\n" * 100, "y\n" * (MOST_LINES - 105)) <= MOST_BYTES < size_of("x\n" * 100, "y\n" * 100)
+
+
+def test_an_item_that_a_person_adds_to_the_block_stays_behind_it() -> None:
+    content = with_block("# Mine\n", "- AB12 Deploys are on Fridays.", AT)
+    edited = content.replace("Fridays.\n", "Fridays.\n- Never restart the boiler.\n")
+    again = with_block(edited, "- AB12 Deploys are on Fridays.\n- CD34 later", AT + 60)
+    kept = kept_in(again)
+    assert kept is not None
+    assert "boiler" not in kept.text
+    assert again.endswith("<!-- /remembrancer -->\n\n- Never restart the boiler.\n")
+    assert with_block(again, "- EF56 other", AT + 90).count("boiler") == 1

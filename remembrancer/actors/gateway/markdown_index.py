@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ from remembrancer.memory.markdown_index import (
     changed_words,
     items_in,
     kept_in,
+    outside,
     size_of,
     with_block,
 )
@@ -91,14 +93,15 @@ class MarkdownIndex:
         if not memories and kept_in(content) is None:
             return
         is_all = asked.reply.is_all and len(memories) == len(gathered)
-        block = build_block(memories, MOST_BYTES, size_of, _cut, ids=ids, is_all=is_all, replaced=asked.reply.replaced)
+        size = partial(size_of, around=outside(content))
+        block = build_block(memories, MOST_BYTES, size, _cut, ids=ids, is_all=is_all, replaced=asked.reply.replaced)
         fresh = with_block(content, block.text, time.time())
         if fresh != content:
             await anyio.to_thread.run_sync(_replace, path, content, fresh)
 
     async def _take_in(self, caller: Caller, content: str, memories: list[RecalledMemory], ids: dict[str, str]) -> bool:
         """Change the memories whose items a person has changed, if they have not changed since; true if there are any.
-        Other changes in the block are undone by the next one that is written."""
+        Items that a person has added come behind the next block that is written, which undoes other changes."""
         kept = kept_in(content)
         if kept is None or not kept.is_edited:
             return False

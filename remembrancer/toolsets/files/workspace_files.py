@@ -169,17 +169,24 @@ def native_places(root: Path, client: str | None = None) -> list[str]:
     shared = Path(project_of(root).path)
     trees = {root, shared.parent if shared.name == ".git" else shared}
     claude = sorted(f"~/.claude/projects/{_folder_name(tree)}/memory" for tree in trees)
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        named = json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"]
-        claude += [named] if isinstance(named, str) else []
+    claude += map(str, _own_directory())
     return claude if client else [*claude, *itertools.chain.from_iterable(NATIVE.values())]
 
 
-def native_files() -> list[Path]:
-    """All that assistants remember by themselves on this machine, in whichever project."""
-    places = [*Path("~/.claude/projects").expanduser().glob("*/memory")]
-    places += [Path(path).expanduser() for paths in NATIVE.values() for path in paths]
-    return [path for place in places for path in markdown_below(place)]
+def native_files() -> dict[str, int]:
+    """The numbers of files that assistants keep for themselves on this machine, in whichever project, by client."""
+    places = {client: [Path(path).expanduser() for path in paths] for client, paths in NATIVE.items()}
+    places[CLAUDE_CODE] = [*Path("~/.claude/projects").expanduser().glob("*/memory"), *_own_directory()]
+    counts = {client: sum(1 for place in own for _ in markdown_below(place)) for client, own in places.items()}
+    return {client: number for client, number in sorted(counts.items()) if number}
+
+
+def _own_directory() -> list[Path]:
+    """Claude Code's `autoMemoryDirectory`, where its settings have one."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        named = json.loads(Path("~/.claude/settings.json").expanduser().read_bytes())["autoMemoryDirectory"]
+        return [Path(named).expanduser()] if isinstance(named, str) else []
+    return []
 
 
 def has_files(root: Path, settings: Settings) -> bool:
