@@ -110,11 +110,10 @@ class PlayedStore:
     def __init__(self, paths: RuntimePaths) -> None:
         self.applied: dict[str, Operation] = {}
         self.requests: list[Any] = []
-        """What clients caused; what the gateway says of its own accord is in `lived`, `present` and `ahead`."""
+        """What clients caused; what the gateway says of its own accord is in `lived` and `present`."""
         self.lived: dict[str, Operation] = {}
         """The starts and ends of sessions, in order, each once."""
         self.present: list[NotePresence] = []
-        self.ahead: list[GatherContext] = []
         self._hangs = False
         self._endpoint = paths.store_endpoint
         self.refuses: Failure | None = None
@@ -192,8 +191,8 @@ class PlayedStore:
         self._router.send(self._gateway, OthersWrote(tuple(operations)))
 
     async def hang(self, client: RawClient) -> None:
-        """Answer nothing from now on. What the gateway has asked before by itself is answered, and was read."""
-        await until(lambda: self.ahead)
+        """Answer nothing from now on. What the gateway has said before by itself is answered, and was read."""
+        await until(lambda: self.lived)
         await client.call("get_memory_status")
         self.hangs = True
 
@@ -205,8 +204,6 @@ class PlayedStore:
             case NotePresence():
                 self.present.append(message)
                 return
-            case GatherContext():
-                self.ahead.append(message)
             case _:
                 self.requests.append(message)
         of = {each.project.id for each in message.operations} if isinstance(message, SubmitBatch) else set()

@@ -1,10 +1,8 @@
-"""A session's start, presence and end, as the gateway tells the store of them; and what is ready before it is asked."""
+"""A session's start, presence and end, as the gateway tells the store of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -13,9 +11,7 @@ from remembrancer.actors.gateway import attendance, conversations
 from remembrancer.actors.gateway.recognition import Recognition
 from remembrancer.config.project import project_of
 from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, Rig
-from tests.actors.store_process import store_rig
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -164,66 +160,3 @@ async def test_an_ordered_stop_ends_no_session_but_tells_of_those_that_have_ende
             await until(lambda: gateway.health().sessions == 1)
             await gateway.drain("down")
         assert store.life[2:] == [EndSession("session:other")]
-
-
-async def test_the_context_is_gathered_before_it_is_asked_for(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
-        await until(is_ready(rig))
-        assert len(store.ahead) == 1
-        answers = [await client.call("get_memory_context") for _ in range(2)]
-        assert answers[0] == answers[1]
-        assert store.ahead == [store.ahead[0]] * 2
-        assert store.ahead[0].task == ""
-
-
-async def test_a_store_that_goes_away_right_after_the_start_still_gives_a_context(home: Path) -> None:
-    rig = Rig(home, PATIENT)
-    async with rig.running(), store_rig(home) as store:
-        async with rig.session() as client:
-            await client.store("Prefers tabs", scope="user")
-        async with rig.session(bridge="11" * 16, session="session:later") as client:
-            await until(is_ready(rig, "session:later"))
-            await store.store.kill()
-            await until(lambda: rig.gateway.health().store != "connected")
-            answer = await client.call("get_memory_context")
-            assert "Prefers tabs" in answer["context_block"]
-            assert answer["degraded"]
-            answer = await client.call("get_memory_context", task_description="what the user prefers")
-            assert "Prefers tabs" in answer["context_block"]
-
-
-@pytest.mark.parametrize(
-    ("who", "what", "is_dropped"),
-    [
-        ({}, {"scope": "project"}, True),
-        ({"session": "session:other", "bridge": "22" * 16}, {"scope": "project"}, True),
-        ({"session": "session:other", "bridge": "22" * 16, "directory": "/"}, {"scope": "user"}, True),
-        ({"session": "session:other", "bridge": "22" * 16, "directory": "/"}, {"scope": "project"}, False),
-    ],
-)
-async def test_what_is_ready_is_dropped_when_something_is_written_that_may_belong_to_it(
-    home: Path, who: dict[str, Any], what: dict[str, Any], is_dropped: bool
-) -> None:
-    rig = Rig(home, PATIENT)
-    async with store_rig(home), rig.running():
-        async with rig.session() as client:
-            await client.store("The first fact")
-        async with rig.session(bridge="11" * 16) as client:
-            await until(is_ready(rig))
-            if who:
-                async with rig.session(**who) as writer:
-                    await writer.store("The second fact", **what)
-            else:
-                await client.store("The second fact", **what)
-            block = (await client.call("get_memory_context"))["context_block"]
-            assert "The first fact" in block
-            assert ("The second fact" in block) is is_dropped
-            assert "The first fact" in (await client.call("get_memory_context"))["context_block"]
-
-
-def is_ready(rig: Rig, session_id: str = SESSION) -> Callable[[], bool]:
-    """True if the answer to a session's first question is there."""
-    project = project_of(rig.paths.home)
-    question = to_gather(GetMemoryContextArguments(), project, session_id)
-    prepared = rig.gateway.access.prepared
-    return lambda: (asked := prepared._prepared.get(question)) is not None and asked.reply is not None

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +38,8 @@ class SentenceTransformerEngine:
 
     def __init__(self, name: str, model: Any, revision: str) -> None:
         self._model = model
-        self._turns = _Turns()
+        # One thread at a time, since the library's tokenizers are not safe with two; a question that waits goes first.
+        self._at_work, self._question_waits = threading.Lock(), threading.Lock()
         self.tokenizer = _tokenizer_of(name, model)
         longest = int(model.max_seq_length or LONGEST_WINDOW)
         window = min(longest, LONGEST_WINDOW)
@@ -58,52 +58,18 @@ class SentenceTransformerEngine:
         )
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        with self._turns.passages():
+        with self._question_waits:
+            pass
+        with self._at_work:
             return self._encode(self._model.encode_document, texts)
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        with self._turns.questions():
+        with self._question_waits, self._at_work:
             return self._encode(self._model.encode_query, texts)
 
     def _encode(self, encode: Any, texts: Sequence[str]) -> Vectors:
         rows = encode(list(texts), batch_size=max(1, len(texts)), show_progress_bar=False, convert_to_numpy=True)
         return unit_rows(np.asarray(rows, dtype=np.float32))
-
-
-class _Turns:
-    """One thread at a time, since the library's tokenizers are not safe with two; those with questions go first."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._busy = False
-        self._questions_waiting = 0
-
-    @contextmanager
-    def questions(self) -> Iterator[None]:
-        with self._changed:
-            self._questions_waiting += 1
-            self._changed.wait_for(lambda: not self._busy)
-            self._questions_waiting -= 1
-            self._busy = True
-        with self._release():
-            yield
-
-    @contextmanager
-    def passages(self) -> Iterator[None]:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._busy and not self._questions_waiting)
-            self._busy = True
-        with self._release():
-            yield
-
-    @contextmanager
-    def _release(self) -> Iterator[None]:
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._busy = False
-                self._changed.notify_all()
 
 
 def set_offline() -> None:

@@ -101,7 +101,6 @@ class Crashed(NamedTuple):
 
 WorkEvent = Loaded | Unusable | Answers | Crashed
 Post = Callable[[WorkEvent], None]
-Model = TypeVar("Model")
 Item = TypeVar("Item")
 
 
@@ -135,28 +134,6 @@ class WorkThread(threading.Thread, Generic[Item]):
         """Work until the thread is finished."""
         raise NotImplementedError
 
-    def load_until_possible(self, load: Callable[[], Model], failed: Callable[[str], None]) -> Model | None:
-        """The result of `load`, tried again until it succeeds; None when the end came first. `failed` is told the
-        reason."""
-        delay_s = FIRST_RETRY_S
-        while not self._finished.is_set():
-            try:
-                loaded = load()
-            except Exception as error:
-                if not isinstance(error, ModelUnusable):
-                    logger.exception("the model cannot be loaded")
-                failed(
-                    error.message
-                    if isinstance(error, ModelUnusable)
-                    else f"the model cannot be loaded: {in_words(error)}"
-                )
-                self._finished.wait(delay_s)
-                delay_s = min(2 * delay_s, LAST_RETRY_S)
-            else:
-                give_back_memory()
-                return loaded
-        return None
-
 
 class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
     """Loads the model, then embeds the jobs that it is given; loads it anew when it has become unusable.
@@ -178,23 +155,38 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
     def work(self) -> None:
         yield_to_others()
         while True:
-            loaded = self.load_until_possible(self._loaded, lambda reason: self._post(Unusable(reason)))
+            loaded = self._load_until_possible()
             if loaded is None:
                 return
             self._drop_old()
             self._post(loaded)
-            engine = loaded.engine
             try:
-                self._embed_by(engine)
+                self._embed_by(loaded.engine)
             except ModelUnusable as error:
                 self._post(Unusable(error.message))
                 self._finished.wait(FIRST_RETRY_S)
             if self._finished.is_set():
                 return
 
-    def _loaded(self) -> Loaded:
-        engine = self._load()
-        return Loaded(engine, scale_of(engine))
+    def _load_until_possible(self) -> Loaded | None:
+        """The model, which is tried again until it can be loaded; None when the end came first."""
+        delay_s = FIRST_RETRY_S
+        while not self._finished.is_set():
+            try:
+                engine = self._load()
+                loaded = Loaded(engine, scale_of(engine))
+            except Exception as error:
+                reason = in_words(error)
+                if not isinstance(error, ModelUnusable):
+                    logger.exception("the model cannot be loaded")
+                    reason = f"the model cannot be loaded: {reason}"
+                self._post(Unusable(reason))
+                self._finished.wait(delay_s)
+                delay_s = min(2 * delay_s, LAST_RETRY_S)
+            else:
+                give_back_memory()
+                return loaded
+        return None
 
     def _drop_old(self) -> None:
         """Forget what was given before the model was there: the store gives it to others, or anew."""

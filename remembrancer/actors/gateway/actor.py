@@ -6,7 +6,6 @@ import gc
 import logging
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -14,7 +13,7 @@ import anyio.abc
 import msgspec
 from mcp.server.lowlevel import Server
 
-from remembrancer.actors.gateway.attendance import SessionRegistry
+from remembrancer.actors.gateway.attendance import ClientConversation, SessionRegistry
 from remembrancer.actors.gateway.conversations import Listener
 from remembrancer.actors.gateway.hook_events import HookIntake
 from remembrancer.actors.gateway.markdown_index import MarkdownIndex
@@ -32,7 +31,6 @@ from remembrancer.protocol.file_locks import FileLock
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.sharing import OthersWrote
 from remembrancer.protocol.store_client import StoreClient
-from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from remembrancer.toolsets.memory.prompts import Prompts
 from remembrancer.toolsets.memory.resources import RecallCounts, Resources
 from remembrancer.toolsets.service import Caller
@@ -69,6 +67,10 @@ class GatewayActor(Actor):
         self._http_error: str | None = None
         self._opening = anyio.Lock()
         self.access: StoreAccess
+        self._tasks: anyio.abc.TaskGroup
+        self._server: Server[Any]
+        self._handlers: Handlers
+        self._tools: Sequence[Tool[Any]]
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         settings, paths = self.spec.settings, self.spec.paths
@@ -76,25 +78,26 @@ class GatewayActor(Actor):
         await self._queue.open()
         try:
             async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
                 access = self.access = StoreAccess(self._store, self._queue, settings, str(paths.home), tasks)
                 tools, counts = load_tools(), RecallCounts(time.time())
+                self._tools = tools
                 by_name = {each.name: each for each in tools}
                 resources = Resources(by_name, access, counts)
                 subscriptions = self._subscriptions = Subscriptions(tasks)
                 access.writes.listeners.append(subscriptions.heard_write)
                 access.on_recall += [counts.heard_recall, subscriptions.heard_recall]
-                handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
+                handlers = self._handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
 
                 index = MarkdownIndex(access)
 
-                async def prepare_context(caller: Caller) -> None:
-                    await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
-                    await index.attend(caller)
+                def attend(_: ClientConversation, caller: Caller) -> None:
+                    tasks.start_soon(index.attend, caller)
 
-                self._registry = SessionRegistry(access, self._store, prepare_context)
-                self._registry.on_known.append(subscriptions.move)
+                self._registry = SessionRegistry(access, self._store)
+                self._registry.on_known += [subscriptions.move, attend]
                 self._registry.on_left.append(subscriptions.close)
-                server = build_server(handlers)
+                server = self._server = build_server(handlers)
                 self._listener = Listener(
                     paths.gateway_socket,
                     self.spec.incarnation,
@@ -115,8 +118,8 @@ class GatewayActor(Actor):
                 tasks.start_soon(HookIntake(paths.hooks, access, self._tell_presence).run)
                 await self._listener.open()
                 if settings.http_port:
-                    self._open_http(settings, server, handlers, tools, tasks)
-                access.open_browser = partial(self._browser_url, server, handlers, tools, tasks)
+                    self._open_http(settings)
+                access.open_browser = self._browser_url
                 gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
                 task_status.started()
                 await anyio.sleep_forever()
@@ -126,14 +129,7 @@ class GatewayActor(Actor):
             await self._queue.aclose()
             self._lock.release()
 
-    def _open_http(
-        self,
-        settings: Settings,
-        server: Server[Any],
-        handlers: Handlers,
-        tools: Sequence[Tool[Any]],
-        tasks: anyio.abc.TaskGroup,
-    ) -> None:
+    def _open_http(self, settings: Settings) -> None:
         from remembrancer.actors.gateway.http_server import HttpServer  # uvicorn, which few need
 
         assert self._registry is not None
@@ -142,24 +138,24 @@ class GatewayActor(Actor):
                 self.spec.paths.home,
                 settings,
                 self.spec.incarnation,
-                server,
-                handlers.call,
-                tools,
+                self._server,
+                self._handlers.call,
+                self._tools,
                 self._registry,
                 self._queue_notices,
                 no_token=self.spec.no_token,
-                open_browser=partial(self._make_browser, tools),
+                open_browser=self._make_browser,
             )
         except OSError as error:  # sessions over stdio need none of it
             self._http_error = f"HTTP is off: {error}"
             logger.error("HTTP is off", extra={"reason": str(error)})
         else:
-            tasks.start_soon(self._http.serve)
+            self._tasks.start_soon(self._http.serve)
 
-    def _make_browser(self, tools: Sequence[Tool[Any]]) -> ASGIApp:
+    def _make_browser(self) -> ASGIApp:
         from remembrancer.browser.app import Browser  # templates, which nobody needs who does not look
 
-        named, _ = choose_tools(tools, BROWSER_TOOLSETS)
+        named, _ = choose_tools(self._tools, BROWSER_TOOLSETS)
         return Browser(
             self.spec.paths,
             self.access,
@@ -169,9 +165,7 @@ class GatewayActor(Actor):
             no_token=self.spec.no_token,
         )
 
-    async def _browser_url(
-        self, server: Server[Any], handlers: Handlers, tools: Sequence[Tool[Any]], tasks: anyio.abc.TaskGroup
-    ) -> str:
+    async def _browser_url(self) -> str:
         """The address of the memory browser. HTTP is opened for it, to this machine alone, where it is off.
 
         Raises:
@@ -182,7 +176,7 @@ class GatewayActor(Actor):
                 if await self._http_listens():
                     break
                 own = msgspec.structs.replace(self.spec.settings, http_port=port, http_host="127.0.0.1")
-                self._open_http(own, server, handlers, tools, tasks)
+                self._open_http(own)
             if not await self._http_listens():
                 raise MemoryUnavailable((self._http and self._http.error) or self._http_error or "HTTP is off")
         assert self._http is not None

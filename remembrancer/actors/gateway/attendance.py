@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import anyio
@@ -32,7 +32,7 @@ PRESENCE_S: Final = 5.0
 long."""
 FIRST_WAIT_S: Final = 10.0
 """The time that the first session of a new gateway waits for a store that is still starting, before its start is
-queued; and any for a store that is restarted, before nothing is made ready for it."""
+queued."""
 
 logger = logging.getLogger(__name__)
 
@@ -60,26 +60,20 @@ class ClientConversation(Protocol):
 
 
 class SessionRegistry:
-    """Tells the store of starts, ends and presence, in their order. `prepare` is called for each session that comes.
+    """Tells the store of starts, ends and presence, in their order.
 
     `on_known` is called when a session's project is known, and again whenever it is another; `on_left`, when a
     connection is gone.
     """
 
-    def __init__(
-        self,
-        access: StoreAccess,
-        store: StoreClient,
-        prepare: Callable[[Caller], Awaitable[None]],
-    ) -> None:
+    def __init__(self, access: StoreAccess, store: StoreClient) -> None:
         self.on_known: list[Callable[[ClientConversation, Caller], None]] = []
         self.on_left: list[Callable[[ClientConversation], None]] = []
         self._access = access
         self._store = store
-        self._prepare = prepare
         self._callers: dict[str, Caller] = {}
         """By the key of the connection."""
-        self._waiting: deque[tuple[Operation | None, Caller | None]] = deque()
+        self._waiting: deque[Operation] = deque()
         self._idle = True
         self._changed = anyio.Event()
         self._connection = anyio.Event()
@@ -104,11 +98,7 @@ class SessionRegistry:
                     self._announce()
                     await self._changed.wait()
                     continue
-                operation, newcomer = self._waiting.popleft()
-                if operation is not None:
-                    await self._submit(operation)
-                if newcomer is not None:
-                    tasks.start_soon(self._make_ready, newcomer)
+                await self._submit(self._waiting.popleft())
 
     async def drain(self) -> None:
         """Return when every end so far has been told. A session whose start has not been begins with the next runtime,
@@ -133,11 +123,10 @@ class SessionRegistry:
         self._tell_presence()
         works_elsewhere = caller is not None
         if old is not None and _session_of(old) not in now and (works_elsewhere or session.has_said_end):
-            self._put(self._operation(session, old, EndSession(old.session_id)), None)
-        if caller is not None and (old is None or old.project != caller.project):  # not just another worktree
+            self._put(self._operation(session, old, EndSession(old.session_id)))
+        if caller is not None and _session_of(caller) not in before:
             start = StartSession(caller.session_id, session.client, session.directory)
-            is_first = _session_of(caller) not in before
-            self._put(self._operation(session, caller, start) if is_first else None, caller)
+            self._put(self._operation(session, caller, start))
 
     def _present(self) -> set[tuple[ProjectRef, str]]:
         """The sessions that have a connection."""
@@ -150,8 +139,8 @@ class SessionRegistry:
         operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
         return Operation(operation_id, caller.project, caller.session_id, time.time(), change)
 
-    def _put(self, operation: Operation | None, newcomer: Caller | None) -> None:
-        self._waiting.append((operation, newcomer))
+    def _put(self, operation: Operation) -> None:
+        self._waiting.append(operation)
         self._idle = False
         self._announce()
 
@@ -170,16 +159,6 @@ class SessionRegistry:
                 "a session's start or end is not known to the store",
                 extra={"session": operation.session_id, "code": error.code, "reason": error.message},
             )
-
-    async def _make_ready(self, caller: Caller) -> None:
-        """A fault of this costs the session's first question some time, and nobody anything else."""
-        try:
-            await self._store.wait_usable(FIRST_WAIT_S)
-            await self._prepare(caller)
-        except RemembrancerError as error:
-            logger.debug("nothing is ready", extra={"session": caller.session_id, "code": error.code})
-        except Exception:
-            logger.exception("a session's context could not be made ready", extra={"session": caller.session_id})
 
     async def _note_presence(self) -> None:
         was_present = False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,6 +88,16 @@ class RequestContext:
     trace: Trace = NO_TRACE
 
 
+@dataclass(slots=True)
+class OpenRequest:
+    """A request of the client's that has no answer yet."""
+
+    trace: Trace
+    is_stream: bool
+    scope: anyio.CancelScope | None = None
+    """Of a call of a tool that is answered without the SDK."""
+
+
 CallTool = Callable[[RequestContext, "int | str", str, dict[str, Any]], Awaitable[Result]]
 """Answers a call: whose, its id, the tool's name, the arguments."""
 
@@ -125,8 +136,6 @@ class Session:
         self._notices = notices
         self._registry = registry
         self._recognition = recognition
-        self._traced: dict[int | str, Trace] = {}
-        """The calls of tools that have no answer yet."""
         self.started_at = time.time()
         """The time at which the connection came about (seconds since the epoch)."""
         self.client: str | None = None
@@ -148,16 +157,12 @@ class Session:
         self._found_out.set()
         self._found_out_by = 0.0
         """The time until which a call waits for what is found out."""
-        self._in_flight: set[int | str] = set()
-        self._calls: dict[int | str, anyio.CancelScope] = {}
-        """The calls of tools that are answered without the SDK."""
+        self._open: dict[int | str, OpenRequest] = {}
         self._handshake: int | str | None = None
         self._has_plain_calls = False
         """True if the client has agreed on a protocol that begins with a handshake, and says nothing in each call."""
-        self._streams: set[int | str] = set()
-        self._fewer = anyio.Event()
-        self._is_full = False
-        """True if no more is read until something has its answer."""
+        self._answered = anyio.Event()
+        """Set when a request has its answer, and replaced by another."""
 
     def _find_out(self, caller: Caller) -> None:
         """Find out where its project was before: the next answer says so, if that is known in a moment."""
@@ -187,8 +192,9 @@ class Session:
             options.instructions = instructions_of(self.tools)
             await server.run(inbox, outbox, options)
             self._reader.feed_eof()  # nobody listens any more
-            for scope in self._calls.values():
-                scope.cancel()
+            for request in self._open.values():
+                if request.scope is not None:
+                    request.scope.cancel()
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the bridge that the runtime stops in good order."""
@@ -197,7 +203,7 @@ class Session:
     @property
     def is_idle(self) -> bool:
         """True if every request has its answer, apart from streams of events."""
-        return self._in_flight <= self._streams
+        return all(request.is_stream for request in self._open.values())
 
     def take_notices(self) -> list[Notice]:
         """The notices that the session has not been told yet; each is taken once."""
@@ -262,10 +268,8 @@ class Session:
                         await inbox.send(message)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                     return
-                while len(self._in_flight) - len(self._streams) >= MAX_IN_FLIGHT:
-                    self._is_full = True
-                    await self._fewer.wait()
-                self._is_full = False
+                while sum(not request.is_stream for request in self._open.values()) >= MAX_IN_FLIGHT:
+                    await self._answered.wait()
 
     def _parse(self, line: bytes) -> SessionMessage | None:
         """The message, with what has to travel beside it; None when it is not for the server."""
@@ -282,31 +286,31 @@ class Session:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
             request_id = _id_in(text)
-            known = None if request_id in self._in_flight else request_id
+            known = None if request_id in self._open else request_id
             self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
             return None
         metadata = ServerMessageMetadata(request_context=RequestContext(self, sent_ms / 1000))
         match message:
             case mcp.JSONRPCRequest(id=request_id):
-                if request_id in self._in_flight:
+                if request_id in self._open:
                     self._refuse(None, INVALID_REQUEST, f"the id {request_id!r} has no answer yet")
                     return None
+                trace = begin(CALL) if message.method == CALL else NO_TRACE
+                request = self._open[request_id] = OpenRequest(trace, message.method == STREAM)
                 self._note_request(message)
-                trace = NO_TRACE
                 if message.method == CALL:
-                    trace = self._traced[request_id] = begin(CALL)
                     trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
                     trace.mark("call read", read_at)
                 context = RequestContext(self, sent_ms / 1000, trace)
                 if message.method == CALL and self._has_plain_calls and is_plain(message.params):
-                    self._tasks.start_soon(self._call, message, context)
+                    self._tasks.start_soon(self._call, message, request, context)
                     return None
                 metadata.request_context = context
-                metadata.on_request_unanswered = self._forget(request_id)
+                metadata.on_request_unanswered = partial(self._forget, request_id)
             case mcp.JSONRPCNotification(
                 method="notifications/cancelled", params={"requestId": int() | str() as asked}
-            ) if asked in self._calls:
-                self._calls[asked].cancel()
+            ) if (call := self._open.get(asked)) is not None and call.scope is not None:
+                call.scope.cancel()
                 return None
             case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if self._asking.is_asked(answered):
                 given = message.result if isinstance(message, mcp.JSONRPCResponse) else {}
@@ -321,17 +325,14 @@ class Session:
             case mcp.JSONRPCNotification(method="notifications/initialized" | "notifications/roots/list_changed") if (
                 self._expects_roots
             ):
-                request = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
+                question = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
                 self._awaits_roots = True
-                self._writer.write(_json.encode(request) + b"\n")
+                self._writer.write(_json.encode(question) + b"\n")
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.start_soon(self.caller)
         return SessionMessage(message, metadata)
 
     def _note_request(self, request: mcp.JSONRPCRequest) -> None:
-        self._in_flight.add(request.id)
-        if request.method == STREAM:
-            self._streams.add(request.id)
         if self.client is None:
             self.client = _client_name(request)
         if request.method == "initialize":
@@ -340,21 +341,21 @@ class Session:
             self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
-    async def _call(self, request: mcp.JSONRPCRequest, context: RequestContext) -> None:
+    async def _call(self, message: mcp.JSONRPCRequest, request: OpenRequest, context: RequestContext) -> None:
         """Answer a call of a tool. Through the SDK's server it would take as long again as all the rest of it."""
-        params = request.params or {}
-        with anyio.CancelScope() as self._calls[request.id]:
-            result = await self._call_tool(context, request.id, params["name"], params.get("arguments") or {})
+        params = message.params or {}
+        with anyio.CancelScope() as request.scope:
+            result = await self._call_tool(context, message.id, params["name"], params.get("arguments") or {})
             await anyio.lowlevel.checkpoint_if_cancelled()  # a write is finished all the same, and nobody told of it
-            line = await result.response(request.id)
-            self._answered(request.id)
+            line = await result.response(message.id)
+            self._close(message.id)
             self._writer.write(line + b"\n")
-            self._traced.pop(request.id, NO_TRACE).end("answer written")
+            request.trace.end("answer written")
             self._asking.heard(params["name"], params.get("arguments") or {}, result.answer)
             with suppress(ConnectionError):
                 await self._drain()
-        if self._calls.pop(request.id).cancelled_caught:
-            await self._forget(request.id)()
+        if request.scope.cancelled_caught and self._open.get(message.id) is request:
+            await self._forget(message.id)
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
         if arguments is not None and "update_memory" in self.tools:
@@ -372,20 +373,16 @@ class Session:
         # Not before: a project that is settled without the roots would be the wrong one. A call waits only so long.
         self._tasks.start_soon(self._settle)
 
-    def _forget(self, request_id: int | str) -> Callable[[], Any]:
-        async def forget() -> None:
-            self._answered(request_id)
-            self._traced.pop(request_id, NO_TRACE).end("not answered")
+    async def _forget(self, request_id: int | str) -> None:
+        """The client has cancelled a request, and gets no answer."""
+        self._close(request_id).end("not answered")
 
-        return forget
-
-    def _answered(self, request_id: int | str | None) -> None:
-        if request_id is not None:
-            self._in_flight.discard(request_id)
-            self._streams.discard(request_id)
-            if self._is_full:
-                self._fewer.set()
-                self._fewer = anyio.Event()
+    def _close(self, request_id: int | str | None) -> Trace:
+        """A request has its answer; where its time went."""
+        request = None if request_id is None else self._open.pop(request_id, None)
+        self._answered.set()
+        self._answered = anyio.Event()
+        return NO_TRACE if request is None else request.trace
 
     # --- messages out ---
 
@@ -395,10 +392,11 @@ class Session:
             async for first in outbox:
                 waiting = outbox.statistics().current_buffer_used
                 messages = [first.message, *(outbox.receive_nowait().message for _ in range(waiting))]
+                answers = [each for each in messages if isinstance(each, mcp.JSONRPCResponse | mcp.JSONRPCError)]
+                traces = [self._close(answer.id) for answer in answers]
                 self._writer.write(b"\n".join([*(self._dump(message) for message in messages), b""]))
-                for message in messages:
-                    if isinstance(message, mcp.JSONRPCResponse | mcp.JSONRPCError) and message.id is not None:
-                        self._traced.pop(message.id, NO_TRACE).end("answer written")
+                for trace in traces:
+                    trace.end("answer written")
                 try:
                     await self._drain()
                 except ConnectionError:
@@ -411,12 +409,9 @@ class Session:
 
     def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
         if isinstance(message, mcp.JSONRPCResponse):
-            self._answered(message.id)
             if message.id == self._handshake:
                 self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
             return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
-        if isinstance(message, mcp.JSONRPCError):
-            self._answered(message.id)
         return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
     def _refuse(self, request_id: int | str | None, code: int, text: str) -> None:

@@ -12,15 +12,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.protocol.reads import ContextGathered, FindIds, GatherContext, GraphFound, Recalled, RecalledMemory
-from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
+from remembrancer.protocol.reads import ContextGathered, FindIds, GraphFound, Recalled, RecalledMemory
 from remembrancer.protocol.wire import Request
-from remembrancer.protocol.writes import Operation, ProjectRef, StoreMemory, WriteNote
+from remembrancer.protocol.writes import ProjectRef
 
 MAX_ANSWERS: Final = 512
 MAX_ANSWER_BYTES: Final = 8_000_000
-HOLDS_S: Final = 15.0
-"""A session's first question comes right after its start, or may as well be asked of the store."""
 
 
 class LastAnswer(NamedTuple):
@@ -85,65 +82,3 @@ def _memories_of(reply: Any) -> tuple[RecalledMemory, ...]:
         case ContextGathered(sections=sections):
             return tuple(memory for section in sections for memory in section.memories)
     return ()
-
-
-class Prepared(msgspec.Struct, eq=False):
-    """The answer to a question that nobody has asked yet, once it is there."""
-
-    reply: ContextGathered | None = None
-    at: float = 0.0
-
-
-class PreparedContexts:
-    """Answers that were fetched before anybody asked. One holds for a short time, is given once (it has been shown
-    then, which counts), and no longer than nobody writes what may belong into it. Times are of one clock."""
-
-    def __init__(self) -> None:
-        self._prepared: dict[GatherContext, Prepared] = {}
-
-    def __len__(self) -> int:
-        """The number of questions that are being asked ahead or have their answer ready."""
-        return len(self._prepared)
-
-    def begin(self, question: GatherContext, now: float) -> Prepared:
-        """To be called before the question is sent. What is too old by now is let go."""
-        self._prepared = {key: each for key, each in self._prepared.items() if _holds(each, now)}
-        prepared = self._prepared[question] = Prepared(at=now)
-        return prepared
-
-    def finish(self, question: GatherContext, prepared: Prepared, reply: ContextGathered | None, now: float) -> None:
-        """The question was answered, or (None) in vain."""
-        prepared.reply, prepared.at = reply, now
-        if reply is None and self._prepared.get(question) is prepared:
-            del self._prepared[question]
-
-    def take(self, question: GatherContext, now: float) -> ContextGathered | None:
-        """The answer, if it is as good as a new one."""
-        prepared = self._prepared.get(question)
-        if prepared is None or prepared.reply is None:
-            return None
-        del self._prepared[question]
-        return prepared.reply if _holds(prepared, now) else None
-
-    def note_write(self, operation: Operation) -> None:
-        """Let go of what a write may change."""
-        self._prepared = {
-            question: each
-            for question, each in self._prepared.items()
-            if not may_change(operation, question.project.id)
-        }
-
-
-def _holds(prepared: Prepared, now: float) -> bool:
-    return 0 <= now - prepared.at <= HOLDS_S
-
-
-def may_change(operation: Operation, project_id: str) -> bool:
-    """True if a write may change what is known in a project. False only where that is certain."""
-    match operation.change:
-        case StartSession() | EndSession() | RecordEvents() | WriteNote():
-            return False
-        case StoreMemory(scope=scope) if scope != "user":
-            return operation.project.id == project_id
-        case _:  # what is changed may be the user's
-            return True

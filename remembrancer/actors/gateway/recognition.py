@@ -72,11 +72,10 @@ class Recognition:
 
     async def _ask(self, question: RecogniseProject) -> ProjectRecognised:
         try:
-            answer = await self._store.request(question, ANSWER_S, is_long=True)
+            return await self._store.request(question, ANSWER_S, is_long=True)
         except RemembrancerError as error:
             logger.debug("a project was not recognised", extra={"project": question.project.id, "code": error.code})
             return ProjectRecognised()
-        return answer if isinstance(answer, ProjectRecognised) else ProjectRecognised()
 
 
 async def first_commit(git_directory: Path) -> str | None:

@@ -21,7 +21,7 @@ import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.gateway.erasing import Erasing, Erasings
-from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers, PreparedContexts
+from remembrancer.actors.gateway.last_answers import LastAnswer, LastAnswers
 from remembrancer.actors.gateway.shown_log import ShownLog
 from remembrancer.actors.gateway.write_queue import NOTES, USER_LANE, Drain, WriteQueue
 from remembrancer.code.actions import PastActions
@@ -119,8 +119,6 @@ class StoreAccess:
         self._drain = Drain(queue, store, self.writes.note, self._note_refused)
         self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
         """The writes that were queued for a session and refused later, until it is told of them."""
-        self.prepared = PreparedContexts()
-        self.writes.listeners.append(self.prepared.note_write)
         self.shown_log = ShownLog(Path(home), settings.shown_kept_s)
         self._erasings = Erasings(RuntimePaths(Path(home)).erasing)
         self._cut_off = anyio.Event()
@@ -365,13 +363,12 @@ class StoreAccess:
             MemoryUnavailable, DeadlineExceeded: the store is away or late, and there is no such answer.
             RemembrancerError: it refuses the question, and why.
         """
-        reply: Any = None
-        if isinstance(question, GatherContext) and self.store_health.usable:
-            reply = self.prepared.take(question, time.time())
+        until = time.time() + _left_s(received_at + self.settings.call_budget_s - MARGIN_S)
         try:
-            reply = reply or await self._ask_store(question, received_at)
+            reply = await self._from_store(question, until, self.settings.read_budget_s)
         except (MemoryUnavailable, DeadlineExceeded) as error:
             return self._last_answer(question, received_at, error)
+        self._answers.put(question, received_at, LastAnswer(reply, self._store.answer_bytes, time.time()))
         own = getattr(reply, "notices", ())
         return Asked(reply, (*own, *self.behind(_project_of(question))))
 
@@ -426,13 +423,6 @@ class StoreAccess:
         found = [self._queue.full[lane] for lane in (project_id, USER_LANE) if lane in self._queue.full]
         return tuple(Notice(error.code, f"Nothing more is stored: {error.message}") for error in found)
 
-    async def _ask_store(self, question: Request[T], received_at: float) -> T:
-        """The store's answer, which is kept."""
-        until = time.time() + _left_s(received_at + self.settings.call_budget_s - MARGIN_S)
-        reply = await self._from_store(question, until, self.settings.read_budget_s)
-        self._answers.put(question, received_at, LastAnswer(reply, self._store.answer_bytes, time.time()))
-        return reply
-
     async def _from_store(self, question: Request[T], until: float, answer_s: float, *, is_long: bool = False) -> T:
         """The store's answer; each try may take `answer_s`. One that restarts is waited for, and asked again.
 
@@ -465,22 +455,6 @@ class StoreAccess:
         health = self.store_health
         if not health.usable and not (health.is_reconnecting and await self._store.wait_usable(_left_s(until))):
             raise MemoryUnavailable(f"{health.explain_away()}: call again in a moment")
-
-    async def prepare(self, question: GatherContext) -> None:
-        """Ask the store ahead: who asks the same soon is answered at once, unless something was written in between.
-
-        Raises:
-            RemembrancerError: the store is away, or refuses the question, and why.
-        """
-        now = time.time()
-        prepared = self.prepared.begin(question, now)
-        whole: ContextGathered | None = None
-        try:
-            reply = await self._ask_store(question, now)
-            if isinstance(reply, ContextGathered) and not (reply.notices or self._queue.waits(question.project.id)):
-                whole = reply
-        finally:
-            self.prepared.finish(question, prepared, whole, time.time())
 
 
 class WriteNews:
