@@ -11,11 +11,12 @@ import logging
 import math
 import os
 import sqlite3
-import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -58,8 +59,6 @@ MIRROR_OPERATIONS: Final = 2000
 MIRROR_BYTES: Final = 8 * 1024 * 1024
 LOCKED_S: Final = 0.5
 """The time that another program's lock is waited for: a client waits for what is queued."""
-LOOK_S: Final = 1.0
-"""The time between two looks whether the file is still there, while something waits in it."""
 MAX_SALVAGED: Final = 1_000_000
 """Rows that are looked for in a damaged file."""
 
@@ -105,6 +104,15 @@ class QueuedRow(NamedTuple):
     lane: str
     memory_id: str
     queued_at: float
+
+
+class Append(NamedTuple):
+    """A row on its way into the file; `done` is set when it is durable."""
+
+    row: QueuedRow
+    waiting: Waiting
+    operation: Operation
+    done: asyncio.Future[None]
 
 
 class Mirrored(NamedTuple):
@@ -268,20 +276,22 @@ class QueueFile:
                         return True
         return False
 
-    def erase(self, memory_ids: Sequence[str], viewer: Operation) -> list[str]:
-        """Delete for good what is queued or set aside about memories where the session of another operation can write;
-        the operations' ids."""
+    def erase(self, memory_ids: Sequence[str], viewer: Operation) -> tuple[list[Waiting], list[str]]:
+        """Delete for good what is queued or set aside about memories where the session of another operation can write.
+        Returns what left the queue, and the ids of all the operations."""
+        queued: list[Waiting] = []
         found: list[str] = []
         self._database.execute("PRAGMA secure_delete = ON")
         with _transaction(self._database):
             for table, memory_id in product(_COLUMNS, memory_ids):
-                delete = f"DELETE FROM {table} WHERE memory_id = ? AND lane IN (?, ?) RETURNING operation_id"  # noqa: S608
-                gone = self._database.execute(delete, (memory_id, *_lanes_of(viewer)))
-                found += [row[0] for row in gone.fetchall()]
+                delete = f"DELETE FROM {table} WHERE memory_id = ? AND lane IN (?, ?) RETURNING operation_id, lane"  # noqa: S608
+                gone = self._database.execute(delete, (memory_id, *_lanes_of(viewer))).fetchall()
+                found += [operation_id for operation_id, _ in gone]
+                queued += [Waiting(lane, memory_id) for _, lane in gone if table == "queued"]
         if found:
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         drop_copies(self._path, *memory_ids)
-        return found
+        return queued, found
 
     def waiting(self) -> tuple[list[Waiting], int]:
         """The queued operations, oldest first, and the number of rejected ones."""
@@ -313,10 +323,10 @@ class QueueFile:
         with _transaction(self._database):
             return [self._database.execute(insert, row).rowcount == 1 for row in rows]
 
-    def head(self, count: int, size_bytes: int, lane: str | None) -> tuple[list[Operation], list[Waiting]]:
+    def head(self, count: int, size_bytes: int, lane: str | None) -> tuple[list[Operation], list[Rejected]]:
         """The oldest operations of a lane (None: of all): at most `count`, and about `size_bytes`, but one at least.
 
-        What does not decode (a newer release's) is moved to the rejected ones: the second value says which.
+        Returns also what does not decode (a newer release's) of those before them.
         """
         found: list[Operation] = []
         unreadable: list[Rejected] = []
@@ -333,10 +343,11 @@ class QueueFile:
                 if found and (len(found) == count or total > size_bytes):
                     break
                 found.append(operation)
-        return found, self.settle((), unreadable, time.time()) if unreadable else []
+        return found, unreadable
 
-    def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> list[Waiting]:
-        """Take the applied ones away, and the rejected ones aside. Returns what left the queue."""
+    def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> tuple[list[Waiting], int]:
+        """Take the applied ones away, and the rejected ones aside. Returns what left the queue, and how many are set
+        aside now."""
         left: list[Waiting] = []
         with _transaction(self._database):
             self._database.executemany(
@@ -349,7 +360,8 @@ class QueueFile:
                     "DELETE FROM queued WHERE operation_id = ? RETURNING lane, memory_id", (operation_id,)
                 )
                 left += [Waiting(*row) for row in gone.fetchall()]
-        return left
+            (set_aside,) = self._database.execute("SELECT count(*) FROM rejected").fetchone()
+        return left, set_aside
 
 
 @contextmanager
@@ -427,18 +439,16 @@ class WriteQueue:
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
         self._limit = limit
-        self._loop = asyncio.get_running_loop()
-        self._appends: deque[tuple[QueuedRow, asyncio.Future[bool]]] = deque()
-        self._work: deque[tuple[Callable[[QueueFile], Any], asyncio.Future[Any]]] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread = ThreadPoolExecutor(1, "write-queue")
+        self._file: QueueFile | None = None
+        self._appending: list[Append] = []
+        """Those that the thread has not answered yet, in their order."""
+        self._flushing: asyncio.Task[None] | None = None
         self._mirror: dict[str, Mirrored] = {}
         """By the operation's id."""
         self._mirror_bytes = 0
         self._changed = anyio.Event()
         self._memories: Counter[Waiting] = Counter()
-        self._may_have_lost = False
         self.depths: Counter[str] = Counter()
         """The number of operations that wait in each lane."""
         self.rejected = 0
@@ -446,39 +456,24 @@ class WriteQueue:
         """The lanes whose oldest operation the store refuses at the moment, and why."""
         self.full: dict[str, StorageFull] = {}
         """The lanes whose file is full by the store's last word: what needs room there is not queued."""
-        self.damage: str | None = None
-        """The damage that was found when the file was opened, and what became of it."""
+        self._counted_after: str | None = None
+        """The damage after which what is in the file was counted."""
         self.problem: str | None = None
         """Why it cannot be opened: until it can, nothing is queued, and what the store takes goes on."""
 
     async def open(self) -> None:
         """Open the file and see what is in it. One that cannot be opened is left as it is: `problem` says why."""
-        opened: asyncio.Future[str | None] = self._loop.create_future()
-        thread = threading.Thread(target=self._run, args=(opened,), name="write-queue", daemon=True)
-        thread.start()
         try:
-            self.damage = await opened
+            self._file = await self._in_thread(partial(QueueFile, self._path, self._mirrored))
         except RemembrancerError as error:
             if self.problem != error.message:
                 logger.error("the write queue cannot be used", extra={"code": error.code, "reason": error.message})
             self.problem = error.message
             return
-        self._thread, self.problem = thread, None
+        self.problem = None
         await self._count()
         for operation in await self.head(MIRROR_OPERATIONS, MIRROR_BYTES):
             self._remember(Mirrored(operation, self.lane_of(operation), len(_encoder.encode(operation))))
-
-    async def _count(self) -> None:
-        waiting, self.rejected = await self._do(QueueFile.waiting)
-        self.depths = Counter(each.lane for each in waiting)
-        self._memories = Counter(waiting)
-
-    async def refresh(self) -> None:
-        """Count anew if something that was counted may be lost."""
-        if self._may_have_lost:
-            self._may_have_lost = False
-            await self._count()
-            self._announce()
 
     async def take_back(self, operation_ids: Sequence[str], *, deletes: bool) -> int:
         """Queue operations again that the store has refused, or delete them for good; returns how many."""
@@ -495,23 +490,30 @@ class WriteQueue:
 
     async def erase(self, memory_ids: Sequence[str], viewer: Operation) -> None:
         """Delete what is queued or set aside about memories where the session of another operation can write."""
-        found = await self._do(lambda file: file.erase(memory_ids, viewer))
+        queued, found = await self._do(lambda file: file.erase(memory_ids, viewer))
         for operation_id in found:
             self._forget(operation_id)
-        if found:
-            await self._count()
-            self._announce()
+        for each in queued:
+            self._add(each, -1)
+        self.rejected -= len(found) - len(queued)
+        self._announce()
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file. May be called twice."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(thread.join)
+            if self._flushing is not None:
+                await self._flushing
+            if self._file is not None:
+                with suppress(RemembrancerError):
+                    await self._do(lambda _: None)  # a file that was taken away is there again
+                file, self._file = self._file, None
+                await self._in_thread(file.close)
+        self._thread.shutdown(wait=False)
+
+    @property
+    def damage(self) -> str | None:
+        """The damage that was found in the file, and what became of it."""
+        return None if self._file is None else self._file.damage
 
     @property
     def depth(self) -> int:
@@ -562,27 +564,43 @@ class WriteQueue:
             StorageFull: the disk has no room.
             MemoryUnavailable: the file cannot be written.
         """
-        if self._thread is None:
-            raise MemoryUnavailable(self.problem or "the write queue is closed")
+        if self._file is None:
+            raise self._closed()
         if self.depth >= self._limit:
             raise QueueFull(f"the store is away and {self.depth} writes wait for it already: try again later")
         waiting = Waiting(self.lane_of(operation), memory_id_of(operation.change) or "")
         row = queued_row(operation, waiting.lane, time.time())
+        append = Append(row, waiting, operation, asyncio.get_running_loop().create_future())
         self._add(waiting, 1)
-        future: asyncio.Future[bool] = self._loop.create_future()
-        with self._wake:
-            self._appends.append((row, future))
-            self._wake.notify()
-        try:
-            is_new = await asyncio.shield(future)
-        except RemembrancerError:
-            self._add(waiting, -1)
-            raise
-        if is_new:
-            self._remember(Mirrored(operation, row.lane, len(row.operation)))
-        else:
-            self._add(waiting, -1)
-        self._announce()
+        self._appending.append(append)
+        if self._flushing is None or self._flushing.done():
+            self._flushing = asyncio.create_task(self._flush())
+        await asyncio.shield(append.done)
+
+    async def _flush(self) -> None:
+        """Append all that is to be appended; what waits goes together."""
+        while self._appending:
+            group = self._appending[:MAX_GROUP]
+            rows = [each.row for each in group]
+            results: Sequence[bool | Exception]
+            try:
+                results = await self._do(partial(QueueFile.append, rows=rows))
+            except Exception as error:  # noqa: BLE001 - handed to whoever awaits the appends
+                results = [error] * len(group)
+            del self._appending[: len(group)]
+            for append, result in zip(group, results, strict=True):
+                if result is True:
+                    self._remember(Mirrored(append.operation, append.row.lane, len(append.row.operation)))
+                else:
+                    self._add(append.waiting, -1)
+            with suppress(RemembrancerError):  # the next round of the drain tries it again
+                await self.refresh()
+            for append, result in zip(group, results, strict=True):
+                if isinstance(result, Exception):
+                    append.done.set_exception(result)
+                else:
+                    append.done.set_result(None)
+            self._announce()
 
     def _add(self, waiting: Waiting, count: int) -> None:
         self.depths[waiting.lane] += count
@@ -593,23 +611,19 @@ class WriteQueue:
 
     async def head(self, count: int, size_bytes: int, lane: str | None = None) -> list[Operation]:
         """The oldest operations of a lane (None: of all): at most `count`, about `size_bytes` of them."""
-        found, set_aside = await self._do(lambda file: file.head(count, size_bytes, lane))
-        if set_aside:
-            logger.error("queued writes cannot be read and were set aside", extra={"count": len(set_aside)})
-            for each in set_aside:
-                self._add(each, -1)
-            self.rejected += len(set_aside)
-            self._announce()
+        found, unreadable = await self._do(lambda file: file.head(count, size_bytes, lane))
+        if unreadable:
+            logger.error("queued writes cannot be read and are set aside", extra={"count": len(unreadable)})
+            await self.settle((), unreadable)
         return found
 
     async def settle(self, applied: Sequence[str], rejected: Sequence[Rejected]) -> None:
         """These leave: the store has the first, and will never take the second. They are not mirrored from now on."""
         for operation_id in (*applied, *(each.operation_id for each in rejected)):
             self._forget(operation_id)
-        for each in await self._do(lambda file: file.settle(applied, rejected, time.time())):
+        left, self.rejected = await self._do(lambda file: file.settle(applied, rejected, time.time()))
+        for each in left:
             self._add(each, -1)
-        if rejected:  # which may have been erased meanwhile, and are not set aside then
-            _, self.rejected = await self._do(lambda file: file.waiting())
         self._announce()
 
     async def wait_changed(self) -> None:
@@ -634,70 +648,35 @@ class WriteQueue:
         mirrored = self._mirror.pop(operation_id, None)
         self._mirror_bytes -= mirrored.size_bytes if mirrored is not None else 0
 
-    def _do(self, work: Callable[[QueueFile], T]) -> asyncio.Future[T]:
-        future: asyncio.Future[T] = self._loop.create_future()
-        if self.problem is not None:
-            future.set_exception(MemoryUnavailable(self.problem))
-            return future
-        with self._wake:
-            self._work.append((work, future))
-            self._wake.notify()
-        return future
+    async def _do(self, work: Callable[[QueueFile], T]) -> T:
+        """Do something with the file, on its thread. Raises as `QueueFile.do`."""
+        file = self._file
+        if file is None:
+            raise self._closed()
+        return await self._in_thread(lambda: file.do(work))
 
-    # --- the thread ---
+    async def refresh(self) -> None:
+        """Count anew what is in the file if some of it may be lost."""
+        if self.damage != self._counted_after:
+            await self._count()
+            self._announce()
 
-    def _run(self, opened: asyncio.Future[str | None]) -> None:
-        try:
-            file = QueueFile(self._path, lambda: list(self._mirror.values()))
-        except Exception as error:  # noqa: BLE001 - handed to whoever opens the queue
-            self._hand_over([(opened, error)])
-            return
-        self._hand_over([(opened, file.damage)])
-        with closing(file):
-            while self._turn(file):
-                pass
+    async def _count(self) -> None:
+        damage = self.damage
+        waiting, self.rejected = await self._do(QueueFile.waiting)
+        waiting += [each.waiting for each in self._appending]
+        self.depths = Counter(each.lane for each in waiting)
+        self._memories = Counter(waiting)
+        self._counted_after = damage
 
-    def _turn(self, file: QueueFile) -> bool:
-        with self._wake:
-            while not (self._appends or self._work or self._closing):
-                if not self._wake.wait(LOOK_S if self.depths else None):
-                    self._answer(file, lambda _: (), ())
-            group = [self._appends.popleft() for _ in range(min(MAX_GROUP, len(self._appends)))]
-            work = self._work.popleft() if self._work else None
-        if group:
-            rows, futures = zip(*group, strict=True)
-            self._answer(file, lambda each: each.append(rows), futures)
-        if work is not None:
-            action, future = work
-            self._answer(file, lambda each: [action(each)], [future])
-        return bool(group or work is not None or not self._closing)
+    def _mirrored(self) -> list[Mirrored]:
+        return list(self._mirror.values())
 
-    def _answer(
-        self, file: QueueFile, work: Callable[[QueueFile], Sequence[Any]], futures: Sequence[asyncio.Future[Any]]
-    ) -> None:
-        """Do something with the file, and hand a result, or the error, to each that waits for one."""
-        results: Sequence[Any]
-        try:
-            results = file.do(work)
-        except Exception as error:  # noqa: BLE001 - handed to whoever awaits the futures
-            results = [error] * len(futures)
-        if file.damage != self.damage:
-            self.damage, self._may_have_lost = file.damage, True
-            self._loop.call_soon_threadsafe(self._announce)
-        self._hand_over(list(zip(futures, results, strict=True)))
+    def _closed(self) -> MemoryUnavailable:
+        return MemoryUnavailable(self.problem or "the write queue is closed")
 
-    def _hand_over(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
-        self._loop.call_soon_threadsafe(_resolve, results)
-
-
-def _resolve(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, result in results:
-        if future.done():
-            continue
-        if isinstance(result, Exception):
-            future.set_exception(result)
-        else:
-            future.set_result(result)
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
 
 BATCH_OPERATIONS: Final = 200
