@@ -9,7 +9,8 @@ import tomlkit
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, command, option
-from remembrancer.config.home import CONFIG_FILES, Home, locate
+from remembrancer.config.home import Home, locate
+from remembrancer.config.named_home import CONFIG_FILES
 from remembrancer.config.reading import HIDDEN, Configuration, SettingOrigin, read_configuration, shown
 from remembrancer.config.settings import SETTABLE, Settings, unknown_name
 from remembrancer.protocol.errors import ConfigurationError

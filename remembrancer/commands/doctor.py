@@ -40,7 +40,7 @@ from remembrancer.commands.setup import probe
 from remembrancer.commands.share import INSTALL, lanes_here, look_at_lanes
 from remembrancer.commands.status import describe_remote, duration
 from remembrancer.commands.terminal import styled, table
-from remembrancer.config.home import CONFIG_FILES
+from remembrancer.config.named_home import CONFIG_FILES
 from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import (
     MULTILINGUAL_EXTRA,

@@ -32,7 +32,7 @@ from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.work import ModelChoice
 
 if TYPE_CHECKING:
-    from remembrancer.actors.embedder.remote import RemoteEmbedder
+    from remembrancer.actors.embedder.remote import RemoteEmbedderActor
 
 DEFAULT_LISTEN: Final = "tcp://0.0.0.0:7411"
 """An example for help texts; nothing listens by default."""
@@ -134,11 +134,11 @@ def _work(endpoint: str, invitation: Invitation, threads: int | None) -> int:
 
 async def _work_by(endpoint: str, invitation: Invitation, settings: Settings, threads: int) -> ModelChoice | None:
     """Work with one model. Returns the next one, or None after a signal. Raises `WorkerRefused`."""
-    from remembrancer.actors.embedder.remote import RemoteEmbedder
+    from remembrancer.actors.embedder.remote import RemoteEmbedderActor
 
     home = str(paths_here().home)
     spec = LaunchSpec("embedder", invitation.name, new_ulid(), home, settings, threads)
-    worker = RemoteEmbedder(spec, endpoint, invitation.keys, _say)
+    worker = RemoteEmbedderActor(spec, endpoint, invitation.keys, _say)
     _say(f"{settings.model} by {settings.engine}, {threads} threads, for {endpoint}")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_on_signal, worker)
@@ -154,7 +154,7 @@ def _say(text: str) -> None:
     print(f"{datetime.now():%H:%M:%S} {text}", flush=True)
 
 
-async def _stop_on_signal(worker: RemoteEmbedder) -> None:
+async def _stop_on_signal(worker: RemoteEmbedderActor) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             worker.stop()

@@ -17,7 +17,8 @@ from remembrancer.actors.launcher.children import Command, actor_command
 from remembrancer.actors.launcher.runtime import Runtime
 from remembrancer.commands import exit_codes
 from remembrancer.commands.report import Report, argument, command, flag, option
-from remembrancer.config.home import HOME_VARIABLES, Home, locate
+from remembrancer.config.home import Home, locate
+from remembrancer.config.named_home import HOME_VARIABLES
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:

@@ -13,15 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_files, first_of, named_home
 from remembrancer.protocol.paths import look_at, read_file
 
-CONFIG_FILES: Final = ("config.toml", "config.md", "config.json", "memory.config.json")
-"""The files that are looked for in the home, when no variable names one."""
-CONFIG_VARIABLES: Final = ("REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH")
-HOME_VARIABLES: Final = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
-MODE_VARIABLES: Final = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE")
-"""Of each of these the first one that says something counts."""
-IN_MEMORY: Final = "embedded-memory"
 MEMORY_STORAGE: Final = Path("/dev/shm")  # noqa: S108 - private: owner and mode are checked
 MAX_FILE_BYTES: Final = 1024 * 1024
 REMOTE: Final = "remote_"
@@ -60,12 +54,13 @@ def locate(environ: Mapping[str, str]) -> Home:
 
     A configuration file that cannot be read says nothing here.
     """
-    named_by, on_disk = _named_home(environ)
-    files = _config_files(environ, on_disk)
+    named_by, named = named_home(environ)
+    on_disk = _data_directory() if named is None else Path(named)
+    files = tuple(map(Path, config_files(environ, str(on_disk))))
     said = _said_in(files[0]) if len(files) == 1 else {}
     if named_by == "default" and "db_path" in said:
         named_by, on_disk = f"db_path in {files[0]}", _beside(files[0], said["db_path"])
-    mode = _first(environ, MODE_VARIABLES)[1] or said.get("deployment_mode")
+    mode = first_of(environ, MODE_VARIABLES)[1] or said.get("deployment_mode")
     return Home(memory_directory(on_disk) if mode == IN_MEMORY else on_disk, on_disk, named_by, files)
 
 
@@ -81,29 +76,10 @@ def memory_directory(on_disk: Path) -> Path:
     return shared.resolve() / f"remembrancer-memory-{os.getuid()}-{digest}"
 
 
-def _named_home(environ: Mapping[str, str]) -> tuple[str, Path]:
-    variable, named = _first(environ, HOME_VARIABLES)
-    if named:
-        return variable, Path(named).expanduser().resolve()
-    import platformdirs  # costs a few milliseconds, which a bridge with a named home need not pay
+def _data_directory() -> Path:
+    import platformdirs  # costs a few milliseconds, which a home that is known without it need not pay
 
-    return "default", Path(platformdirs.user_data_dir("remembrancer", appauthor=False)).resolve()
-
-
-def _config_files(environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
-    _, named = _first(environ, CONFIG_VARIABLES)
-    if named:
-        file = Path(os.path.expanduser(named))  # noqa: PTH111 - unlike Path's, it never fails
-        try:
-            return (file.absolute(),)
-        except FileNotFoundError:  # the working directory is gone
-            return (file,)
-    return tuple(path for path in (home / name for name in CONFIG_FILES) if is_file(path))
-
-
-def is_file(path: Path) -> bool:
-    """True if there is a file, or a link that leads nowhere: no settings are in a directory or a pipe."""
-    return os.path.lexists(path) and (path.is_file() or not path.exists())
+    return Path(platformdirs.user_data_dir("remembrancer", appauthor=False)).resolve()
 
 
 def _said_in(file: Path) -> dict[str, str]:
@@ -119,14 +95,6 @@ def _said_in(file: Path) -> dict[str, str]:
 def _beside(file: Path, named: str) -> Path:
     """A path in a configuration file: relative to the file, so that it is the same for every session."""
     return Path(os.path.realpath(file.parent / os.path.expanduser(named)))  # noqa: PTH111
-
-
-def _first(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str, str | None]:
-    """The first of the variables that is set to something, and its value."""
-    for variable in variables:
-        if environ.get(variable):
-            return variable, environ[variable]
-    return variables[0], None
 
 
 def read_settings_file(path: Path) -> Content:

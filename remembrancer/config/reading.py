@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from remembrancer.config.home import CONFIG_FILES, is_file, locate, read_settings_file
+from remembrancer.config.home import locate, read_settings_file
+from remembrancer.config.named_home import CONFIG_FILES, is_file
 from remembrancer.config.settings import (
     CONSTANTS,
     DEFAULT_MODELS,

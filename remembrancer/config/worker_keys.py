@@ -23,7 +23,7 @@ KEY_CHARACTERS: Final = 40
 INVITE_ANEW: Final = "invite the embedders anew"
 
 
-class Member(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InvitedWorker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An embedder that may come: what a person calls it, and its public key. The time is seconds since the epoch."""
 
     name: str
@@ -78,7 +78,7 @@ class WorkerKeys:
             keys.parent,
             keys / "embedders.json",
             keys / "embedders.lock",
-            Member,
+            InvitedWorker,
             thing="an embedder",
             things="the keys of embedders",
             remedy=INVITE_ANEW,
@@ -96,11 +96,11 @@ class WorkerKeys:
             raise HomeUnusable(f"{self._own} cannot be read ({error}): mend or remove it, and {INVITE_ANEW}") from error
         return CurveKeys(pair.public, pair.secret)
 
-    def all(self) -> tuple[Member, ...]:
+    def all(self) -> tuple[InvitedWorker, ...]:
         """Every embedder that was invited and not revoked. Raises `HomeUnusable`: nobody is let in by such a list."""
         return self._list.all()
 
-    def find(self, public: str) -> Member | None:
+    def find(self, public: str) -> InvitedWorker | None:
         """The embedder with that public key; None: it may not come, or nobody may, since the list cannot be read."""
         try:
             return next((each for each in self.all() if each.public == public), None)
@@ -111,7 +111,7 @@ class WorkerKeys:
         """Let a new embedder in: its key file. Raises `InvalidInput`: there is one of that name."""
         store = self.own()
         public, secret = _new_pair()
-        self._list.add(Member(name, public, now))
+        self._list.add(InvitedWorker(name, public, now))
         return Invitation(name, public, secret, store.public, choice)
 
     def revoke(self, name: str) -> None:

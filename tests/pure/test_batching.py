@@ -11,8 +11,8 @@ from remembrancer.actors.embedder.batching import (
     SMALLEST_BATCH_TOKENS,
     TARGET_S,
     BatchSize,
-    JobQueue,
-    Row,
+    PassageQueue,
+    QueuedPassage,
 )
 from remembrancer.actors.embedder.passages import MeasuredPassage
 from remembrancer.protocol.work import Passage
@@ -24,14 +24,14 @@ def of_lengths(*tokens: int) -> list[MeasuredPassage]:
     return [MeasuredPassage(0, 0, each) for each in tokens]
 
 
-def filled(jobs: list[list[int]]) -> JobQueue:
-    queue = JobQueue()
+def filled(jobs: list[list[int]]) -> PassageQueue:
+    queue = PassageQueue()
     for job_id, lengths in enumerate(jobs):
         queue.add(job_id, "", of_lengths(*lengths))
     return queue
 
 
-def emptied(queue: JobQueue, bound: int) -> list[list[Row]]:
+def emptied(queue: PassageQueue, bound: int) -> list[list[QueuedPassage]]:
     batches = []
     while batch := queue.take(bound):
         batches.append(batch)
@@ -131,7 +131,7 @@ def test_a_batch_that_was_small_for_want_of_work_does_not_change_the_size() -> N
 
 
 def test_a_job_is_answered_once_with_its_vectors_in_the_order_of_its_passages() -> None:
-    queue = JobQueue()
+    queue = PassageQueue()
     queue.add(5, "abcdefghi", [MeasuredPassage(0, 4, 3), MeasuredPassage(3, 9, 3)], marks=2)
     assert 5 in queue
     first, second = queue.take(512)

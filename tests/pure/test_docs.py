@@ -14,7 +14,8 @@ import pytest
 
 from remembrancer.command_line import COMMANDS, FORMER, main
 from remembrancer.commands.config import written
-from remembrancer.config.home import CONFIG_FILES, read_settings_file
+from remembrancer.config.home import read_settings_file
+from remembrancer.config.named_home import CONFIG_FILES
 from remembrancer.config.reading import (
     DB_PATH,
     DIMENSIONS,

@@ -100,7 +100,7 @@ def test_ours_is_before_the_seeds_and_a_variable_is_before_a_file(scratch: Path)
         del everything[variable]
     assert locate(everything)[1:3] == (scratch / "c" / "from-file", f"db_path in {file}")
     assert locate({}).named_by == "default"
-    assert locate({}).directory == scratch / "data" / "remembrancer"
+    assert locate({"XDG_DATA_HOME": str(scratch / "data")}).directory == scratch / "data" / "remembrancer"
 
 
 def test_a_memory_in_memory_is_the_same_one_for_everybody_who_names_the_same_home() -> None:

@@ -1,10 +1,8 @@
 """The places where the bridge finds the runtime, and the hello that it says to the gateway there: who it is, for whom
 it speaks.
 
-The places are the same answers as `config.home` and `protocol.paths`, without their imports.
-
-Every session starts a bridge and waits for it: pathlib, hashlib and platformdirs would double the time that takes.
-A test holds these functions to the modules that they stand in for.
+Every session starts a bridge and waits for it: pathlib, hashlib and platformdirs would double the time that takes. They
+are imported only where the home cannot be found without them.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 import stat
-import sys
 
 from remembrancer import __version__
+from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_files, named_home
 from remembrancer.protocol.environment import SECRET_ENDINGS
 from remembrancer.protocol.gateway_link import LINK_VERSION
 
@@ -22,11 +20,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-# ruff: noqa: PTH100, PTH109, PTH110, PTH111, PTH112, PTH113, PTH116, PTH117, PTH118, PTH120, PTH123
+# ruff: noqa: PTH100, PTH109, PTH112, PTH116, PTH118, PTH120, PTH123
 
 
-_CONFIG_FILES = ("config.toml", "config.md", "config.json", "memory.config.json")
-_HOME_VARIABLES = ("REMEMBRANCER_HOME", "MEMORY_DB_PATH", "FLOOD_MEMORY_DIR", "MEMORY_MCP_DATA_DIR")
 _LONGEST_CONFIG_BYTES = 1024 * 1024
 _LONGEST_RUN_DIRECTORY = 78
 """Bytes. A longer home has its sockets elsewhere, and `protocol.paths` knows where."""
@@ -66,12 +62,10 @@ class Places:
 
 def find_places(environ: Mapping[str, str]) -> Places:
     """The places of the home that an environment names."""
-    home = _find_home(environ)
-    config = _config_file(environ, home)
-    in_memory = "embedded-memory" in (
-        environ.get("REMEMBRANCER_DEPLOYMENT_MODE"),
-        environ.get("MEMORY_DEPLOYMENT_MODE"),
-    )
+    _, home = named_home(environ)
+    files = config_files(environ, home)
+    config = files[0] if len(files) == 1 else None
+    in_memory = IN_MEMORY in map(environ.get, MODE_VARIABLES)
     if home is None or in_memory or (config is not None and _may_move_home(config)):
         from remembrancer.config.home import locate
 
@@ -90,35 +84,6 @@ def _places(home: str, on_disk: str, config: str | None) -> Places:
     from remembrancer.protocol.paths import RuntimePaths
 
     return Places(home, str(RuntimePaths(Path(home)).gateway_socket), on_disk=on_disk, config=config)
-
-
-def _find_home(environ: Mapping[str, str]) -> str | None:
-    """The home, as far as variables say; None where the platform has to be asked."""
-    named = next((value for name in _HOME_VARIABLES if (value := environ.get(name))), None)
-    if named:
-        return os.path.realpath(os.path.expanduser(named))
-    data = environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
-    if sys.platform == "linux" and os.path.isabs(data):
-        return os.path.realpath(os.path.join(data, "remembrancer"))
-    return None
-
-
-def _config_file(environ: Mapping[str, str], home: str | None) -> str | None:
-    named = environ.get("REMEMBRANCER_CONFIG") or environ.get("MEMORY_CONFIG_PATH")
-    if named:
-        config = os.path.expanduser(named)
-        try:
-            return config if os.path.isabs(config) else os.path.join(os.getcwd(), config)
-        except FileNotFoundError:  # the working directory is gone
-            return config
-    if home is None:
-        return None
-    files = [file for name in _CONFIG_FILES if _is_file(file := os.path.join(home, name))]
-    return files[0] if len(files) == 1 else None
-
-
-def _is_file(path: str) -> bool:
-    return os.path.lexists(path) and (os.path.isfile(path) or not os.path.exists(path))
 
 
 def _may_move_home(config: str) -> bool:

@@ -34,7 +34,7 @@ class BatchSize:
         self.tokens = int(min(max(self._rate * TARGET_S, SMALLEST_BATCH_TOKENS), LARGEST_BATCH_TOKENS))
 
 
-class Row(NamedTuple):
+class QueuedPassage(NamedTuple):
     """One passage on its way to the model: number `place` of its job. Ordered by length, then by their order."""
 
     tokens: int
@@ -46,12 +46,12 @@ class Row(NamedTuple):
 
 class _Job(NamedTuple):
     passages: tuple[Passage, ...]
-    rows: deque[Row]
+    rows: deque[QueuedPassage]
     """Those that no batch has taken yet, in the order of the text."""
     vectors: dict[int, NDArray[np.float32]]
 
 
-class JobQueue:
+class PassageQueue:
     """The jobs in hand, each open until its last vector has come. A batch holds one job's next passages, so that a long
     memory is done as a whole, and then those of texts of like length, since the shorter are padded to the longest.
 
@@ -75,20 +75,20 @@ class JobQueue:
     def add(self, job_id: int, text: str, passages: Sequence[MeasuredPassage], marks: int = 0) -> None:
         """Take a job in hand: the passages of its text, each with `marks` tokens around it."""
         rows = [
-            Row(tokens + marks, self._taken + place, job_id, place, text[start:end])
+            QueuedPassage(tokens + marks, self._taken + place, job_id, place, text[start:end])
             for place, (start, end, tokens) in enumerate(passages)
         ]
         self._taken += len(rows)
         self._jobs[job_id] = _Job(tuple(Passage(start, end) for start, end, _ in passages), deque(rows), {})
 
-    def take(self, padded_tokens: int, rows: int = 0) -> list[Row]:
+    def take(self, padded_tokens: int, rows: int = 0) -> list[QueuedPassage]:
         """The next batch, shortest first: at least one row, if there is one, and at most `rows`; 0: as many as fit."""
         left = {job_id: len(job.rows) * job.rows[0].tokens for job_id, job in self._jobs.items() if job.rows}
         if not left:
             return []
         first = next(iter(left)) if self._oldest_first else min(left, key=left.__getitem__)
         self._oldest_first = not self._oldest_first
-        batch: list[Row] = []
+        batch: list[QueuedPassage] = []
         longest = 0
         for job_id in sorted(left, key=lambda each: (each != first, abs(left[each] - left[first]))):
             waiting = self._jobs[job_id].rows
@@ -99,7 +99,7 @@ class JobQueue:
                 batch.append(waiting.popleft())
         return sorted(batch)
 
-    def put(self, row: Row, vector: NDArray[np.float32]) -> PassagesEmbedded | None:
+    def put(self, row: QueuedPassage, vector: NDArray[np.float32]) -> PassagesEmbedded | None:
         """Keep a row's vector; the answer when it was the last of its job. A job that is not open is passed over."""
         job = self._jobs.get(row.job_id)
         if job is None:

@@ -23,7 +23,7 @@ NOT_ADMITTED: Final = "the store does not let this embedder in: it was revoked t
 logger = logging.getLogger(__name__)
 
 
-class RemoteEmbedder(EmbedderActor):
+class RemoteEmbedderActor(EmbedderActor):
     """Works for the store at `endpoint`, and tells a person by `say` how that goes. `ended` has the reason why it
     cannot go on, or the model that the store wants."""
 

@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from remembrancer.actors.embedder.batching import BatchSize, JobQueue
+from remembrancer.actors.embedder.batching import BatchSize, PassageQueue
 from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_of, unit_rows
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.config.settings import Settings, model_choices
@@ -147,7 +147,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
         self._load = load
         self._batch_texts = batch_texts
         self._unsplit: dict[int, PassageJob] = {}
-        self._jobs = JobQueue()
+        self._jobs = PassageQueue()
         self._size = BatchSize()
         self._generation = 0
         self._beside = ThreadPoolExecutor(1, "batch", initializer=yield_to_others)

@@ -80,7 +80,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RequestContext:
+class CallContext:
     """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
 
     session: ClientConversation
@@ -98,15 +98,15 @@ class OpenRequest:
     """Of a call of a tool that is answered without the SDK."""
 
 
-CallTool = Callable[[RequestContext, "int | str", str, dict[str, Any]], Awaitable[Result]]
+CallTool = Callable[[CallContext, "int | str", str, dict[str, Any]], Awaitable[Result]]
 """Answers a call: whose, its id, the tool's name, the arguments."""
 
 
-def request_context(ctx: ServerRequestContext[Any, Any]) -> RequestContext:
+def request_context(ctx: ServerRequestContext[Any, Any]) -> CallContext:
     """The context of the request that a handler answers: every one has it from its session."""
     request: Any = ctx.request
-    context = request if isinstance(request, RequestContext) else request.scope["remembrancer"]
-    assert isinstance(context, RequestContext)
+    context = request if isinstance(request, CallContext) else request.scope["remembrancer"]
+    assert isinstance(context, CallContext)
     return context
 
 
@@ -289,7 +289,7 @@ class Session:
             known = None if request_id in self._open else request_id
             self._refuse(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})")
             return None
-        metadata = ServerMessageMetadata(request_context=RequestContext(self, sent_ms / 1000))
+        metadata = ServerMessageMetadata(request_context=CallContext(self, sent_ms / 1000))
         match message:
             case mcp.JSONRPCRequest(id=request_id):
                 if request_id in self._open:
@@ -301,7 +301,7 @@ class Session:
                 if message.method == CALL:
                     trace.mark("read by the bridge", min(read_at, time.monotonic() - time.time() + sent_ms / 1000))
                     trace.mark("call read", read_at)
-                context = RequestContext(self, sent_ms / 1000, trace)
+                context = CallContext(self, sent_ms / 1000, trace)
                 if message.method == CALL and self._has_plain_calls and is_plain(message.params):
                     self._tasks.start_soon(self._call, message, request, context)
                     return None
@@ -341,7 +341,7 @@ class Session:
             self._asking.note_capabilities(capabilities)
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
-    async def _call(self, message: mcp.JSONRPCRequest, request: OpenRequest, context: RequestContext) -> None:
+    async def _call(self, message: mcp.JSONRPCRequest, request: OpenRequest, context: CallContext) -> None:
         """Answer a call of a tool. Through the SDK's server it would take as long again as all the rest of it."""
         params = message.params or {}
         with anyio.CancelScope() as request.scope:
@@ -359,7 +359,7 @@ class Session:
 
     async def _settle_replacement(self, request_id: str, arguments: dict[str, Any] | None) -> None:
         if arguments is not None and "update_memory" in self.tools:
-            await self._call_tool(RequestContext(self, time.time()), request_id, "update_memory", arguments)
+            await self._call_tool(CallContext(self, time.time()), request_id, "update_memory", arguments)
 
     def _take_roots(self, result: dict[str, Any]) -> None:
         if not self._awaits_roots:

@@ -36,7 +36,7 @@ from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from remembrancer.actors.gateway.attendance import SessionRegistry
-from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallTool, RequestContext
+from remembrancer.actors.gateway.conversations import CALL, MAX_CLIENT_NAME, CallContext, CallTool
 from remembrancer.actors.gateway.http_messages import (
     MAX_BODY_BYTES,
     SESSION,
@@ -391,7 +391,7 @@ class HttpServer:
         send: Send,
     ) -> None:
         """Have the SDK answer a request."""
-        scope = {**scope, "remembrancer": RequestContext(visitor, time.time())}
+        scope = {**scope, "remembrancer": CallContext(visitor, time.time())}
         if scope["method"] == "POST":
             scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept"]
             scope["headers"].append((b"accept", b"application/json, text/event-stream"))
@@ -406,7 +406,7 @@ class HttpServer:
         """The answer to a call of a tool. Through the SDK it would take several times as long."""
         trace = begin(CALL)
         trace.mark("call read")
-        context = RequestContext(visitor, time.time(), trace)
+        context = CallContext(visitor, time.time(), trace)
         result = await call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
         body = await result.response(said.id)
         trace.end("answer made")

@@ -19,7 +19,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import UNSET
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.conversations import RequestContext, request_context
+from remembrancer.actors.gateway.conversations import CallContext, request_context
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.memory.limits import MAX_ANSWER_BYTES
 from remembrancer.memory.text import neutralised, neutralised_value
@@ -77,7 +77,7 @@ logger = logging.getLogger(__name__)
 
 
 class Handlers:
-    """One method a request of MCP. Each request comes with a `RequestContext` as its transport's context."""
+    """One method a request of MCP. Each request comes with a `CallContext` as its transport's context."""
 
     def __init__(
         self,
@@ -105,9 +105,7 @@ class Handlers:
         answer = await self.call(request_context(ctx), ctx.request_id, params.name, params.arguments or {})
         return answer.as_mcp()
 
-    async def call(
-        self, context: RequestContext, request_id: int | str, name: str, arguments: dict[str, Any]
-    ) -> Result:
+    async def call(self, context: CallContext, request_id: int | str, name: str, arguments: dict[str, Any]) -> Result:
         """Call a tool; every outcome is a result. What the session has to be told is added to the answer's warnings."""
         session, trace = context.session, context.trace
         tool = session.tools.get(name)
@@ -229,12 +227,12 @@ class Handlers:
             watcher.streams -= 1
             watcher.release(held)
 
-    async def _watcher(self, context: RequestContext) -> SessionWatcher:
+    async def _watcher(self, context: CallContext) -> SessionWatcher:
         session = context.session
         caller = await session.caller()
         return self._subscriptions.watcher(session, caller)
 
-    async def _check_there(self, context: RequestContext, uri: str) -> None:
+    async def _check_there(self, context: CallContext, uri: str) -> None:
         """Raises `NotFound` for a memory that the caller cannot see. While the store is away nobody can tell."""
         if uri not in FIXED:
             with suppress(*AWAY):
@@ -274,7 +272,7 @@ class Handlers:
 
 
 def build_server(handlers: Handlers) -> Server[Any]:
-    """The server. Every request comes with a `RequestContext` as its transport's context."""
+    """The server. Every request comes with a `CallContext` as its transport's context."""
 
     def guarded(handler: Handler[P]) -> Handler[P]:
         """A handler whose errors reach the client with a code, a message and `data`, and never as the text of a
@@ -357,7 +355,7 @@ def _check_known(uri: str) -> None:
         raise NotFound(unknown_resource(uri), details={"uri": quoted(uri)})
 
 
-def _is_replay(ctx: Context, context: RequestContext) -> bool:
+def _is_replay(ctx: Context, context: CallContext) -> bool:
     """True if a bridge repeats to this gateway what its client once asked of another.
 
     A subscription comes under an id of the bridge's own; a stream as it was, with its first time, to the millisecond.
