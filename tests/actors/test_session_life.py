@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import anyio
 import pytest
 
-from remembrancer.actors.gateway import attendance, conversations
-from remembrancer.actors.gateway.recognition import Recognition
+from remembrancer.actors.gateway import attendance
 from remembrancer.config.project import project_of
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, Rig
@@ -37,20 +35,6 @@ async def test_a_session_starts_when_its_client_is_there_and_ends_when_it_says_s
             await client.say_end()
         await until(lambda: len(store.life) == 2)
         assert store.life[1] == EndSession(SESSION, "completed")
-
-
-async def test_what_is_still_to_be_found_out_of_a_session_holds_up_its_first_answer_alone(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def never(*_: object) -> None:
-        await anyio.sleep_forever()
-
-    monkeypatch.setattr(Recognition, "former_place", never)
-    calls, began = 20, anyio.current_time()
-    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
-        for _ in range(calls):
-            assert "error" not in await client.call("get_memory_status")
-    assert anyio.current_time() - began < calls * conversations.FOUND_OUT_S
 
 
 async def test_a_lost_bridge_ends_nothing_and_its_return_begins_the_session_again(rig: Rig) -> None:

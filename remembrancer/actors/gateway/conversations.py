@@ -61,8 +61,6 @@ STREAM: Final = "subscriptions/listen"
 """A request that is answered when the client wants no more: nobody waits for that."""
 ROOTS_WAIT_S: Final = 1.0
 """The time that a tool call waits for the client to say which directories it works on."""
-FOUND_OUT_S: Final = 0.5
-"""The time that the first one waits for what its answer is to say of the session."""
 MAX_IN_FLIGHT: Final = 512
 """Requests of one session that are worked on at once; more wait on its connection."""
 MAX_VALUES: Final = 300_000
@@ -153,31 +151,12 @@ class Session:
         self._directory_thread = anyio.CapacityLimiter(1)
         """The session's own: a directory that hangs takes none of the threads of all."""
         self._caller: Caller | None = None
-        self._found_out = anyio.Event()
-        self._found_out.set()
-        self._found_out_by = 0.0
-        """The time until which a call waits for what is found out."""
         self._open: dict[int | str, OpenRequest] = {}
         self._handshake: int | str | None = None
         self._has_plain_calls = False
         """True if the client has agreed on a protocol that begins with a handshake, and says nothing in each call."""
         self._answered = anyio.Event()
         """Set when a request has its answer, and replaced by another."""
-
-    def _find_out(self, caller: Caller) -> None:
-        """Find out where its project was before: the next answer says so, if that is known in a moment."""
-        found_out = self._found_out = anyio.Event()
-        self._found_out_by = anyio.current_time() + FOUND_OUT_S
-
-        async def run() -> None:
-            try:
-                notice = await self._recognition.former_place(caller)
-                if notice is not None:
-                    self._notices.append(notice)
-            finally:
-                found_out.set()
-
-        self._tasks.start_soon(run)
 
     async def serve(self, server: Server[Any], call_tool: CallTool) -> None:
         """Serve until the connection ends. Writes that were begun are finished."""
@@ -218,9 +197,6 @@ class Session:
                     await self._roots_known.wait()
             while self._caller is None:  # roots that come meanwhile leave it undecided
                 await self._settle()
-        if not self._found_out.is_set():
-            with anyio.CancelScope(deadline=self._found_out_by):
-                await self._found_out.wait()
         assert self._caller is not None
         return self._caller
 
@@ -244,7 +220,13 @@ class Session:
             self._notices.append(Notice("project_changed", text))
         if not self.hello.passing:
             self._registry.known(self, caller)
-            self._find_out(caller)
+            self._tasks.start_soon(self._recognise, caller)
+
+    async def _recognise(self, caller: Caller) -> None:
+        """Find out where its project was before: an answer after that says so."""
+        notice = await self._recognition.former_place(caller)
+        if notice is not None:
+            self._notices.append(notice)
 
     # --- messages in ---
 
