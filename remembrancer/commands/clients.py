@@ -30,6 +30,7 @@ import tomlkit
 import yaml
 
 from remembrancer.protocol import gateway_link as link
+from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.paths import write_whole
 
 ClientScope = Literal["project", "user"]
@@ -332,8 +333,7 @@ def difference(present: object, wanted: Json) -> str:
 
 
 def _is_plain(variable: str) -> bool:
-    is_secret = any(word in variable for word in ("KEY", "TOKEN", "SECRET", "PASS"))
-    return variable.startswith(("REMEMBRANCER_", "MEMORY_")) and not is_secret
+    return variable.startswith(("REMEMBRANCER_", "MEMORY_")) and not is_secret_variable(variable)
 
 
 def _without_secrets(entry: object) -> object:

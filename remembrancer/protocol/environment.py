@@ -17,12 +17,19 @@ _INHERITED_PREFIXES = (
     *("REMEMBRANCER_", "MEMORY_", "PYTHON", "LC_", "XDG_", "DYLD_", "MALLOC_", "COVERAGE_", "NIX_"),
     *("OMP_", "OPENBLAS_", "MKL_", "ORT_", "KMP_", "SENTENCE_TRANSFORMERS_"),
 )
-SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASS")
-"""The ends of the names of variables that are nobody else's business."""
+_SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "PASS")
+_PLACES = ("FROM", "FILE")
+"""The last words of names of variables that say where a secret is."""
 _NETWORK = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 NETWORK_VARIABLES = frozenset([*_NETWORK, *map(str.lower, _NETWORK)])
 """The variables by which a provider is reached. A proxy's address may have a password in it."""
 PROVIDER_KEYS = frozenset({"VOYAGE_API_KEY", "OPENAI_API_KEY"})
+
+
+def is_secret_variable(name: str) -> bool:
+    """True if a variable of that name may hold a secret, which is nobody else's business."""
+    *words, last = name.upper().split("_")
+    return last not in _PLACES and any(word.endswith(_SECRET_WORDS) for word in (*words, last))
 
 
 def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -33,5 +40,5 @@ def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environ.items()
-        if name in _INHERITED or (name.startswith(_INHERITED_PREFIXES) and not name.endswith(SECRET_ENDINGS))
+        if name in _INHERITED or (name.startswith(_INHERITED_PREFIXES) and not is_secret_variable(name))
     }

@@ -19,8 +19,8 @@ from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LASTING_STATUSES, 
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
 from remembrancer.config.reading import read_configuration
-from remembrancer.config.settings import Settings
-from remembrancer.protocol.environment import SECRET_ENDINGS
+from remembrancer.config.settings import SETTABLE, Settings
+from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.paths import RuntimePaths
 
 
@@ -108,9 +108,13 @@ def test_the_session_is_the_one_that_the_environment_names_or_a_new_one() -> Non
     assert made != session_id({}, 1.0)
 
 
+def test_no_setting_has_the_name_of_a_secret() -> None:
+    assert [name for name in SETTABLE if is_secret_variable(f"REMEMBRANCER_{name.upper()}")] == []
+
+
 def test_the_hello_carries_settings_but_no_keys() -> None:
     environ = {"REMEMBRANCER_ENGINE": "onnx", "REMEMBRANCER_VOYAGE_API_KEY": "secret", "PATH": "/bin"}
-    environ |= {f"REMEMBRANCER_{ending}": "secret" for ending in SECRET_ENDINGS}
+    environ |= {f"REMEMBRANCER_{name}": "secret" for name in ("TOKEN", "DB_PASSWORD", "API_KEY_2", "APIKEY")}
     hello = json.loads(hello_line(bytes(16), "session:x", "/code", environ))
     assert hello["environment"] == {"REMEMBRANCER_ENGINE": "onnx"}
     assert hello["project"] == "/code"

@@ -13,7 +13,7 @@ import stat
 
 from remembrancer import __version__
 from remembrancer.config.named_home import IN_MEMORY, MODE_VARIABLES, config_files, named_home
-from remembrancer.protocol.environment import SECRET_ENDINGS
+from remembrancer.protocol.environment import is_secret_variable
 from remembrancer.protocol.gateway_link import LINK_VERSION
 
 TYPE_CHECKING = False
@@ -144,7 +144,7 @@ def hello_line(
     environment = {
         name: value
         for name, value in environ.items()
-        if (name.startswith("REMEMBRANCER_") and not name.endswith(SECRET_ENDINGS)) or name in _OF_SEEDS
+        if (name.startswith("REMEMBRANCER_") and not is_secret_variable(name)) or name in _OF_SEEDS
     }
     environment.pop("REMEMBRANCER_CONFIG", None)
     if config is not None:
